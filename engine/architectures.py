@@ -1,0 +1,60 @@
+"""The architectures that the seam is known to match, each proven in `tests/engine/test_architectures.py`.
+
+A model that is not in this table is refused by name: a wrong rotation or a missing mask gives fluent nonsense, and
+nobody would see it. To add one, add it here and run that test: it compares logits with transformers' own eager
+attention, in float32, read in chunks of odd lengths.
+"""
+
+from __future__ import annotations
+
+from transformers import PretrainedConfig
+
+from engine.errors import UnsupportedModel
+
+SUPPORTED: dict[str, str] = {
+    "llama": "Llama, and the pocket model",
+    "mistral": "Mistral",
+    "ministral": "Ministral",
+    "qwen2": "Qwen 2 and 2.5",
+    "qwen3": "Qwen 3",
+    "qwen3_moe": "Qwen 3 mixture of experts",
+    "phi": "Phi 1 and 2",
+    "phi3": "Phi 3 and 4 mini",
+    "gemma2": "Gemma 2",
+    "gemma3_text": "Gemma 3 (text)",
+    "smollm3": "SmolLM 3",
+    "olmo2": "OLMo 2",
+    "granite": "Granite",
+}
+
+# Frequencies that stay what they are at every length; "dynamic" and "longrope" change with it.
+ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
+
+
+def check(config: PretrainedConfig) -> None:
+    """Refuse what has not been shown to match.
+
+    Raises:
+        UnsupportedModel: naming the architecture or the kind of RoPE, and what is supported.
+    """
+    kind = config.model_type
+    if kind not in SUPPORTED:
+        known = ", ".join(sorted(SUPPORTED))
+        raise UnsupportedModel(
+            f"The architecture '{kind}' has not been shown to match transformers in Stockpot. Supported: {known}."
+        )
+    for rope_type in _rope_types(getattr(config, "rope_parameters", None)):
+        if rope_type not in ROPE_TYPES:
+            raise UnsupportedModel(
+                f"'{kind}' with RoPE of type '{rope_type}' is not supported: its frequencies change with the length. "
+                f"Supported types: {', '.join(sorted(ROPE_TYPES))}."
+            )
+
+
+def _rope_types(parameters: object) -> list[str]:
+    """The RoPE types of a config: one, or one per kind of layer."""
+    if not isinstance(parameters, dict):
+        return []
+    if "rope_type" in parameters:
+        return [str(parameters["rope_type"])]
+    return [kind for value in parameters.values() for kind in _rope_types(value)]

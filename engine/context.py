@@ -1,0 +1,76 @@
+"""A context: a finished reading, immutable and shared by all conversations over it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from engine.errors import ContextMismatch
+from engine.memory import Memory
+from engine.method import Method
+from engine.model import Model
+from engine.records import LoadedParts, Parts, Usage
+
+STATE_VERSION = 1
+
+
+def fingerprint(model: Model, method: Method, ids: Tensor) -> str:
+    """A hash of all that a saved state depends on: model and tokenizer, method and settings, the text's tokens."""
+    digest = hashlib.sha256()
+    facts = [STATE_VERSION, model.fingerprint, method.name, method.settings()]
+    digest.update(json.dumps(facts, sort_keys=True).encode())
+    digest.update(ids.cpu().int().numpy().tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a model remembers of a text. source_tokens: length of the text in tokens."""
+
+    model: Model
+    method: Method
+    memory: Memory
+    source_tokens: int
+
+    def usage(self) -> Usage:
+        """Entries and bytes per tier."""
+        return self.memory.usage()
+
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """To disk: tensors and JSON-able facts."""
+        parts, meta = self.memory.state()
+        return parts, {"memory": meta, "source_tokens": self.source_tokens, "done": self.source_tokens}
+
+    @classmethod
+    def load(cls, model: Model, method: Method, parts: LoadedParts, meta: dict[str, Any]) -> Context:
+        """From disk. The caller compares fingerprints first.
+
+        Raises:
+            ContextMismatch: a reading that is not finished, or tensors that do not fit the model.
+        """
+        if "reader" in meta:
+            raise ContextMismatch("This reading is not finished: resume it first.")
+        memory = new_memory(model, method)
+        restore(memory, parts, meta["memory"])
+        return cls(model, method, memory, int(meta["source_tokens"]))
+
+
+def new_memory(model: Model, method: Method) -> Memory:
+    """An empty memory of a method for a model."""
+    return method.new_memory(model.spec, model.turn_length)
+
+
+def restore(memory: Memory, parts: LoadedParts, meta: dict[str, Any]) -> None:
+    """Fill a memory from saved tensors.
+
+    Raises:
+        ContextMismatch: names or shapes that this method and model do not have.
+    """
+    try:
+        memory.restore(parts, meta)
+    except (KeyError, RuntimeError) as error:
+        raise ContextMismatch(f"The saved state does not fit this model and method ({error}): read again.") from error

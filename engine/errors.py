@@ -1,0 +1,40 @@
+"""What can go wrong in the engine, as one tree.
+
+    EngineError
+    ├── SettingsError       a method, budget or sampling setting that cannot be
+    ├── ModelError
+    │   ├── ModelNotFound       no model at that path or id
+    │   └── UnsupportedModel    an architecture the engine has not been shown to match
+    ├── ContextMismatch     saved state that belongs to another model, method or text
+    └── OutOfMemory         the device or host memory does not suffice
+
+Every message says what was found, what was wanted and what to do next. Only `app` phrases them for the screen.
+"""
+
+
+class EngineError(Exception):
+    """Base of all errors the engine raises on purpose."""
+
+
+class SettingsError(EngineError):
+    """A setting is out of range, unknown or contradicts another one."""
+
+
+class ModelError(EngineError):
+    """The model cannot be used."""
+
+
+class ModelNotFound(ModelError):
+    """There is no model at the given path or hub id."""
+
+
+class UnsupportedModel(ModelError):
+    """The architecture is not in the table of architectures shown to match transformers."""
+
+
+class ContextMismatch(EngineError):
+    """Saved state does not belong to this model, method or text."""
+
+
+class OutOfMemory(EngineError):
+    """Device or host memory is exhausted."""

@@ -1,0 +1,95 @@
+"""What every method's memory offers the reader and the conversation.
+
+One object for all layers. A forward pass goes `begin`, then `attend` once per layer, then `commit`: nothing is
+remembered before `commit`, so a pass that fails or is thrown away leaves the memory as it was. Keys are kept before
+RoPE; rotated keys are a cache of them. Sizes: L layers, H KV heads, HQ query heads, T tokens, D head size.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from engine.records import LoadedParts, Parts, Usage
+from engine.seam import ModelSpec
+
+UNLIMITED = sys.maxsize
+NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
+
+
+class AttentionMass:
+    """Attention probability summed by the source position it fell on, over layers and heads, while watched."""
+
+    def __init__(self, source_tokens: int, device: torch.device) -> None:
+        """source_tokens: positions of the source, that is, the length of `total`."""
+        self.total = torch.zeros(source_tokens, dtype=torch.float32, device=device)
+
+    def add(self, source: Tensor, probability: Tensor) -> None:
+        """Count probabilities [...] that fell on the source positions [...] of the same shape."""
+        source, probability = source.reshape(-1).to(self.total.device), probability.reshape(-1).float()
+        inside = source >= 0
+        self.total.index_add_(0, source[inside].long(), probability[inside].to(self.total.device))
+
+
+class Memory(ABC):
+    """The live KV state of one reader. Subclasses: one per way of keeping entries."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        """An empty memory for a model like `spec`."""
+        self.spec = spec
+        self.seen = 0  # tokens committed since the beginning, whether still remembered or not
+        self.last_hidden: Tensor | None = None  # [hidden], what predicts the next token; kept for novelty
+        self.mass: AttentionMass | None = None  # set while the passes of an answer are watched
+        self._incoming = torch.zeros(0, dtype=torch.int32)
+
+    def begin(self, source: Tensor) -> None:
+        """A pass of T tokens begins; source: int32 [T], the source position each stands for."""
+        self._incoming = source.to(self.spec.device)
+
+    @abstractmethod
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
+
+    @abstractmethod
+    def commit(self, novelty: Tensor | None = None) -> None:
+        """The pass is over: remember its tokens. novelty: -log p of each [T], for methods that ask for it."""
+
+    def room(self) -> int:
+        """How many tokens the next pass may carry; 0 means that the memory must be condensed first."""
+        return UNLIMITED
+
+    def condense(self) -> None:
+        """Make room by the method's own rule; only called when `room()` is short."""
+        raise AssertionError(f"{type(self).__name__} never runs out of room")
+
+    def reserve(self, tokens: int) -> None:  # noqa: B027 - most memories have nothing to reserve
+        """A hint: so many tokens are to come in all. Lets a memory that grows allocate once."""
+
+    @abstractmethod
+    def fork(self) -> Self:
+        """A conversation's own continuation. What is remembered so far is shared and never written again."""
+
+    def snapshot(self) -> Self:
+        """The memory as it is now, to go back to within one line of history; cheap, shares all tensors."""
+        return copy.copy(self)
+
+    @abstractmethod
+    def usage(self) -> Usage:
+        """Entries and bytes per tier, from the tensors themselves."""
+
+    @abstractmethod
+    def positions(self, layer: int) -> Tensor:
+        """The source position of every entry, int32 [H, N]; -1 for what is not in the source."""
+
+    @abstractmethod
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """Tensors and JSON-able facts from which `restore` rebuilds this memory; of a fork, only its own share."""
+
+    @abstractmethod
+    def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """Become what `state` described. Called on an empty memory, or on a fresh fork of the same context."""

@@ -1,0 +1,53 @@
+"""The methods, one file each, and the table in which they are found by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from engine.errors import SettingsError
+from engine.method import Method
+from engine.methods.exact import Exact
+from engine.methods.full import Full
+from engine.methods.infinipot import InfiniPot
+from engine.methods.streaming import Streaming
+from engine.methods.truncate import Truncate
+
+METHODS: dict[str, type[Method]] = {method.name: method for method in (Exact, InfiniPot, Streaming, Truncate, Full)}
+DEFAULT_METHOD = Exact.name
+
+
+def make_method(name: str, **settings: Any) -> Method:
+    """The method of that name with these settings; text values are read as the field's own type.
+
+    Raises:
+        SettingsError: unknown method, unknown setting, or a value that cannot be.
+    """
+    if name not in METHODS:
+        raise SettingsError(f"There is no method '{name}'. Methods: {', '.join(METHODS)}.")
+    kind = METHODS[name]
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key in settings:
+        if key not in fields:
+            raise SettingsError(f"'{name}' has no setting '{key}'. Settings: {', '.join(fields)}.")
+    values = {key: _read(name, key, value, str(fields[key].type)) for key, value in settings.items()}
+    return kind(**values)
+
+
+def _read(method: str, key: str, value: Any, kind: str) -> Any:
+    """Turn the text of a command line into the type of the field; other values must have that type already."""
+    wanted = kind.removesuffix(" | None")
+    if value is None or (isinstance(value, str) and value.lower() == "none"):
+        if not kind.endswith("None"):
+            raise SettingsError(f"'{method}' needs a value for '{key}' ({wanted}).")
+        return None
+    try:
+        if wanted == "bool":
+            return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
+        if wanted == "int":
+            if isinstance(value, float) and not value.is_integer():
+                raise ValueError
+            return int(value)
+        return float(value) if wanted == "float" else str(value)
+    except (ValueError, KeyError, TypeError):
+        raise SettingsError(f"'{method}' wants a {wanted} for '{key}', not {value!r}.") from None

@@ -1,0 +1,28 @@
+"""`full`: everything stays on the device. The reference that every other method is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from engine.memory import Memory
+from engine.method import Method, TurnTokens, require
+from engine.seam import ModelSpec
+from engine.slots import SlotMemory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Full(Method):
+    """Plain causal attention. Memory grows with the text, and so does the time per token."""
+
+    name: ClassVar[str] = "full"
+    family: ClassVar[str] = "yardstick"
+    summary: ClassVar[str] = "Keeps everything on the device: the reference, for texts that fit the model's window."
+
+    def __post_init__(self) -> None:
+        """There is nothing to limit."""
+        require(self.budget is None, f"'full' keeps everything and takes no budget (got {self.budget}).")
+
+    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
+        """Slots without a limit."""
+        return SlotMemory(spec)

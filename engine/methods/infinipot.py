@@ -1,0 +1,142 @@
+"""`infinipot`: a pot of entries that is distilled whenever it is full.
+
+InfiniPot: Infinite Context Processing on Memory-Constrained LLMs (https://arxiv.org/abs/2410.01518). The pot holds
+|M| entries per KV head and layer (`budget`). When it is full, a catalyst prompt is put to the model (CaP): what its
+tokens attend to is representative of the text. What the model found surprising as it read is novel (NuC). The pot is
+distilled to |C| = `keep` * |M| entries: first the most novel, a share alpha of |C|, then per KV head the most
+representative. The catalyst's own entries are dropped, and what is kept is rotated anew to 0 .. |C|-1 (CR-RoPE).
+
+The paper leaves open, and here are settings chosen by measurement (docs/methods/infinipot.md): |C|/|M|, the
+reduction over the query heads of a group, and smoothing the catalyst's scores over neighbouring entries, without
+which answers of several tokens lose their tail. The first token of a text has no -log p; it counts as most novel,
+which also keeps the attention sink. Novelty belongs to a token and is shared by all heads; where heads hold different
+entries after a distillation, each ranks the ones it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.errors import SettingsError
+from engine.memory import Memory
+from engine.method import Method, TurnTokens, require
+from engine.seam import ModelSpec
+from engine.slots import SlotMemory
+
+PROMPTS = {
+    "G": "Summarize the critical points highlighted in this section.",
+    "G1": "Summarize this section's critical points.",
+    "G2": "Highlight the critical points from this section.",
+    "Q": "Considering the following question, summarize the critical points highlighted in this section. "
+    "Question: {question}",
+    "U": "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again.",
+    "P": "\n\n\n\n\n\n\n\n",
+}
+REDUCTIONS = ("max", "mean")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfiniPot(Method):
+    """CaP and NuC in two steps, as Code 1 of the paper's appendix B.
+
+    prompt: a key of PROMPTS or a prompt of one's own; question: what prompt Q is filled with; keep: |C|/|M|;
+    novelty_share: alpha, 0 for CaP alone, 1 for NuC alone; pooling: neighbours a catalyst score is max-pooled over
+    (odd, 1 for none); reduction: over the query heads of a group.
+    """
+
+    name: ClassVar[str] = "infinipot"
+    family: ClassVar[str] = "condensing"
+    summary: ClassVar[str] = "A fixed pot of entries, distilled to what is representative and novel whenever full."
+    needs_novelty: ClassVar[bool] = True
+
+    budget: int | None = 2048
+    keep: float = 0.5
+    prompt: str = "G"
+    question: str = ""
+    novelty_share: float = 0.5
+    pooling: int = 9
+    reduction: str = "max"
+
+    def __post_init__(self) -> None:
+        """Reject settings that contradict one another."""
+        require(
+            self.budget is None or self.budget >= 128, f"'infinipot' needs a budget of 128 or more, not {self.budget}."
+        )
+        require(
+            0.0 < self.keep <= 0.9, f"keep is the share |C|/|M| of the pot, above 0 and at most 0.9, not {self.keep}."
+        )
+        require(0.0 <= self.novelty_share <= 1.0, f"novelty_share lies between 0 and 1, not {self.novelty_share}.")
+        require(self.pooling >= 1 and self.pooling % 2 == 1, f"pooling is odd and positive, not {self.pooling}.")
+        require(self.reduction in REDUCTIONS, f"reduction is one of {', '.join(REDUCTIONS)}, not '{self.reduction}'.")
+        require(bool(self.prompt), "prompt is G, G1, G2, Q, U, P or a text of your own; it cannot be empty.")
+        require(self.prompt != "Q" or bool(self.question), "prompt Q needs a question: set question=...")
+
+    def catalyst(self) -> str | None:
+        """The catalyst prompt; none where novelty alone decides."""
+        if self.novelty_share == 1.0:
+            return None
+        return PROMPTS.get(self.prompt, self.prompt).replace("{question}", self.question)
+
+    def tail_reserve(self) -> int:
+        """A finished pot keeps a quarter free, so that a first question seldom waits for a distillation."""
+        return 0 if self.budget is None else min(256, self.budget // 4)
+
+    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
+        """An empty pot.
+
+        Raises:
+            SettingsError: the catalyst prompt leaves no room to read.
+        """
+        prompt = self.catalyst()
+        length = turn_tokens(prompt) if prompt else 0
+        if self.budget is not None and self.budget - round(self.keep * self.budget) < 2 * length + 16:
+            raise SettingsError(
+                f"A pot of {self.budget} distilled to {round(self.keep * self.budget)} leaves no room for a catalyst "
+                f"prompt of {length} tokens: raise the budget, or lower keep."
+            )
+        return Pot(spec, self, length)
+
+
+class Pot(SlotMemory):
+    """The memory pot."""
+
+    def __init__(self, spec: ModelSpec, settings: InfiniPot, catalyst_tokens: int) -> None:
+        """catalyst_tokens: entries the catalyst takes while the pot is distilled; they count against the budget."""
+        super().__init__(spec, settings.budget)
+        self.settings = settings
+        self.catalyst_tokens = catalyst_tokens
+
+    def room(self) -> int:
+        """What is left in the pot beside the catalyst."""
+        if self.capacity is None:
+            return super().room()
+        return max(0, self.capacity - self.catalyst_tokens - self.entries)
+
+    def condense(self) -> None:
+        """Distil the pot to |C| entries; `observed` holds what the catalyst looked at."""
+        assert self.capacity is not None
+        size = min(round(self.settings.keep * self.capacity), self.entries)
+        novel = round(self.settings.novelty_share * size)
+        kept = []
+        for layer in range(len(self.spec.layers)):
+            score = self._representative(layer)
+            if novel:
+                most_novel = self._column(layer, "novelty").topk(novel, dim=1).indices
+                score.scatter_(1, most_novel, float("inf"))
+            kept.append(score.topk(size, dim=1).indices.sort(dim=1).values)
+        self.keep(kept)
+
+    def _representative(self, layer: int) -> Tensor:
+        """CaP scores [H, entries]: attention summed over the catalyst's tokens, one per KV head, pooled."""
+        heads = self.spec.layers[layer].kv_heads
+        if self.observed is None:
+            return torch.zeros(heads, self.entries, device=self.spec.device)
+        summed = self.observed[layer].view(heads, -1, self.entries)
+        score = summed.amax(dim=1) if self.settings.reduction == "max" else summed.mean(dim=1)
+        reach = self.settings.pooling // 2
+        return F.max_pool1d(score[None], self.settings.pooling, stride=1, padding=reach)[0]

@@ -1,0 +1,177 @@
+"""A model as the engine uses it: token ids in, hidden states and logits out, attention left to a memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from engine import architectures
+from engine.chat import Chat
+from engine.errors import ModelNotFound, SettingsError
+from engine.memory import Memory
+from engine.seam import ModelSpec, attach
+
+log = logging.getLogger(__name__)
+
+ENCODE_CHARACTERS = 200_000  # text tokenised at a time; more only costs memory
+FINGERPRINTED_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """ids: int64 [T]; starts: int64 [T], where in the text each token begins, in characters."""
+
+    ids: Tensor
+    starts: Tensor
+
+
+class Model:
+    """A loaded model whose attention the engine has taken over."""
+
+    def __init__(self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str, digest: str) -> None:
+        """network: in evaluation mode, on its device; digest: a hash of weights, configuration and tokenizer.
+
+        Raises:
+            UnsupportedModel: architecture, RoPE or template that the engine cannot use.
+        """
+        architectures.check(network.config)
+        network.train(False)
+        network.requires_grad_(False)
+        self.network = network
+        self.tokenizer = tokenizer
+        self.name = name
+        self.fingerprint = digest
+        self.chat = Chat(tokenizer)
+        self.spec: ModelSpec = attach(network)
+        self.window = int(network.config.max_position_embeddings)
+        self.stop_ids = _stop_ids(network, tokenizer)
+        self._turn_lengths: dict[str, int] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.spec.device
+
+    def forward(self, ids: Tensor, memory: Memory, source: Tensor) -> Tensor:
+        """Pass tokens through the model; the memory answers attention but remembers nothing before its `commit`.
+
+        Args:
+            ids: int64 [T].
+            source: int32 [T], the source position each token stands for, -1 for none.
+
+        Returns:
+            Hidden states [T, hidden] after the last norm.
+        """
+        memory.begin(source)
+        with torch.no_grad():
+            output = self.network.base_model(input_ids=ids.to(self.device)[None], use_cache=False, memory=memory)
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""
+        config = self.network.config
+        with torch.no_grad():
+            logits: Tensor = self.network.get_output_embeddings()(hidden).float()
+        scaling = getattr(config, "logits_scaling", None)
+        if scaling:
+            logits = logits / scaling
+        softcap = getattr(config, "final_logit_softcapping", None)
+        return torch.tanh(logits / softcap) * softcap if softcap else logits
+
+    def encode(self, text: str) -> Encoding:
+        """Tokens of a document's text. Special tokens spelled out in it stay text."""
+        ids: list[Tensor] = []
+        starts: list[Tensor] = []
+        at = 0
+        while at < len(text):
+            end = len(text) if at + ENCODE_CHARACTERS >= len(text) else text.rfind("\n", at, at + ENCODE_CHARACTERS) + 1
+            if end <= at:
+                end = at + ENCODE_CHARACTERS
+            piece = self.tokenizer(
+                text[at:end], add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True
+            )
+            ids.append(torch.tensor(piece["input_ids"], dtype=torch.long))
+            starts.append(torch.tensor([start for start, _ in piece["offset_mapping"]], dtype=torch.long) + at)
+            at = end
+        empty = torch.zeros(0, dtype=torch.long)
+        return Encoding(torch.cat(ids or [empty]), torch.cat(starts or [empty]))
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of tokens, special tokens left out."""
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True)  # type: ignore[assignment]
+        return text
+
+    def turn_length(self, text: str) -> int:
+        """Tokens that a text takes when it is put to the model as a turn."""
+        if text not in self._turn_lengths:
+            self._turn_lengths[text] = len(self.chat.turn(text))
+        return self._turn_lengths[text]
+
+
+def load_model(source: str | Path, device: str = "auto", dtype: torch.dtype | None = None) -> Model:
+    """Load a model from a folder or a hub id.
+
+    device: "auto" takes the GPU if there is one. dtype: float32 on the CPU and the model's own on a GPU by default.
+
+    Raises:
+        ModelNotFound: nothing that can be loaded is there.
+        UnsupportedModel: see `architectures.py`; raised before any weight is read.
+        SettingsError: a device that this machine does not have.
+    """
+    place = _device(device)
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(f"There is no model at '{source}': give a folder with config.json, or a hub id.") from error
+    architectures.check(config)
+    wanted = dtype or (torch.float32 if place.type == "cpu" else "auto")
+    try:
+        network = AutoModelForCausalLM.from_pretrained(source, dtype=wanted)
+        network.to(place)  # type: ignore[arg-type]
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(f"The model at '{source}' cannot be loaded: {error}") from error
+    log.info("loaded %s on %s", source, place)
+    return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)))
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise SettingsError(f"There is no device '{name}': choose auto, cpu or cuda.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("No CUDA device is available on this machine: choose cpu, or auto.")
+    return torch.device(name)
+
+
+def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:
+    """A hash that changes when weights, configuration or tokenizer change. Of each tensor a sample is taken."""
+    digest = hashlib.sha256()
+    digest.update(json.dumps(network.config.to_diff_dict(), sort_keys=True, default=str).encode())
+    digest.update(str(network.dtype).encode())
+    for name in FINGERPRINTED_FILES:
+        if (folder / name).is_file():
+            digest.update((folder / name).read_bytes())
+    digest.update(str(tokenizer.chat_template).encode())
+    for name, tensor in network.state_dict().items():
+        flat = tensor.reshape(-1)
+        sample = flat[:: max(1, flat.numel() // 997)].float().cpu().contiguous()
+        digest.update(name.encode() + str(tuple(tensor.shape)).encode() + sample.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _stop_ids(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Tokens that end an answer: those of the generation config and the tokenizer's own."""
+    generation = network.generation_config
+    listed = generation.eos_token_id if generation is not None else None
+    stops = listed if isinstance(listed, list) else [listed]
+    return frozenset(int(stop) for stop in [*stops, tokenizer.eos_token_id] if stop is not None)

@@ -1,0 +1,89 @@
+"""Feeding tokens to a model with a memory: the one loop that reading and conversation share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.memory import NOT_IN_SOURCE, Memory
+from engine.method import Method
+from engine.model import Model
+from engine.slots import SlotMemory
+
+NOVELTY_ROWS = 128  # hidden states whose logits exist at a time; a vocabulary of 150K makes 77 MB of them
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass that is over: tokens fed (0 for a distillation), its seconds, the hidden states [T, hidden]."""
+
+    tokens: int
+    seconds: float
+    hidden: Tensor | None
+
+
+def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, chunk: int) -> Iterator[Pass]:
+    """Commit tokens to a memory in passes of at most `chunk`, condensing it whenever it is full.
+
+    Args:
+        ids: int64 [T]; source: int32 [T], the source position each token stands for.
+
+    Yields:
+        One record per pass; between two of them the memory is consistent and may be saved, forked or left.
+    """
+    at = 0
+    while at < len(ids):
+        started = time.perf_counter()
+        room = memory.room()
+        if room == 0:
+            condense(model, method, memory)
+            yield Pass(0, time.perf_counter() - started, None)
+            continue
+        end = min(at + chunk, at + room, len(ids))
+        hidden = model.forward(ids[at:end], memory, source[at:end])
+        novelty = None
+        if method.needs_novelty:
+            novelty = novelties(model, memory.last_hidden, hidden, ids[at:end])
+            memory.last_hidden = hidden[-1].clone()
+        memory.commit(novelty)
+        yield Pass(end - at, time.perf_counter() - started, hidden)
+        at = end
+
+
+def condense(model: Model, method: Method, memory: Memory) -> None:
+    """Make room in a full memory, showing it first what the catalyst prompt attends to, if its method has one."""
+    prompt = method.catalyst()
+    if prompt is not None:
+        assert isinstance(memory, SlotMemory)
+        ids = torch.tensor(model.chat.turn(prompt))
+        memory.observed = []
+        try:
+            model.forward(ids, memory, torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32))
+            memory.condense()
+        finally:
+            memory.observed = None
+    else:
+        memory.condense()
+
+
+def novelties(model: Model, before: Tensor | None, hidden: Tensor, ids: Tensor) -> Tensor:
+    """-log p of each token given what was remembered, float32 [T]; infinite for a text's first token.
+
+    Args:
+        before: [hidden], the hidden state of the token before the first, or None if there is none.
+        hidden: [T, hidden] of the tokens themselves; ids: int64 [T].
+    Source: InfiniPot, equation 4. The logits matrix of a pass never exists as a whole.
+    """
+    ids = ids.to(hidden.device)
+    predicting = hidden[:-1] if before is None else torch.cat([before[None], hidden[:-1]])
+    targets = ids[len(ids) - len(predicting) :]
+    pieces = [torch.full((len(ids) - len(predicting),), float("inf"), device=hidden.device)]
+    for at in range(0, len(predicting), NOVELTY_ROWS):
+        logits = model.logits(predicting[at : at + NOVELTY_ROWS])
+        chosen = logits.gather(1, targets[at : at + NOVELTY_ROWS, None])[:, 0]
+        pieces.append(logits.logsumexp(dim=1) - chosen)
+    return torch.cat(pieces)

@@ -1,0 +1,123 @@
+"""Reading: tokens in, a context out, progress on the way.
+
+The reader knows nothing of files or pages. It can be stopped between any two records, saved, and resumed in another
+process; the result is the same as without the interruption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.context import Context, new_memory, restore
+from engine.errors import ContextMismatch, SettingsError
+from engine.memory import NOT_IN_SOURCE
+from engine.method import Method
+from engine.model import Model
+from engine.passes import condense, feed
+from engine.records import LoadedParts, Parts, ReadProgress
+
+CHUNK = 512  # tokens per pass
+
+
+class Reader:
+    """One reading of one text by one model with one method."""
+
+    def __init__(self, model: Model, method: Method, ids: Tensor, chunk: int = CHUNK) -> None:
+        """ids: int64 [T], all documents together; chunk: tokens per pass at most.
+
+        Raises:
+            SettingsError: an empty text, or settings that leave no room to read it.
+        """
+        if len(ids) == 0:
+            raise SettingsError("There is nothing to read: the text has no tokens.")
+        if chunk < 1:
+            raise SettingsError(f"A pass carries at least one token, not {chunk}.")
+        self.model, self.method, self.ids, self.chunk = model, method, ids, chunk
+        prefix = torch.tensor(model.chat.prefix, dtype=torch.long)
+        spans = method.spans(len(ids), len(prefix))
+        positions = [torch.arange(start, end, dtype=torch.int32) for start, end in spans]
+        self._ids = torch.cat([prefix, *(ids[start:end].long() for start, end in spans)])
+        self._source = torch.cat([torch.full((len(prefix),), NOT_IN_SOURCE, dtype=torch.int32), *positions])
+        self.memory = new_memory(model, method)
+        self.memory.reserve(len(self._ids) + 1024)
+        self.done = 0
+        self.seconds = 0.0
+        self.distill_seconds = 0.0
+        self.finished = False
+
+    @property
+    def total(self) -> int:
+        """Tokens to read, the model's own prefix included."""
+        return len(self._ids)
+
+    def run(self) -> Iterator[ReadProgress]:
+        """Read on to the end, one record per pass. Stop iterating to pause or cancel."""
+        fed = feed(self.model, self.method, self.memory, self._ids[self.done :], self._source[self.done :], self.chunk)
+        for step in fed:
+            self.done += step.tokens
+            self.seconds += step.seconds
+            self.distill_seconds += 0.0 if step.tokens else step.seconds
+            yield self.progress("reading" if step.tokens else "distilling")
+        if self.memory.room() < self.method.tail_reserve():
+            condense(self.model, self.method, self.memory)
+        self.finished = True
+        yield self.progress("ready")
+
+    def progress(self, stage: str) -> ReadProgress:
+        """Where the reading stands."""
+        speed = self.done / self.seconds if self.seconds else 0.0
+        return ReadProgress(
+            stage=stage,
+            tokens_done=self.done,
+            tokens_total=self.total,
+            seconds=self.seconds,
+            distill_seconds=self.distill_seconds,
+            tokens_per_second=speed,
+            seconds_left=(self.total - self.done) / speed if speed else 0.0,
+            usage=self.memory.usage(),
+        )
+
+    def context(self) -> Context:
+        """The finished reading.
+
+        Raises:
+            ContextMismatch: there is still something to read.
+        """
+        if not self.finished:
+            raise ContextMismatch(f"Only {self.done} of {self.total} tokens have been read: run the reader to its end.")
+        return Context(self.model, self.method, self.memory, len(self.ids))
+
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """A checkpoint, between any two records; of a finished reading, the context's state."""
+        if self.finished:
+            return self.context().state()
+        parts, meta = self.memory.state()
+        clock = {"done": self.done, "seconds": self.seconds, "distill_seconds": self.distill_seconds}
+        return parts, {"memory": meta, "source_tokens": len(self.ids), "reader": clock}
+
+    @classmethod
+    def resume(
+        cls, model: Model, method: Method, ids: Tensor, parts: LoadedParts, meta: dict[str, Any], chunk: int = CHUNK
+    ) -> Reader:
+        """Continue from a checkpoint. The caller compares fingerprints first.
+
+        Raises:
+            ContextMismatch: the checkpoint is of another text, or does not fit model and method.
+        """
+        if int(meta["source_tokens"]) != len(ids):
+            raise ContextMismatch(
+                f"The checkpoint is of a text of {meta['source_tokens']} tokens, this has {len(ids)}."
+            )
+        reader = cls(model, method, ids, chunk)
+        restore(reader.memory, parts, meta["memory"])
+        clock = meta.get("reader")
+        if clock is None:
+            reader.done, reader.finished = reader.total, True
+        else:
+            reader.done = int(clock["done"])
+            reader.seconds, reader.distill_seconds = float(clock["seconds"]), float(clock["distill_seconds"])
+        return reader

@@ -1,0 +1,83 @@
+"""The records that the engine hands out: measurements, progress, answers. Plain data, no behaviour.
+
+Page, command line, benchmarks and database consume the same records, so a number has one name everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from torch import Tensor
+
+DEVICE, HOST, DISK = "device", "host", "disk"
+TIERS = (DEVICE, HOST, DISK)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a memory holds, counted from its tensors.
+
+    entries: tier -> entries per KV head and layer (the largest over layers).
+    bytes: tier -> bytes of all layers together, preallocated room included.
+    """
+
+    entries: dict[str, int]
+    bytes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class ReadProgress:
+    """One step of a reading. Seconds are of reading alone, over interruptions."""
+
+    stage: str  # "reading" | "distilling" | "ready"
+    tokens_done: int
+    tokens_total: int
+    seconds: float
+    distill_seconds: float
+    tokens_per_second: float
+    seconds_left: float
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A stretch of the source that an answer rested on: tokens `start` to `end` (exclusive), `weight` of the mass."""
+
+    start: int
+    end: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class AnswerPiece:
+    """The next few characters of an answer."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A finished answer with its measurements."""
+
+    text: str
+    finish_reason: str  # "stop" | "length"
+    passages: list[Passage]
+    prompt_tokens: int
+    answer_tokens: int
+    time_to_first_token_sec: float
+    decode_sec: float
+    tokens_per_second: float
+    usage: Usage
+
+
+@dataclass(frozen=True)
+class Part:
+    """Named tensors that are saved together. A sealed part never changes once it has been written."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    sealed: bool = False
+
+
+Parts: TypeAlias = dict[str, Part]
+LoadedParts: TypeAlias = dict[str, dict[str, Tensor]]

@@ -1,0 +1,73 @@
+"""Rotary position embedding, applied by the engine and not by the model (see `seam.py`).
+
+Half-split layout, as in Llama and all architectures of the table: dimension i is paired with i + R/2, where R is the
+rotated width (R < D for partial rotary). Keys are remembered before rotation; which position a key or query gets is
+the matter of `positions.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Rope:
+    """One frequency table. `rotate` is exact to transformers' own rotation in the same dtype."""
+
+    def __init__(self, inv_freq: Tensor, attention_scaling: float = 1.0) -> None:
+        """inv_freq: [R/2] float32; attention_scaling multiplies cosine and sine (YaRN)."""
+        self.inv_freq = inv_freq.float()
+        self.attention_scaling = attention_scaling
+        self._tables: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+
+    def rotate(self, x: Tensor, start: int | Tensor) -> Tensor:
+        """Rotate x [..., T, D] to positions start, start+1, ... or, if `start` is an int64 tensor [T], to those."""
+        length = x.shape[-2]
+        if isinstance(start, int):
+            cos, sin = self._table(start + length, x.dtype)
+            cos, sin = cos[start : start + length], sin[start : start + length]
+        else:
+            cos, sin = self._table(int(start.max()) + 1, x.dtype)
+            cos, sin = cos[start], sin[start]
+        half = cos.shape[-1]
+        first, second = x[..., :half], x[..., half : 2 * half]
+        turned = (first * cos - second * sin, second * cos + first * sin)
+        return torch.cat((*turned, x[..., 2 * half :]), dim=-1)
+
+    def to_constant(self, x: Tensor, position: int) -> Tensor:
+        """Rotate every row of x [..., T, D] to one and the same position."""
+        cos, sin = self._table(position + 1, x.dtype)
+        half = cos.shape[-1]
+        first, second = x[..., :half], x[..., half : 2 * half]
+        cos, sin = cos[position], sin[position]
+        return torch.cat((first * cos - second * sin, second * cos + first * sin, x[..., 2 * half :]), dim=-1)
+
+    def _table(self, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [>= length, R/2] in the dtype of what they rotate, grown by doubling."""
+        known = self._tables.get(dtype)
+        if known is None or known[0].shape[0] < length:
+            size = max(1024, 1 << (length - 1).bit_length())
+            positions = torch.arange(size, device=self.inv_freq.device, dtype=torch.float32)
+            angles = positions[:, None] * self.inv_freq
+            known = (
+                (angles.cos() * self.attention_scaling).to(dtype),
+                (angles.sin() * self.attention_scaling).to(dtype),
+            )
+            self._tables[dtype] = known
+        return known
+
+
+class NoRope(Rope):
+    """For layers without positions (SmolLM3's every fourth): rotation by nothing."""
+
+    def __init__(self) -> None:
+        """A table that is never consulted."""
+        super().__init__(torch.zeros(0))
+
+    def rotate(self, x: Tensor, start: int | Tensor) -> Tensor:
+        """X itself."""
+        return x
+
+    def to_constant(self, x: Tensor, position: int) -> Tensor:
+        """X itself."""
+        return x

@@ -1,0 +1,39 @@
+"""Choosing the next token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.method import require
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """temperature 0 is greedy; top_p: nucleus; max_tokens: of one answer; stop: texts that end it; seed: of chance."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int = 200
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Reject what cannot be."""
+        require(self.temperature >= 0.0, f"temperature cannot be negative ({self.temperature}).")
+        require(0.0 < self.top_p <= 1.0, f"top_p lies above 0 and at most at 1, not {self.top_p}.")
+        require(self.max_tokens >= 1, f"max_tokens is at least 1, not {self.max_tokens}.")
+        require(all(self.stop), "A stop text cannot be empty.")
+
+
+def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
+    """One token id from logits [vocabulary]."""
+    if sampling.temperature == 0.0:
+        return int(logits.argmax())
+    probabilities = (logits.float().cpu() / sampling.temperature).softmax(dim=-1)
+    ordered, ids = probabilities.sort(descending=True)
+    before = ordered.cumsum(dim=-1) - ordered
+    ordered = ordered.masked_fill(before >= sampling.top_p, 0.0)
+    return int(ids[torch.multinomial(ordered, 1, generator=generator)])

@@ -1,0 +1,138 @@
+"""The seam with transformers: stock models, our attention.
+
+transformers computes projections, norms, MLPs and embeddings; the model's rotary embedding is replaced by rotation by
+nothing, so queries and keys reach the attention function before RoPE, and that function asks the memory that was
+passed along with the forward call. Nothing here knows one architecture from another; which ones are known to come
+out right is the table in `architectures.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface
+
+from engine.rope import NoRope, Rope
+
+IMPLEMENTATION = "stockpot"
+
+
+class Attending(Protocol):
+    """What the attention function needs of a memory."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """What a memory must know of one layer."""
+
+    query_heads: int
+    kv_heads: int
+    head_size: int
+    sliding_window: int | None
+    rope: Rope
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a memory must know of a model."""
+
+    layers: tuple[LayerSpec, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of one key and one value of every KV head in every layer."""
+        width = sum(2 * layer.kv_heads * layer.head_size for layer in self.layers)
+        return width * torch.empty((), dtype=self.dtype).element_size()
+
+
+class NoRotation(nn.Module):
+    """Stands in for a model's rotary embedding: cosine 1, sine 0."""
+
+    def __init__(self, original: nn.Module) -> None:
+        """Keeps the original module, whose frequencies the engine reads."""
+        super().__init__()
+        self.original = original
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Ones and zeros in the shapes the original would return."""
+        cos, sin = self.original(x, *args, **kwargs)
+        return torch.ones_like(cos), torch.zeros_like(sin)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    *,
+    memory: Attending,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The one attention function: query [1, HQ, T, D], key and value [1, H, T, D]; output [1, T, HQ, D]."""
+    scale = scaling if scaling is not None else float(query.shape[-1]) ** -0.5
+    if isinstance(memory, _Probe):
+        memory.note(module, kwargs.get("sliding_window"))
+    output = memory.attend(int(module.layer_idx), query[0], key[0], value[0], scale, softcap)  # type: ignore[arg-type]
+    return output.transpose(0, 1)[None], None
+
+
+def _no_mask(*args: Any, **kwargs: Any) -> None:
+    """Masks are the memory's matter."""
+    return None
+
+
+AttentionInterface.register(IMPLEMENTATION, _attention)
+AttentionMaskInterface.register(IMPLEMENTATION, _no_mask)
+
+
+class _Probe:
+    """Sees one token pass through every layer, and writes down what each layer is like."""
+
+    def __init__(self, rotary: nn.Module) -> None:
+        self.rotary = rotary
+        self.layers: list[LayerSpec] = []
+        self._window: int | None = None
+        self._rope: Rope = NoRope()
+
+    def note(self, module: nn.Module, sliding_window: int | None) -> None:
+        self._window = sliding_window
+        self._rope = _rope_of(module, self.rotary)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        self.layers.append(LayerSpec(q.shape[0], k.shape[0], k.shape[-1], self._window, self._rope))
+        return v.repeat_interleave(q.shape[0] // v.shape[0], dim=0)
+
+
+def _rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
+    if getattr(module, "use_rope", 1) in (0, False):
+        return NoRope()
+    kind = getattr(module, "layer_type", None)
+    prefix = f"{kind}_" if kind and hasattr(rotary, f"{kind}_inv_freq") else ""
+    inv_freq = getattr(rotary, f"{prefix}inv_freq")
+    return Rope(inv_freq, float(getattr(rotary, f"{prefix}attention_scaling", 1.0)))
+
+
+def attach(model: PreTrainedModel) -> ModelSpec:
+    """Take attention over from a loaded model, in place, and report what its layers are like."""
+    base = model.base_model
+    rotary = base.rotary_emb
+    assert isinstance(rotary, nn.Module)
+    original = rotary.original if isinstance(rotary, NoRotation) else rotary
+    base.rotary_emb = NoRotation(original)
+    model.set_attn_implementation(IMPLEMENTATION)
+    probe = _Probe(original)
+    with torch.no_grad():
+        base(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False, memory=probe)
+    return ModelSpec(tuple(probe.layers), model.dtype, model.device)

@@ -1,0 +1,41 @@
+"""Where the model looked: attention mass over the source, gathered into passages."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.records import Passage
+
+REACH = 24  # tokens to each side that count toward the same passage
+MOST = 5  # passages shown
+LEAST_SHARE = 0.02  # of the mass; less is not worth a person's time
+
+
+def passages(mass: Tensor, most: int = MOST) -> list[Passage]:
+    """The stretches of the source with the most attention, best first.
+
+    Args:
+        mass: float32 [source tokens], non-negative.
+
+    Returns:
+        At most `most` passages that do not overlap, weights as shares of the whole mass.
+    """
+    total = float(mass.sum())
+    if total <= 0.0:
+        return []
+    found: list[Passage] = []
+    left = mass.clone()
+    width = 2 * REACH + 1
+    while len(found) < most:
+        near = F.avg_pool1d(left[None], width, stride=1, padding=REACH, count_include_pad=True)[0] * width
+        centre = int(near.argmax())
+        start, end = max(0, centre - REACH), min(len(mass), centre + REACH + 1)
+        weight = float(left[start:end].sum()) / total
+        if weight < LEAST_SHARE:
+            break
+        inside = (left[start:end] > 0).nonzero()[:, 0]
+        first, last = start + int(inside[0]), start + int(inside[-1]) + 1
+        found.append(Passage(first, last, weight))
+        left[start:end] = 0.0
+    return found

@@ -1,0 +1,230 @@
+"""Sinks and a sliding window: StreamingLLM's memory (https://arxiv.org/abs/2309.17453), in chunks.
+
+The first S tokens stay for ever (sinks), of the others the last W. The paper steps token by token and rotates the
+whole cache at each; here a chunk passes at once and comes out the same: every query sees exactly its own last W
+tokens through a mask, and the sinks through a query of its own, rotated to the place it would have in the paper's
+cache. Window keys are rotated once when they arrive and once more whenever the buffer is packed.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from engine.attention import Segment, Shared, attend
+from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory
+from engine.positions import sink_query_positions
+from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
+from engine.seam import LayerSpec, ModelSpec
+
+
+class LayerWindow:
+    """Sinks [H, S, D] and the recent entries [H, capacity, D] of one layer."""
+
+    def __init__(self, layer: LayerSpec, spec: ModelSpec, sinks: int, capacity: int) -> None:
+        """Nothing remembered yet."""
+        self.layer = layer
+        like = torch.empty(layer.kv_heads, 0, layer.head_size, dtype=spec.dtype, device=spec.device)
+        self.sink_keys = like.new_empty(layer.kv_heads, sinks, layer.head_size)
+        self.sink_rotated = torch.empty_like(self.sink_keys)
+        self.sink_values = torch.empty_like(self.sink_keys)
+        self.keys = like.new_empty(layer.kv_heads, capacity, layer.head_size)
+        self.rotated = torch.empty_like(self.keys)
+        self.values = torch.empty_like(self.keys)
+
+    def nbytes(self) -> int:
+        """Bytes of all its tensors."""
+        tensors = (self.sink_keys, self.sink_rotated, self.sink_values, self.keys, self.rotated, self.values)
+        return sum(tensor.nbytes for tensor in tensors)
+
+    def packed(self, start: int, end: int, capacity: int, sinks: int) -> LayerWindow:
+        """A new buffer that begins with entries start .. end of this one, rotated anew; the sinks are shared."""
+        new = copy.copy(self)
+        shape = (self.layer.kv_heads, capacity, self.layer.head_size)
+        new.keys, new.values, new.rotated = (self.keys.new_empty(shape) for _ in range(3))
+        new.keys[:, : end - start] = self.keys[:, start:end]
+        new.values[:, : end - start] = self.values[:, start:end]
+        new.rotated[:, : end - start] = self.layer.rope.rotate(self.keys[:, start:end], sinks)
+        return new
+
+
+@dataclass(frozen=True)
+class _View:
+    """Masks and positions of one pass: of T queries toward the sinks and toward buffer entries from `start` on."""
+
+    sinks: int
+    sink_places: Tensor
+    sink_mask: Tensor | None
+    start: int
+    places: Tensor
+    mask: Tensor | None
+
+
+class WindowMemory(Memory):
+    """Sinks plus the last `window` tokens."""
+
+    def __init__(self, spec: ModelSpec, sinks: int, window: int) -> None:
+        """Sinks S >= 0 and window W >= 1, in tokens."""
+        super().__init__(spec)
+        self.sinks = sinks
+        self.window = window
+        self.slack = max(window, 512)  # tokens that may pass before the buffer is packed
+        self.length = 0  # entries in the buffer, those that have left the window included
+        self.layers = [LayerWindow(layer, spec, sinks, window + self.slack) for layer in spec.layers]
+        self.source = torch.full((sinks + window + self.slack,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
+        self._to_sinks = 0  # tokens of the incoming pass that become sinks
+        self._views: dict[int | None, _View] = {}
+
+    def begin(self, source: Tensor) -> None:
+        """Make sure that the buffer holds the pass."""
+        super().begin(source)
+        self._to_sinks = min(max(0, self.sinks - self.seen), len(source))
+        arriving = len(source) - self._to_sinks
+        if self.length + arriving > self.layers[0].keys.shape[1]:
+            self._pack(arriving)
+        self._views = {}
+
+    def _pack(self, arriving: int) -> None:
+        """Drop what has left the window. Snapshots keep the old buffers."""
+        start = max(0, self.length - self.window)
+        capacity = max(self.window + self.slack, self.length - start + arriving)
+        self.layers = [layer.packed(start, self.length, capacity, self.sinks) for layer in self.layers]
+        source = self.source.new_full((self.sinks + capacity,), NOT_IN_SOURCE)
+        source[: self.sinks] = self.source[: self.sinks]
+        source[self.sinks : self.sinks + self.length - start] = self.source[
+            self.sinks + start : self.sinks + self.length
+        ]
+        self.source, self.length = source, self.length - start
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Attention over the sinks and each query's own window."""
+        segments, sources = self._segments(layer, q, k, v)
+        output, pieces = attend(segments, scaling, softcap, self.mass is not None)
+        if self.mass is not None:
+            for source, piece in zip(sources, pieces, strict=True):
+                self.mass.add(source.expand(piece.shape), piece)
+        return output
+
+    def _segments(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """What these queries see, and the source positions of it, broadcastable to the probabilities."""
+        held = self.layers[layer]
+        rope = held.layer.rope
+        first, count, fresh = self.seen, q.shape[1], self._to_sinks
+        if fresh:
+            places = slice(first, first + fresh)
+            held.sink_keys[:, places], held.sink_values[:, places] = k[:, :fresh], v[:, :fresh]
+            held.sink_rotated[:, places] = rope.rotate(k[:, :fresh], first)
+        end = self.length + count - fresh
+        held.keys[:, self.length : end], held.values[:, self.length : end] = k[:, fresh:], v[:, fresh:]
+        held.rotated[:, self.length : end] = rope.rotate(k[:, fresh:], self.sinks + self.length)
+
+        view = self._view(held.layer.sliding_window, count, end, q.device)
+        segments: list[Segment] = []
+        sources: list[Tensor] = []
+        if view.sinks:
+            keys, values = held.sink_rotated[:, : view.sinks], held.sink_values[:, : view.sinks]
+            segments.append(Shared(rope.rotate(q, view.sink_places), keys, values, view.sink_mask))
+            sources.append(self.source[: view.sinks])
+        if end:
+            keys, values = held.rotated[:, view.start : end], held.values[:, view.start : end]
+            segments.append(Shared(rope.rotate(q, view.places), keys, values, view.mask))
+            if self.mass is not None:
+                source = torch.cat([self.source[self.sinks : self.sinks + self.length], self._incoming[fresh:]])
+                sources.append(source[view.start : end])
+        return segments, sources
+
+    def _view(self, sliding: int | None, count: int, end: int, device: torch.device) -> _View:
+        """What the queries of this pass see in a layer with that sliding window; worked out once per pass."""
+        if sliding in self._views:
+            return self._views[sliding]
+        reach = min(self.window, sliding or self.window)
+        number = torch.arange(self.seen, self.seen + count, device=device)[:, None]  # from the very beginning
+        sinks = min(self.sinks, self.seen + count)
+        sink = torch.arange(sinks, device=device)
+        sink_mask = None
+        if sliding is not None or self.seen < sinks:
+            sink_mask = (sink <= number) & (sink > number - (sliding or UNLIMITED))
+        start = max(0, self.length - reach + 1)
+        own = number - self.sinks - (self.seen - self.sinks - self.length if self.seen > self.sinks else 0)
+        index = torch.arange(start, end, device=device)
+        self._views[sliding] = _View(
+            sinks=sinks,
+            sink_places=sink_query_positions(self.seen, count, self.sinks, self.window, device),
+            sink_mask=sink_mask,
+            start=start,
+            places=own[:, 0] + self.sinks,
+            mask=None if count == 1 else (index <= own) & (index > own - reach),
+        )
+        return self._views[sliding]
+
+    def commit(self, novelty: Tensor | None = None) -> None:
+        """Keep the tokens of the pass."""
+        fresh, count = self._to_sinks, len(self._incoming)
+        self.source[self.seen : self.seen + fresh] = self._incoming[:fresh]
+        begin = self.sinks + self.length
+        self.source[begin : begin + count - fresh] = self._incoming[fresh:]
+        self.length += count - fresh
+        self.seen += count
+
+    def fork(self) -> Self:
+        """Copies the window, which is small; the sinks are shared once they are all there."""
+        child = self.snapshot()
+        if self.seen < self.sinks:
+            for held in child.layers:
+                for name in ("sink_keys", "sink_rotated", "sink_values"):
+                    setattr(held, name, getattr(held, name).clone())
+        child.source = self.source.clone()
+        child._pack(0)
+        return child
+
+    def snapshot(self) -> Self:
+        """Layers are replaced, not changed, when they are packed."""
+        child = copy.copy(self)
+        child.layers = [copy.copy(held) for held in self.layers]
+        return child
+
+    @property
+    def entries(self) -> int:
+        """Entries that the next token can see, per KV head and layer."""
+        return min(self.sinks, self.seen) + min(self.window, self.length)
+
+    def positions(self, layer: int) -> Tensor:
+        """int32 [H, entries]: sinks, then the window."""
+        recent = self.source[self.sinks : self.sinks + self.length][-self.window :]
+        row = torch.cat([self.source[: min(self.sinks, self.seen)], recent])
+        return row.expand(self.spec.layers[layer].kv_heads, -1)
+
+    def usage(self) -> Usage:
+        """All on the device; bytes are those of the buffers, slack included."""
+        return Usage({DEVICE: self.entries}, {DEVICE: sum(h.nbytes() for h in self.layers) + self.source.nbytes})
+
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """Sinks and the window in one part."""
+        start = max(0, self.length - self.window)
+        tensors = {"source": torch.cat([self.source[: self.sinks], self.source[self.sinks :][start : self.length]])}
+        for layer, held in enumerate(self.layers):
+            tensors[f"{layer}.sink_keys"] = held.sink_keys.contiguous()
+            tensors[f"{layer}.sink_values"] = held.sink_values.contiguous()
+            tensors[f"{layer}.keys"] = held.keys[:, start : self.length].contiguous()
+            tensors[f"{layer}.values"] = held.values[:, start : self.length].contiguous()
+        return {"window": Part(tensors)}, {"length": self.length - start, "seen": self.seen}
+
+    def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """Rotates what was saved before RoPE."""
+        tensors, length = parts["window"], int(meta["length"])
+        self.seen, self.length = int(meta["seen"]), length
+        self.layers = [LayerWindow(h.layer, self.spec, self.sinks, self.window + self.slack) for h in self.layers]
+        self.source = torch.full_like(self.source, NOT_IN_SOURCE)
+        self.source[: self.sinks + length] = tensors["source"].to(self.source.device)
+        known = min(self.sinks, self.seen)
+        for layer, held in enumerate(self.layers):
+            held.sink_keys[:, :known] = tensors[f"{layer}.sink_keys"][:, :known].to(held.keys)
+            held.sink_values[:, :known] = tensors[f"{layer}.sink_values"][:, :known].to(held.keys)
+            held.sink_rotated[:, :known] = held.layer.rope.rotate(held.sink_keys[:, :known], 0)
+            held.keys[:, :length] = tensors[f"{layer}.keys"].to(held.keys)
+            held.values[:, :length] = tensors[f"{layer}.values"].to(held.keys)
+            held.rotated[:, :length] = held.layer.rope.rotate(held.keys[:, :length], self.sinks)

@@ -1,0 +1,72 @@
+"""A tiny random model with a real tokenizer, so that the engine is tested without any trained weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from engine.model import Model
+
+TEMPLATE = (
+    "<|bos|>{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
+    "{% elif m['role'] == 'user' %}<|user|>{{ m['content'] }}"
+    "{% else %}<|assistant|>{{ m['content'] }}<|end|>{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte, four special tokens, the template above."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special = ["<|bos|>", "<|user|>", "<|assistant|>", "<|end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=260, special_tokens=special, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([""], trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<|bos|>", eos_token="<|end|>", chat_template=TEMPLATE
+    )
+
+
+def tiny_config() -> LlamaConfig:
+    """Three layers, grouped heads."""
+    return LlamaConfig(
+        vocab_size=260,
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=512,
+        initializer_range=0.2,
+        eos_token_id=3,
+        bos_token_id=0,
+    )
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory() -> Iterator[None]:
+    """Fresh tensors hold NaN, so that an entry which nobody wrote cannot pass for zero."""
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="session")
+def model() -> Model:
+    """The tiny model, float32 on the CPU."""
+    torch.manual_seed(0)
+    return Model(LlamaForCausalLM(tiny_config()), byte_tokenizer(), "tiny", "tiny-digest")
+
+
+@pytest.fixture
+def ids() -> torch.Tensor:
+    """301 tokens of noise."""
+    return torch.randint(4, 260, (301,), generator=torch.Generator().manual_seed(1))

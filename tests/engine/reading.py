@@ -1,0 +1,46 @@
+"""What the tests of the engine do again and again."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from engine import Answer, Context, Method, Model, Part, Reader, Sampling
+from engine.conversation import Conversation
+from engine.memory import NOT_IN_SOURCE, Memory
+from engine.passes import feed
+
+
+def read(model: Model, method: Method, ids: Tensor, chunk: int = 64) -> Context:
+    """Read to the end."""
+    reader = Reader(model, method, ids, chunk)
+    for _ in reader.run():
+        pass
+    return reader.context()
+
+
+def loaded(parts: dict[str, Part]) -> dict[str, dict[str, Tensor]]:
+    """Parts as they come back from disk."""
+    return {name: {key: tensor.clone() for key, tensor in part.tensors.items()} for name, part in parts.items()}
+
+
+def next_logits(model: Model, method: Method, memory: Memory, ids: Tensor, chunk: int = 64) -> Tensor:
+    """Logits [T, vocabulary] after each of some further tokens, put to a fork."""
+    fork = memory.fork()
+    source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
+    hidden = [step.hidden for step in feed(model, method, fork, ids, source, chunk) if step.hidden is not None]
+    return model.logits(torch.cat(hidden))
+
+
+def with_budget(method: Method, budget: int | None) -> Method:
+    """The same settings with another budget."""
+    return dataclasses.replace(method, budget=budget)
+
+
+def answer(conversation: Conversation, question: str, tokens: int = 8) -> str:
+    """The whole answer to a question."""
+    *_, last = conversation.ask(question, Sampling(max_tokens=tokens))
+    assert isinstance(last, Answer)
+    return last.text

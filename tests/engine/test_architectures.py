@@ -1,0 +1,99 @@
+"""Every supported architecture against transformers' own eager attention, float32, in chunks of odd lengths."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+
+from engine.architectures import SUPPORTED, check
+from engine.errors import UnsupportedModel
+from engine.memory import NOT_IN_SOURCE
+from engine.model import Model
+from engine.slots import SlotMemory
+from tests.engine.conftest import byte_tokenizer
+
+SMALL = {
+    "vocab_size": 260,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+EXTRA: dict[str, dict[str, object]] = {
+    "mistral": {"sliding_window": 40, "head_dim": 16},
+    "ministral": {"sliding_window": 40, "head_dim": 16},
+    "qwen2": {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 2},
+    "qwen3": {"head_dim": 16},
+    "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+    "phi": {"partial_rotary_factor": 0.5},
+    "gemma2": {"head_dim": 16, "sliding_window": 40, "query_pre_attn_scalar": 16},
+    "gemma3_text": {"head_dim": 16, "sliding_window": 40, "query_pre_attn_scalar": 16, "sliding_window_pattern": 2},
+    "smollm3": {"no_rope_layers": [1, 1, 1, 0]},
+    "granite": {"logits_scaling": 2.0, "embedding_multiplier": 3.0, "attention_multiplier": 0.3},
+}
+
+
+def small_config(kind: str) -> PretrainedConfig:
+    return AutoConfig.for_model(kind, **{**SMALL, **EXTRA.get(kind, {})})
+
+
+@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+def test_matches_eager_attention(kind: str) -> None:
+    torch.manual_seed(0)
+    reference = AutoModelForCausalLM.from_config(small_config(kind), attn_implementation="eager").eval()
+    model = Model(copy.deepcopy(reference), byte_tokenizer(), kind, "-")
+    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = reference(input_ids=ids[None]).logits[0]
+
+    memory = SlotMemory(model.spec)
+    hidden = []
+    for chunk in ids.split(37):
+        hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32)))
+        memory.commit()
+    logits = model.logits(torch.cat(hidden))
+
+    assert expected.std() > 1e-3
+    torch.testing.assert_close(logits, expected, atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.parametrize("rope_type", ["linear", "llama3", "yarn"])
+def test_matches_eager_attention_with_scaled_rope(rope_type: str) -> None:
+    torch.manual_seed(0)
+    rope = {
+        "rope_type": rope_type,
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 128,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    config = AutoConfig.for_model("llama", **SMALL, rope_parameters=rope)
+    reference = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = Model(copy.deepcopy(reference), byte_tokenizer(), "llama", "-")
+    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = reference(input_ids=ids[None]).logits[0]
+    memory = SlotMemory(model.spec)
+    hidden = model.forward(ids, memory, torch.zeros(len(ids), dtype=torch.int32))
+    torch.testing.assert_close(model.logits(hidden), expected, atol=2e-6, rtol=2e-5)
+
+
+def test_an_unknown_architecture_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedModel, match="gpt_oss"):
+        check(AutoConfig.for_model("gpt_oss"))
+
+
+def test_a_rope_that_changes_with_length_is_refused_by_name() -> None:
+    config = small_config("llama")
+    config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    with pytest.raises(UnsupportedModel, match="dynamic"):
+        check(config)

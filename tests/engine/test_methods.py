@@ -1,0 +1,159 @@
+"""The matrix: every method against every promise that all methods make."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import METHODS, Answer, Conversation, Method, Model, Reader, make_method
+from engine.records import DEVICE
+from tests.engine.reading import answer, loaded, next_logits, read, with_budget
+
+# Budgets far below the 301 tokens of the text, so that every method has to condense, cut, slide or search.
+TIGHT: dict[str, Method] = {
+    "full": make_method("full"),
+    "truncate": make_method("truncate", budget=160, tail=32),
+    "streaming": make_method("streaming", budget=96),
+    "exact": make_method("exact", budget=96, top_k=24, store="float32"),
+    "infinipot-both": make_method("infinipot", budget=160, prompt="Sum up."),
+    "infinipot-cap": make_method("infinipot", budget=160, prompt="Sum up.", novelty_share=0.0),
+    "infinipot-nuc": make_method("infinipot", budget=160, novelty_share=1.0),
+}
+every_method = pytest.mark.parametrize("method", TIGHT.values(), ids=TIGHT.keys())
+QUESTION = torch.tensor([1, 80, 81, 82, 2])
+CLOSE = {"atol": 2e-5, "rtol": 1e-4}
+
+
+def test_every_registered_method_is_in_the_matrix() -> None:
+    assert {method.name for method in TIGHT.values()} == set(METHODS)
+
+
+@every_method
+def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, method: Method) -> None:
+    unlimited = with_budget(method, None)
+    expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
+    logits = next_logits(model, unlimited, read(model, unlimited, ids).memory, QUESTION)
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["streaming", "exact", "truncate", "infinipot-both"])
+def test_a_budget_that_suffices_equals_full_attention(model: Model, ids: Tensor, name: str) -> None:
+    ample = with_budget(TIGHT[name], 1024)
+    expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
+    logits = next_logits(model, ample, read(model, ample, ids).memory, QUESTION)
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+@every_method
+@pytest.mark.parametrize("chunk", [1, 7, 111, 1000])
+def test_chunk_size_does_not_change_the_answer(model: Model, ids: Tensor, method: Method, chunk: int) -> None:
+    expected = next_logits(model, method, read(model, method, ids, chunk=64).memory, QUESTION)
+    logits = next_logits(model, method, read(model, method, ids, chunk=chunk).memory, QUESTION, chunk)
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+@every_method
+@pytest.mark.parametrize("steps", [1, 3, 6])
+def test_save_load_and_continue_equals_uninterrupted(model: Model, ids: Tensor, method: Method, steps: int) -> None:
+    expected = read(model, method, ids)
+    reader = Reader(model, method, ids, chunk=48)
+    for _, _progress in zip(range(steps), reader.run(), strict=False):
+        pass
+    parts, meta = reader.state()
+    resumed = Reader.resume(model, method, ids, loaded(parts), meta, chunk=64)
+    for _ in resumed.run():
+        pass
+    context = resumed.context()
+    for layer in range(len(model.spec.layers)):
+        assert torch.equal(context.memory.positions(layer), expected.memory.positions(layer))
+    torch.testing.assert_close(
+        next_logits(model, method, context.memory, QUESTION),
+        next_logits(model, method, expected.memory, QUESTION),
+        **CLOSE,
+    )
+
+
+@every_method
+def test_a_saved_context_answers_as_the_live_one(model: Model, ids: Tensor, method: Method) -> None:
+    context = read(model, method, ids)
+    parts, meta = context.state()
+    again = type(context).load(model, method, loaded(parts), meta)
+    expected = next_logits(model, method, context.memory, QUESTION)
+    torch.testing.assert_close(next_logits(model, method, again.memory, QUESTION), expected, **CLOSE)
+    assert again.usage().entries == context.usage().entries
+
+
+@pytest.mark.parametrize("name", [name for name in TIGHT if name != "full"])
+def test_the_budget_is_never_exceeded(model: Model, ids: Tensor, name: str) -> None:
+    method = TIGHT[name]
+    budget = method.budget
+    assert budget is not None
+    seen = [progress.usage.entries[DEVICE] for progress in Reader(model, method, ids, chunk=50).run()]
+    assert max(seen) <= budget
+    conversation = Conversation(read(model, method, ids))
+    for number in range(12):
+        answer(conversation, f"question number {number}?")
+        assert conversation.usage().entries[DEVICE] <= budget
+
+
+@every_method
+def test_a_fork_never_changes_its_base(model: Model, ids: Tensor, method: Method) -> None:
+    context = read(model, method, ids)
+    before = {
+        (part, name): tensor.clone()
+        for part, held in context.state()[0].items()
+        for name, tensor in held.tensors.items()
+    }
+    expected = next_logits(model, method, context.memory, QUESTION)
+    first, second = Conversation(context), Conversation(context)
+    alone = answer(Conversation(context), "Who?")
+    for number in range(12):
+        answer(first, f"a long question, number {number}, to overflow the tail?")
+    assert answer(second, "Who?") == alone
+    after = context.state()[0]
+    for (part, name), tensor in before.items():
+        assert torch.equal(after[part].tensors[name].nan_to_num(), tensor.nan_to_num()), (part, name)
+    torch.testing.assert_close(next_logits(model, method, context.memory, QUESTION), expected, atol=0, rtol=0)
+
+
+@every_method
+def test_a_saved_conversation_continues_where_it_was(model: Model, ids: Tensor, method: Method) -> None:
+    context = read(model, method, ids)
+    conversation = Conversation(context)
+    for number in range(9):  # long enough that the tail of tight budgets is condensed
+        answer(conversation, f"question number {number}?")
+    parts, meta = conversation.state()
+    again = Conversation.load(context, loaded(parts), meta)
+    assert answer(again, "And then?") == answer(conversation, "And then?")
+    assert again.usage().entries == conversation.usage().entries
+
+
+@every_method
+def test_a_cancelled_question_leaves_no_trace(model: Model, ids: Tensor, method: Method) -> None:
+    context = read(model, method, ids)
+    asked, untouched = Conversation(context), Conversation(context)
+    for conversation in (asked, untouched):
+        for number in range(3):
+            answer(conversation, f"question number {number}?")
+    pieces = asked.ask("Something long enough to make the memory condense while it is being asked, is it not? " * 2)
+    next(pieces)
+    pieces.close()
+    assert answer(asked, "What?") == answer(untouched, "What?")
+    assert asked.usage().entries == untouched.usage().entries
+
+
+@every_method
+def test_sources_lie_inside_the_source(model: Model, ids: Tensor, method: Method) -> None:
+    context = read(model, method, ids)
+    for layer in range(len(model.spec.layers)):
+        positions = context.memory.positions(layer)
+        assert int(positions.max()) < len(ids)
+        for head in positions:
+            named = head[head >= 0]
+            assert len(named.unique()) == len(named), "no source position twice in one head"
+    *_, last = Conversation(context).ask("Where?")
+    assert isinstance(last, Answer)
+    for passage in last.passages:
+        assert 0 <= passage.start < passage.end <= len(ids)
+        assert 0.0 < passage.weight <= 1.0
