@@ -79,7 +79,7 @@ class Model:
         """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""
         config = self.network.config
         with torch.no_grad():
-            logits: Tensor = self.network.get_output_embeddings()(hidden).float()
+            logits: Tensor = self.network.lm_head(hidden).float()
         scaling = getattr(config, "logits_scaling", None)
         if scaling:
             logits = logits / scaling

@@ -1,0 +1,84 @@
+"""Reading speed, first-token time, decoding speed and memory against the length of the text.
+
+    stockpot bench latency --methods exact,infinipot --tokens 100K,1M
+
+Each measurement has a process of its own, so that its peak memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks import options as shared
+from benchmarks.haystack import Haystack
+from benchmarks.report import publish
+from engine import Answer, Conversation, Reader, Sampling, memory_report
+
+DECODED = 32  # tokens of the second answer, whose speed is taken
+
+
+def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: int) -> dict[str, Any]:
+    """One row, in this process."""
+    model = shared.open_model(options)
+    trial = Haystack(model, options.data).trial("prose", tokens, 0.5, 0)
+    reader = Reader(model, shared.variant(name, budget), trial.ids)
+    progress = None
+    for progress in reader.run():  # noqa: B007 - the last record counts
+        pass
+    assert progress is not None
+    conversation = Conversation(reader.context())
+    question = "What is the name of the man who lived in the house by the river, and what did he say?"
+    first = second = None
+    for first in conversation.ask(question, Sampling(max_tokens=2)):  # noqa: B007
+        pass
+    for second in conversation.ask(question, Sampling(temperature=1.5, max_tokens=DECODED, seed=1)):  # noqa: B007
+        pass
+    assert isinstance(first, Answer)
+    assert isinstance(second, Answer)
+    return {
+        "method": name,
+        "budget": budget,
+        "tokens": tokens,
+        "read_seconds": progress.seconds,
+        "distill_seconds": progress.distill_seconds,
+        "tokens_per_second": progress.tokens_per_second,
+        "time_to_first_token_seconds": second.time_to_first_token_sec,
+        "decode_tokens_per_second": second.tokens_per_second,
+        "peak_memory_bytes": memory_report()["peak_process_bytes"],
+        "kv_bytes": progress.usage.bytes,
+        "kv_entries": progress.usage.entries,
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Reading speed, first-token time, decoding speed and memory by method and length.")
+    parser.add_argument("--methods", type=shared.words, default=["exact", "infinipot"], help="parted by commas")
+    parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
+    parser.add_argument("--tokens", type=shared.sizes, default=[16384, 65536], help="lengths such as 16K,1M")
+    parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
+    argv = sys.argv[1:] if argv is None else argv
+    chosen = parser.parse_args(argv)
+    if chosen.in_process:
+        print(json.dumps(measure(chosen, chosen.methods[0], chosen.budget, chosen.tokens[0])))
+        return 0
+    rows = []
+    for name in chosen.methods:
+        for tokens in chosen.tokens:
+            own = ["--methods", name, "--tokens", str(tokens), "--budget", str(chosen.budget), "--in-process"]
+            passed = ["--model", chosen.model, "--device", chosen.device, "--data", str(chosen.data)]
+            passed += ["--threads", str(chosen.threads)] if chosen.threads else []
+            command = [sys.executable, "-m", "benchmarks.latency", *passed, *own]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            rows.append(json.loads(done.stdout.splitlines()[-1]))
+            print(rows[-1], file=sys.stderr, flush=True)
+    publish("latency", rows, chosen.out, chosen.json, model=chosen.model)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Needle in a haystack: what each method still knows of what it has read.
+
+    stockpot bench needle --methods exact,infinipot --budgets 512,1024 --tokens 2K,32K --kinds facts --trials 20
+
+Answers are generated, and right only when exact. Of right answers it is also counted whether the first source that
+is shown holds the fact.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from benchmarks import options as shared
+from benchmarks.haystack import KINDS, Haystack, Trial, is_right
+from benchmarks.report import publish
+from engine import Answer, Conversation, Method, Model, Reader, Sampling
+
+
+def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int]:
+    """Read a trial's document once and ask its questions in turn: right answers, and right ones with a right source."""
+    reader = Reader(model, method, trial.ids)
+    for _ in reader.run():
+        pass
+    conversation = Conversation(reader.context())
+    right = sourced = 0
+    for question in trial.questions:
+        *_, answer = conversation.ask(question.text, Sampling(max_tokens=32))
+        assert isinstance(answer, Answer)
+        if is_right(answer.text, question.answer):
+            right += 1
+            first = answer.passages[0] if answer.passages else None
+            sourced += first is not None and first.start < question.end and question.start < first.end
+    return right, sourced
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Needle in a haystack: accuracy by method, budget, length, depth and kind of document.")
+    parser.add_argument("--methods", type=shared.words, default=["exact"], help="parted by commas (default: exact)")
+    parser.add_argument("--budgets", type=shared.sizes, default=[1024], help="entries (default: 1024)")
+    parser.add_argument("--tokens", type=shared.sizes, default=[2048], help="lengths such as 2K,32K,1M (default: 2K)")
+    parser.add_argument("--depths", type=lambda t: [float(d) for d in t.split(",")], default=[0.1, 0.5, 0.9])
+    parser.add_argument("--kinds", type=shared.words, default=["facts"], help=f"of {', '.join(KINDS)} (default: facts)")
+    parser.add_argument("--trials", type=int, default=5, help="documents per cell (default: 5)")
+    parser.add_argument("--seed", type=int, default=0, help="fixes the documents (default: 0)")
+    chosen = parser.parse_args(argv)
+    unknown = set(chosen.kinds) - set(KINDS)
+    if unknown:
+        parser.error(f"unknown kind {', '.join(sorted(unknown))}: choose of {', '.join(KINDS)}")
+    model = shared.open_model(chosen)
+    haystack = Haystack(model, chosen.data)
+    rows: list[dict[str, Any]] = []
+    for name in chosen.methods:
+        for budget in [None] if name == "full" else chosen.budgets:
+            method = shared.variant(name, budget)
+            for kind in chosen.kinds:
+                for tokens in chosen.tokens:
+                    for depth in [None] if kind == "facts" else chosen.depths:
+                        started = time.perf_counter()
+                        row = {"method": name, "budget": budget, "tokens": tokens, "depth": depth, "kind": kind}
+                        asked = correct = sourced = 0
+                        for number in range(chosen.trials):
+                            trial = haystack.trial(kind, tokens, depth or 0.0, chosen.seed + number)
+                            right, found = ask(model, method, trial)
+                            asked, correct, sourced = asked + len(trial.questions), correct + right, sourced + found
+                        row |= {"asked": asked, "correct": correct, "sourced": sourced}
+                        rows.append(row | {"seconds": round(time.perf_counter() - started, 1)})
+                        print(rows[-1], file=sys.stderr, flush=True)
+    publish("needle", rows, chosen.out, chosen.json, model=model.name, trials=chosen.trials)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

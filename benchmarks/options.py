@@ -1,0 +1,60 @@
+"""Options that several benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from benchmarks.haystack import DATA
+from engine import Method, Model, load_model, make_method
+
+POCKET = Path(__file__).resolve().parent.parent / "assets" / "pocket"
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """A parser with --model, --device, --threads, --data, --out and --json."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--model", default="pocket", help="pocket, a folder or a hub id (default: pocket)")
+    options.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    options.add_argument("--threads", type=int, help="CPU threads (default: all)")
+    options.add_argument("--data", type=Path, default=DATA, help="folder with books/ for prose (default: %(default)s)")
+    options.add_argument("--out", type=Path, help="also write the result to this JSON file")
+    options.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    return options
+
+
+def size(text: str) -> int:
+    """A number of tokens: 2048, 2K (2,048) or 1M (1,048,576)."""
+    factor = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:].upper(), 0)
+    return int(text[:-1]) * factor if factor else int(text)
+
+
+def sizes(text: str) -> list[int]:
+    """Several of them, parted by commas."""
+    return [size(part) for part in text.split(",")]
+
+
+def words(text: str) -> list[str]:
+    """Several words, parted by commas."""
+    return text.split(",")
+
+
+def open_model(options: argparse.Namespace) -> Model:
+    """The model that --model, --device and --threads ask for."""
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    return load_model(POCKET if options.model == "pocket" else options.model, options.device)
+
+
+VARIANTS: dict[str, tuple[str, dict[str, float]]] = {
+    "infinipot-cap": ("infinipot", {"novelty_share": 0.0}),
+    "infinipot-nuc": ("infinipot", {"novelty_share": 1.0}),
+}
+
+
+def variant(name: str, budget: int | None) -> Method:
+    """A method by name; infinipot-cap and infinipot-nuc are InfiniPot with one of its two scores alone."""
+    method, settings = VARIANTS.get(name, (name, {}))
+    return make_method(method, budget=None if method == "full" else budget, **settings)

@@ -1,0 +1,57 @@
+"""Results: a table on the screen, JSON under `results/`, and what machine they are from."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    """The device by name, its cores, and the versions that matter."""
+    return {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def table(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
+    """Rows as an aligned text table."""
+    if not rows:
+        return "(no rows)"
+    names = columns or list(rows[0])
+    cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
+    return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in cells)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def publish(name: str, rows: list[dict[str, Any]], out: Path | None, as_json: bool, **facts: Any) -> None:
+    """Print rows (as JSON on stdout if asked, else as a table) and write them to `out`, if given."""
+    result = {"benchmark": name, "machine": machine(), **facts, "rows": rows}
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(result, indent=1) + "\n")
+        print(f"written to {out}", file=sys.stderr)
+    print(json.dumps({"rows": rows}) if as_json else table(rows))

@@ -1,0 +1,120 @@
+"""Two comparisons in one run: our `full` with transformers' own `generate`, and reading with the bare model.
+
+    python -m benchmarks.speed
+
+Sides take turns, so that what else the machine does falls on both; medians and their ratio are reported.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from benchmarks import options as shared
+from benchmarks.haystack import Haystack
+from benchmarks.report import publish
+from engine import Model, Reader
+from engine.memory import NOT_IN_SOURCE
+from engine.passes import feed
+from engine.reader import CHUNK
+
+GENERATED = 64  # tokens
+REPEATS = 5
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def ours(model: Model, ids: Tensor) -> list[int]:
+    """Greedy tokens by the engine's `full`."""
+    method = shared.variant("full", None)
+    memory = method.new_memory(model.spec, model.turn_length)
+    memory.reserve(len(ids) + GENERATED)
+    tokens: list[int] = []
+    pending = ids
+    while len(tokens) < GENERATED:
+        source = torch.full((len(pending),), NOT_IN_SOURCE, dtype=torch.int32)
+        *_, last = feed(model, method, memory, pending, source, CHUNK)
+        assert last.hidden is not None
+        tokens.append(int(model.logits(last.hidden[-1]).argmax()))
+        pending = torch.tensor(tokens[-1:])
+    return tokens
+
+
+def against_generate(model: Model, folder: str, ids: Tensor) -> dict[str, Any]:
+    """Prompt and greedy decoding, `full` against transformers with its own cache."""
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    config = copy.deepcopy(theirs.generation_config)
+    config.update(do_sample=False, max_new_tokens=GENERATED, min_new_tokens=GENERATED, eos_token_id=None)
+
+    def generate() -> list[int]:
+        with torch.no_grad():
+            output = theirs.generate(ids[None], generation_config=config, attention_mask=torch.ones_like(ids[None]))
+        return [int(token) for token in output[0, len(ids) :]]
+
+    same = generate() == ours(model, ids)
+    pairs = [(seconds(lambda: ours(model, ids)), seconds(generate)) for _ in range(REPEATS)]
+    return _row("full against transformers generate", len(ids), pairs) | {"same_tokens": same}
+
+
+def against_bare(model: Model, name: str, budget: int, ids: Tensor) -> dict[str, Any]:
+    """Reading with a method against the model's forward over chunks of the same size that remember nothing."""
+    method = shared.variant(name, budget)
+
+    def read() -> None:
+        for _ in Reader(model, method, ids).run():
+            pass
+
+    def bare() -> None:
+        full = shared.variant("full", None)
+        for chunk in torch.split(ids, CHUNK):
+            memory = full.new_memory(model.spec, model.turn_length)
+            memory.reserve(len(chunk))
+            model.forward(chunk, memory, torch.zeros(len(chunk), dtype=torch.int32))
+
+    pairs = [(seconds(read), seconds(bare)) for _ in range(REPEATS)]
+    return _row(f"{name} {budget} against the bare model", len(ids), pairs)
+
+
+def _row(what: str, tokens: int, pairs: list[tuple[float, float]]) -> dict[str, Any]:
+    mine, other = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(a / b for a, b in pairs)
+    return {"comparison": what, "tokens": tokens, "ours_seconds": mine, "theirs_seconds": other, "ratio": ratio}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Paired timings: full against transformers, reading against the bare model.")
+    parser.add_argument("--tokens", type=shared.size, default=16384, help="text read for the second comparison")
+    chosen = parser.parse_args(argv)
+    model = shared.open_model(chosen)
+    folder = str(shared.POCKET) if chosen.model == "pocket" else chosen.model
+    haystack = Haystack(model, chosen.data)
+    rows = [against_generate(model, folder, haystack.trial("prose", length, 0.5, 0).ids) for length in (512, 1536)]
+    text = haystack.trial("prose", chosen.tokens, 0.5, 0).ids
+    for name, budget in (
+        ("streaming", 512),
+        ("exact", 512),
+        ("infinipot", 512),
+        ("infinipot", 1024),
+        ("infinipot", 2048),
+    ):
+        rows.append(against_bare(model, name, budget, text))
+    publish("speed", rows, chosen.out, chosen.json, model=model.name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""What is kept: documents, contexts, sessions, turns, sources, measurements and jobs.
+
+Rows live in SQLite (`Store`), tensors in safetensors files beside it (`TensorFolder`). Nothing here knows what a
+model, a page or a screen is: fingerprints, settings, sources and measurements are opaque, and this room imports
+neither engine, ingest nor app.
+"""
+
+from sessions.errors import DiskFull, FingerprintMismatch, InUse, NotFound, StoreCorrupt, StoreError
+from sessions.parts import Part
+from sessions.rows import (
+    ContextRow,
+    DocumentRow,
+    JobRow,
+    MeasurementRow,
+    SearchHit,
+    SessionRow,
+    TurnRow,
+    WorkerRow,
+)
+from sessions.store import Store
+from sessions.tensors import TensorFolder
+
+__all__ = [
+    "ContextRow",
+    "DiskFull",
+    "DocumentRow",
+    "FingerprintMismatch",
+    "InUse",
+    "JobRow",
+    "MeasurementRow",
+    "NotFound",
+    "Part",
+    "SearchHit",
+    "SessionRow",
+    "Store",
+    "StoreCorrupt",
+    "StoreError",
+    "TensorFolder",
+    "TurnRow",
+    "WorkerRow",
+]

@@ -1,0 +1,131 @@
+"""Contexts: readings of documents. Rows here, tensors in a `TensorFolder` beside the database."""
+
+import json
+import time
+from typing import Any
+
+from sessions.documents import Documents
+from sessions.errors import StoreError
+from sessions.processes import stamp
+from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, to_json
+from sessions.tensors import TensorFolder
+
+_SELECT = """
+    SELECT contexts.*, (
+        SELECT json_group_array(document_id) FROM (
+            SELECT document_id FROM context_documents WHERE context_id = contexts.id ORDER BY position)
+    ) AS document_ids FROM contexts"""
+_CHANGEABLE = {"status", "tokens", "tokens_read", "seconds", "usage", "warnings", "error"}
+
+
+class Contexts(Documents):
+    """What was read."""
+
+    def add_context(
+        self,
+        *,
+        model: str,
+        method: str,
+        settings: dict[str, Any],
+        budget: int | None,
+        fingerprint: str,
+        document_ids: list[str],
+        tokens: int,
+    ) -> ContextRow:
+        """Begin a reading: status "reading", owned by this process.
+
+        Args:
+            fingerprint: of model, tokenizer, method and settings; opaque here.
+            document_ids: the documents, in the order they are read.
+            tokens: how many there are to read; 0 if that is not known yet.
+        """
+        self._check_documents(document_ids)
+        now = time.time()
+        with self._write() as db:
+            self._check_documents(document_ids)
+            id = self._new_id("context")
+            db.table("contexts").insert(
+                {
+                    "id": id,
+                    "model": model,
+                    "method": method,
+                    "settings": to_json(settings),
+                    "budget": budget,
+                    "fingerprint": fingerprint,
+                    "tokens": tokens,
+                    "status": "reading",
+                    "tokens_read": 0,
+                    "seconds": 0.0,
+                    "usage": "{}",
+                    "warnings": "[]",
+                    "owner": stamp(),
+                    "created_at": now,
+                    "updated_at": now,
+                }
+            )
+            db.table("context_documents").insert_all(
+                {"context_id": id, "document_id": document_id, "position": position}
+                for position, document_id in enumerate(document_ids)
+            )
+        return self.context(id)
+
+    def context(self, id: str) -> ContextRow:
+        """One context; NotFound if there is none with this id."""
+        return make_row(ContextRow, self._one(f"{_SELECT} WHERE id = ?", id, "context"))
+
+    def contexts(self, document_id: str | None = None) -> list[ContextRow]:
+        """All contexts, or those that read a document; newest first."""
+        where, values = "", []
+        if document_id is not None:
+            where = "WHERE id IN (SELECT context_id FROM context_documents WHERE document_id = ?)"
+            values = [document_id]
+        rows = self._rows(f"{_SELECT} {where} ORDER BY created_at DESC, rowid DESC", values)
+        return [make_row(ContextRow, row) for row in rows]
+
+    def find_context(self, fingerprint: str, document_ids: list[str], status: str = "ready") -> ContextRow | None:
+        """The newest reading of exactly these documents, in this order, with this fingerprint and status.
+
+        "ready" (so that the same reading is not done twice) or, say, "paused" (so that it is taken up again).
+        """
+        rows = self._rows(
+            f"{_SELECT} WHERE fingerprint = ? AND status = ? ORDER BY created_at DESC, rowid DESC",
+            [fingerprint, status],
+        )
+        same = [row for row in rows if json.loads(row["document_ids"]) == document_ids]
+        return make_row(ContextRow, same[0]) if same else None
+
+    def update_context(self, id: str, **changes: Any) -> ContextRow:
+        """Change status, tokens, tokens_read, seconds, usage, warnings or error; the rest of a reading is fixed.
+
+        Raises:
+            NotFound: the context was deleted, so whoever reads for it should stop.
+            TypeError: an unknown field. ValueError: an unknown status.
+        """
+        if unknown := set(changes) - _CHANGEABLE:
+            raise TypeError(f"A context has no changeable {sorted(unknown)}; there are {sorted(_CHANGEABLE)}.")
+        if changes.get("status", "ready") not in READING_STATUSES:
+            raise ValueError(f"{changes['status']!r} is not one of {READING_STATUSES}.")
+        columns = {name: to_json(each) if name in ("usage", "warnings") else each for name, each in changes.items()}
+        columns["updated_at"] = time.time()
+        if changes.get("status") == "reading":
+            columns["owner"] = stamp()
+        self._update("context", id, columns)
+        return self.context(id)
+
+    def context_documents(self, id: str) -> list[DocumentRow]:
+        """The documents of a context, in reading order."""
+        return [self.document(document_id) for document_id in self.context(id).document_ids]
+
+    def context_state(self, id: str) -> TensorFolder:
+        """Where the tensors of a reading live. Saving there after the context was deleted is NotFound."""
+        self.context(id)
+        return TensorFolder(self.home / "contexts" / id, guard=lambda: self.context(id))
+
+    def _open_context(self, id: str) -> ContextRow:
+        context = self.context(id)
+        if context.status in ("failed", "cancelled"):
+            raise StoreError(
+                f"Context {id} is {context.status} ({context.error or 'no reason kept'}), so nobody can talk with it: "
+                "read its documents again."
+            )
+        return context

@@ -1,0 +1,189 @@
+"""Sessions and their turns, and search in them."""
+
+import time
+from typing import Any
+
+from sessions.contexts import Contexts
+from sessions.errors import StoreError
+from sessions.processes import stamp
+from sessions.rows import SearchHit, SessionRow, TurnRow, clean, make_row, to_json
+from sessions.tensors import TensorFolder
+
+NEW_TITLE = "New session"
+_TITLE_LETTERS = 60
+_SESSIONS = "SELECT sessions.*, (SELECT count(*) FROM turns WHERE session_id = sessions.id) AS turns FROM sessions"
+_TURN_COLUMNS = """
+    turns.id, turns.session_id, turns.position, turns.question,
+    CASE WHEN turns.status = 'answering' THEN coalesce(drafts.text, '') ELSE turns.answer END AS answer,
+    turns.status, turns.sources, turns.measurements, turns.error, turns.created_at, turns.finished_at"""
+_TURNS = f"SELECT {_TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
+# The words that matched are marked with characters that `clean` texts hardly ever hold, and unmarked again below.
+_OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+
+
+class Conversations(Contexts):
+    """What was asked and answered."""
+
+    def add_session(self, context_id: str, title: str | None = None) -> SessionRow:
+        """Begin a conversation over a context. Without a title it takes one from its first question."""
+        now = time.time()
+        with self._write() as db:
+            self._open_context(context_id)
+            id = self._new_id("session")
+            title = clean(title or "").strip() or NEW_TITLE
+            db.table("sessions").insert(
+                {"id": id, "context_id": context_id, "title": title, "created_at": now, "updated_at": now}
+            )
+        return self.session(id)
+
+    def session(self, id: str) -> SessionRow:
+        """One session; NotFound if there is none with this id."""
+        return make_row(SessionRow, self._one(f"{_SESSIONS} WHERE id = ?", id, "session"))
+
+    def sessions(self, context_id: str | None = None) -> list[SessionRow]:
+        """All sessions, or those over one context; the one used last comes first."""
+        where = "" if context_id is None else "WHERE context_id = ?"
+        rows = self._rows(
+            f"{_SESSIONS} {where} ORDER BY updated_at DESC, rowid DESC", [] if context_id is None else [context_id]
+        )
+        return [make_row(SessionRow, row) for row in rows]
+
+    def rename_session(self, id: str, title: str) -> SessionRow:
+        """Give a session another title; StoreError if it is empty."""
+        if not clean(title).strip():
+            raise StoreError(f"A title cannot be empty; session {id} keeps {self.session(id).title!r}.")
+        self._update("session", id, {"title": clean(title).strip()})
+        return self.session(id)
+
+    def session_state(self, id: str) -> TensorFolder:
+        """Where the session's own tail lives. Saving there after the session was deleted is NotFound."""
+        self.session(id)
+        return TensorFolder(self.home / "sessions" / id, guard=lambda: self.session(id))
+
+    def add_turn(self, session_id: str, question: str) -> TurnRow:
+        """Keep a question; its turn is "answering" and owned by this process until `finish_turn`."""
+        now, question = time.time(), clean(question)
+        with self._write() as db:
+            session = self.session(session_id)
+            id = self._new_id("turn")
+            position = self._rows(
+                "SELECT coalesce(max(position) + 1, 0) AS next FROM turns WHERE session_id = ?", [session_id]
+            )[0]["next"]
+            turn = {
+                "id": id,
+                "session_id": session_id,
+                "position": position,
+                "question": question,
+                "answer": "",
+                "status": "answering",
+                "sources": "[]",
+                "measurements": "{}",
+                "owner": stamp(),
+                "created_at": now,
+            }
+            key = db.table("turns").insert(turn).last_pk
+            db.table("drafts").insert({"turn_key": key, "text": "", "updated_at": now})
+            changes: dict[str, Any] = {"updated_at": now}
+            if session.title == NEW_TITLE and question.strip():
+                words = " ".join(question.split())
+                changes["title"] = words if len(words) <= _TITLE_LETTERS else words[: _TITLE_LETTERS - 1].rstrip() + "…"
+            self._update("session", session_id, changes)
+        return self.turn(id)
+
+    def append_answer(self, turn_id: str, text: str) -> None:
+        """Add what has just been generated; others see it at once.
+
+        Raises:
+            NotFound: the turn was deleted. StoreError: it is not being answered (any more). In both cases: stop.
+        """
+        with self._write() as db:
+            turn = self._one("SELECT key, status FROM turns WHERE id = ?", turn_id, "turn")
+            if turn["status"] != "answering":
+                raise StoreError(
+                    f"Turn {turn_id} is {turn['status']}, so nothing can be added to its answer; ask anew."
+                )
+            db.execute(
+                "UPDATE drafts SET text = text || ?, updated_at = ? WHERE turn_key = ?",
+                [clean(text), time.time(), turn["key"]],
+            )
+
+    def finish_turn(
+        self,
+        turn_id: str,
+        *,
+        answer: str | None = None,
+        status: str = "done",
+        sources: list[dict[str, Any]] | None = None,
+        measurements: dict[str, Any] | None = None,
+        error: str | None = None,
+    ) -> TurnRow:
+        """End a turn: done, cancelled or failed. Without `answer`, what was streamed so far is kept.
+
+        Raises:
+            ValueError: another status. NotFound: the turn was deleted.
+        """
+        if status not in ("done", "cancelled", "failed"):
+            raise ValueError(f"A turn ends done, cancelled or failed, not {status!r}.")
+        now = time.time()
+        with self._write() as db:
+            turn = self.turn(turn_id)
+            changes = {
+                "answer": turn.answer if answer is None else clean(answer),
+                "status": status,
+                "sources": to_json(sources or []),
+                "measurements": to_json(measurements or {}),
+                "error": error,
+                "finished_at": now,
+            }
+            self._update("turn", turn_id, changes)
+            db.execute("DELETE FROM drafts WHERE turn_key = (SELECT key FROM turns WHERE id = ?)", [turn_id])
+            self._update("session", turn.session_id, {"updated_at": now})
+        return self.turn(turn_id)
+
+    def turn(self, id: str) -> TurnRow:
+        """One turn; NotFound if there is none with this id."""
+        return make_row(TurnRow, self._one(f"{_TURNS} WHERE turns.id = ?", id, "turn"))
+
+    def turns(self, session_id: str) -> list[TurnRow]:
+        """The turns of a session, in order."""
+        self.session(session_id)
+        rows = self._rows(f"{_TURNS} WHERE session_id = ? ORDER BY position", [session_id])
+        return [make_row(TurnRow, row) for row in rows]
+
+    def search(self, query: str, limit: int = 20) -> list[SearchHit]:
+        """Turns whose question or finished answer has every word of the query; best first.
+
+        Accents and case do not matter, "words in quotes" are a phrase, and the last word may be unfinished. Every
+        other character is text: no query is an error.
+        """
+        quoted = self._db.quote_fts(clean(query).replace("\ufffd", " "))
+        if not any(letter.isalnum() for letter in quoted) or limit < 1:
+            return []
+        if not query.rstrip(" ").endswith('"') and quoted.endswith('"') and not query[-1:].isspace():
+            quoted += "*"
+        rows = self._rows(
+            f"""
+            SELECT {_TURN_COLUMNS}, snippet(turns_fts, -1, :open, :close, '…', 24) AS snippet
+            FROM turns_fts JOIN turns ON turns.key = turns_fts.rowid LEFT JOIN drafts ON drafts.turn_key = turns.key
+            WHERE turns_fts MATCH :query ORDER BY turns_fts.rank, turns.key DESC LIMIT :limit""",
+            {"query": quoted, "limit": limit, "open": _OPEN, "close": _CLOSE},
+        )
+        hits = []
+        for row in rows:
+            text, highlights = _unmark(row["snippet"])
+            turn = make_row(TurnRow, row)
+            hits.append(SearchHit(self.session(turn.session_id), turn, text, highlights))
+        return hits
+
+
+def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:
+    """Plain text and the (start, end) of what was marked in it."""
+    text, highlights, start = "", [], 0
+    for letter in marked:
+        if letter == _OPEN:
+            start = len(text)
+        elif letter == _CLOSE:
+            highlights.append((start, len(text)))
+        else:
+            text += letter
+    return text, highlights

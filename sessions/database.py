@@ -1,0 +1,155 @@
+"""The ground that the nouns stand on: one connection per thread, transactions, ids."""
+
+import os
+import re
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlite_utils import Database
+
+from sessions.errors import NotFound, StoreError, sqlite_errors
+from sessions.files import free_bytes
+from sessions.migrations import migrate
+
+BUSY_SEC = 30.0
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
+NOUNS = {"d": "document", "c": "context", "s": "session", "t": "turn", "j": "job"}
+ID = re.compile(f"[{''.join(NOUNS)}]-[{_LETTERS}]{{6}}")
+TABLES = {kind: f"{kind}s" for kind in NOUNS.values()}
+
+
+def kind_of(id: str) -> str:
+    """The noun that an id stands for, from its prefix.
+
+    Raises:
+        NotFound: the text is not an id. Paths are made of ids only after this check.
+    """
+    if not ID.fullmatch(id):
+        examples = ", ".join(f"{letter}-... ({noun})" for letter, noun in NOUNS.items())
+        raise NotFound(f"{id!r} is not an id; ids look like {examples}. List what there is to see them.")
+    return NOUNS[id[0]]
+
+
+class Base:
+    """A home folder and its database. The nouns are classes on top of this; `Store` puts them together."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = Path(home).expanduser().resolve()
+        self.path = self.home / "stockpot.db"
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._open: list[tuple[threading.Thread, Database]] = []
+        self._inherited: list[tuple[threading.Thread, Database]] = []
+        self._pid = os.getpid()
+        try:
+            if not self.home.exists():
+                self.home.mkdir(parents=True, mode=0o700, exist_ok=True)
+            for name in ("documents", "contexts", "sessions", "incoming"):
+                (self.home / name).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
+        with sqlite_errors(self.path, free_bytes(self.home)):
+            migrate(self._db)
+
+    @property
+    def _db(self) -> Database:
+        """The connection of the calling thread."""
+        if self._pid != os.getpid():
+            # A connection must not be used, or even closed, on the other side of a fork.
+            self._pid, self._inherited = os.getpid(), self._open
+            self._open, self._local, self._lock = [], threading.local(), threading.Lock()
+        db: Database | None = getattr(self._local, "db", None)
+        if db is None:
+            db = self._local.db = self._connect()
+        return db
+
+    def _connect(self) -> Database:
+        # check_same_thread is off only so that connections of finished threads can be closed from another one.
+        with sqlite_errors(self.path, free_bytes(self.home)):
+            db = Database(sqlite3.connect(self.path, timeout=BUSY_SEC, check_same_thread=False))
+            self._set_wal(db)
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA secure_delete = ON")  # a deleted book does not linger in free pages
+        with self._lock:
+            finished = [each for each in self._open if not each[0].is_alive()]
+            self._open = [each for each in self._open if each[0].is_alive()] + [(threading.current_thread(), db)]
+        for _, old in finished:
+            old.close()
+        return db
+
+    @staticmethod
+    def _set_wal(db: Database) -> None:
+        # SQLite does not wait for other connections here, so two that open a new home at once have to take turns.
+        deadline = time.monotonic() + BUSY_SEC
+        while True:
+            try:
+                db.enable_wal()
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    def close(self) -> None:
+        """Close every thread's connection. Using the store again opens new ones."""
+        with self._lock:
+            connections, self._open = self._open, []
+            self._local = threading.local()
+        for _, db in connections:
+            db.close()
+
+    @contextmanager
+    def _write(self) -> Iterator[Database]:
+        """A transaction that holds the write lock from its first line; inside another one, a part of that."""
+        db = self._db
+        with sqlite_errors(self.path, free_bytes(self.home)):
+            if db.conn.in_transaction:
+                yield db
+                return
+            db.conn.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.conn.execute("COMMIT")
+            except BaseException:
+                db.rollback()
+                raise
+
+    def _rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[dict[str, Any]]:
+        """All rows of a SELECT."""
+        with sqlite_errors(self.path):
+            return list(self._db.query(sql, parameters))
+
+    def _one(self, sql: str, id: str, kind: str) -> dict[str, Any]:
+        """The row that `sql` selects by an id of this kind."""
+        rows = self._rows(sql, [id]) if kind_of(id) == kind else []
+        if not rows:
+            raise NotFound(
+                f"There is no {kind} {id}: it was deleted, or the id is mistyped. List the {kind}s there are."
+            )
+        return rows[0]
+
+    def _update(self, kind: str, id: str, changes: dict[str, Any]) -> None:
+        """Change columns of one row.
+
+        Raises:
+            NotFound: the row is gone.
+        """
+        with self._write() as db:
+            self._one(f"SELECT id FROM {TABLES[kind]} WHERE id = ?", id, kind)
+            sets = ", ".join(f'"{name}" = ?' for name in changes)
+            db.execute(f"UPDATE {TABLES[kind]} SET {sets} WHERE id = ?", [*changes.values(), id])
+
+    def _new_id(self, kind: str) -> str:
+        """An id that is not taken; to be used inside `_write`."""
+        prefix = next(letter for letter, noun in NOUNS.items() if noun == kind)
+        while True:
+            id = f"{prefix}-" + "".join(secrets.choice(_LETTERS) for _ in range(6))
+            if not self._rows(f"SELECT 1 FROM {TABLES[kind]} WHERE id = ?", [id]):
+                return id

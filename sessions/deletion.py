@@ -1,0 +1,118 @@
+"""Deleting: rows in one transaction, then files; and sweeping up what a crash in between left behind."""
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from sessions.database import ID, kind_of
+from sessions.errors import InUse, NotFound
+from sessions.files import remove_tree, tree_bytes
+from sessions.jobs import Jobs
+from sessions.processes import is_alive
+
+_FOLDERS = {"document": "documents", "context": "contexts", "session": "sessions"}
+_INCOMING_SEC = 600.0  # far longer than copying a file takes
+
+
+class Deletion(Jobs):
+    """What goes, and everything derived from it."""
+
+    def delete_document(self, id: str) -> None:
+        """Delete a document with every context that read it, their tensors, sessions, turns and index entries.
+
+        Raises:
+            InUse: a live worker is reading or answering from it; nothing was deleted.
+        """
+        self._delete(documents=[self.document(id).id])
+
+    def delete_context(self, id: str) -> None:
+        """Delete a context with its tensors and sessions; InUse as for `delete_document`."""
+        self._delete(contexts=[self.context(id).id])
+
+    def delete_session(self, id: str) -> None:
+        """Delete a session with its turns and tensors; InUse as for `delete_document`."""
+        self._delete(sessions=[self.session(id).id])
+
+    def _delete(
+        self, documents: Sequence[str] = (), contexts: Sequence[str] = (), sessions: Sequence[str] = ()
+    ) -> None:
+        with self._write() as db:
+            contexts = [*contexts, *self._ids("context_id", "context_documents", "document_id", documents)]
+            sessions = [*sessions, *self._ids("id", "sessions", "context_id", contexts)]
+            turns = self._ids("id", "turns", "session_id", sessions)
+            subjects = [*documents, *contexts, *sessions, *turns]
+            jobs = self._ids("id", "jobs", "subject_id", subjects)
+            self._check_idle(subjects)
+            for table, column, ids in (
+                ("measurements", "subject_id", [*subjects, *jobs]),
+                ("jobs", "id", jobs),
+                ("turns", "id", turns),
+                ("sessions", "id", sessions),
+                ("contexts", "id", contexts),
+                ("documents", "id", documents),
+            ):
+                for id in ids:
+                    db.execute(f"DELETE FROM {table} WHERE {column} = ?", [id])
+            if turns:
+                # The index only notes that an entry is gone; merging takes its words out of the file.
+                db.execute("INSERT INTO turns_fts (turns_fts) VALUES ('optimize')")
+        for kind, ids in (("document", documents), ("context", contexts), ("session", sessions)):
+            for id in ids:
+                remove_tree(self._folder(kind, id))
+        with suppress(sqlite3.OperationalError):  # others are reading: the log is emptied later
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _ids(self, column: str, table: str, key: str, values: Sequence[str]) -> list[str]:
+        found = [
+            row[column] for v in values for row in self._rows(f"SELECT {column} FROM {table} WHERE {key} = ?", [v])
+        ]
+        return list(dict.fromkeys(found))
+
+    def _check_idle(self, subjects: list[str]) -> None:
+        for subject in subjects:
+            for job in self._rows("SELECT * FROM jobs WHERE subject_id = ? AND status = 'running'", [subject]):
+                if is_alive(job["owner"], job["updated_at"]):
+                    raise InUse(
+                        f"Worker {job['worker']} is busy with {subject} (job {job['id']}, {job['kind']}): "
+                        "cancel that job, or wait for it, then delete."
+                    )
+
+    def _folder(self, kind: str, id: str) -> Path:
+        return self.home / _FOLDERS[kind] / id
+
+    def size_on_disk(self, id: str) -> int:
+        """Bytes of files kept for a document, context or session itself (not for what derives from it)."""
+        kind = kind_of(id)
+        if kind not in _FOLDERS:
+            raise NotFound(f"A {kind} has no files of its own; ask for the size of its session or context.")
+        self._one(f"SELECT id FROM {_FOLDERS[kind]} WHERE id = ?", id, kind)
+        return tree_bytes(self._folder(kind, id))
+
+    def sweep(self) -> list[Path]:
+        """Remove folders that a crash left without a row; returns them. Done when a store is opened.
+
+        Documents get their folder and their row under the write lock, which is held here too. Only folders named
+        like our ids are looked at, and none that is older than the database: whoever points a home at a folder of
+        their own, or starts a new database beside old files, loses nothing.
+        """
+        orphans: list[Path] = []
+        with self._write():
+            born = self._rows("SELECT min(applied_at) AS born FROM _sqlite_migrations")[0]["born"]
+            born_at = datetime.fromisoformat(born).timestamp()
+            for kind, name in _FOLDERS.items():
+                kept = {row["id"] for row in self._rows(f"SELECT id FROM {name}")}
+                for folder in (self.home / name).iterdir():
+                    named_like_id = ID.fullmatch(folder.name) and kind_of(folder.name) == kind
+                    if named_like_id and folder.name not in kept and folder.stat().st_mtime >= born_at:
+                        orphans.append(folder)
+            for folder in (self.home / "incoming").iterdir():
+                ours = ID.fullmatch(folder.name.partition(".")[0])
+                with suppress(FileNotFoundError):  # its owner has just put it in its place
+                    if ours and time.time() - folder.stat().st_mtime > _INCOMING_SEC:
+                        orphans.append(folder)
+            for folder in orphans:
+                remove_tree(folder)
+        return orphans

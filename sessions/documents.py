@@ -1,0 +1,153 @@
+"""Documents: a row each, and a folder with the ingest room's JSON and the original file."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from sessions.database import Base
+from sessions.errors import DiskFull, StoreCorrupt, StoreError, is_disk_full
+from sessions.files import flush_directory, flush_file, free_bytes, remove_tree, sha256_of, write_whole
+from sessions.rows import DocumentRow, clean, make_row, to_json
+
+_CONTENT = "content.json"
+
+
+class Documents(Base):
+    """What was ingested."""
+
+    def add_document(
+        self,
+        *,
+        sha256: str,
+        title: str,
+        format: str,
+        pages: int,
+        characters: int,
+        content: dict[str, Any],
+        file: Path | None = None,
+        warnings: list[str] | None = None,
+    ) -> DocumentRow:
+        """Keep a document. The same sha256 again gives the row that is already there, unchanged.
+
+        Args:
+            sha256: hash of the original file: what makes a document the same document.
+            content: the ingest room's JSON, given back by `document_content`.
+            file: the original, copied into the home if given.
+
+        Raises:
+            DiskFull: no room; nothing was added.
+        """
+        if known := self.find_document(sha256):
+            return known
+        # Prepared aside and renamed inside the transaction: a row never lacks its files, and a folder without a
+        # row (a crash between rename and commit) is swept at the next start.
+        data = to_json(content).encode()
+        with self._write():
+            id = self._new_id("document")
+        staging = self.home / "incoming" / f"{id}.{os.getpid()}"
+        needed = len(data) + (file.stat().st_size if file else 0)
+        if needed > (free := free_bytes(self.home)):
+            raise DiskFull(self.home, needed, free)
+        try:
+            staging.mkdir(mode=0o700)
+            write_whole(staging / _CONTENT, data)
+            kept = self._keep_original(file, staging) if file else None
+            flush_directory(staging)
+            with self._write() as db:
+                if known := self.find_document(sha256):
+                    return known
+                db.table("documents").insert(
+                    {
+                        "id": id,
+                        "sha256": sha256,
+                        "title": clean(title).strip() or "Untitled",
+                        "format": format,
+                        "pages": pages,
+                        "characters": characters,
+                        "warnings": to_json(warnings or []),
+                        "file_name": clean(file.name) if file else None,
+                        "file_path": kept.name if kept else None,
+                        "file_bytes": kept.stat().st_size if kept else 0,
+                        "content_sha256": hashlib.sha256(data).hexdigest(),
+                        "created_at": time.time(),
+                    }
+                )
+                os.rename(staging, self.home / "documents" / id)
+                flush_directory(self.home / "documents")
+        except OSError as error:
+            if is_disk_full(error):
+                raise DiskFull(self.home, needed, free_bytes(self.home)) from error
+            raise StoreError(f"Cannot keep {title!r} in {self.home}: {error}.") from error
+        finally:
+            remove_tree(staging)
+        return self.document(id)
+
+    @staticmethod
+    def _keep_original(file: Path, folder: Path) -> Path:
+        # No path is made from a file name: only a plain, short suffix is taken over.
+        suffix = file.suffix.lower()
+        kept = folder / ("original" + (suffix if re.fullmatch(r"\.[a-z0-9]{1,8}", suffix) else ""))
+        shutil.copyfile(file, kept)
+        flush_file(kept)
+        return kept
+
+    def document(self, id: str) -> DocumentRow:
+        """One document; NotFound if there is none with this id."""
+        return make_row(DocumentRow, self._one("SELECT * FROM documents WHERE id = ?", id, "document"))
+
+    def find_document(self, sha256: str) -> DocumentRow | None:
+        """The document with this content, if it is kept."""
+        rows = self._rows("SELECT * FROM documents WHERE sha256 = ?", [sha256])
+        return make_row(DocumentRow, rows[0]) if rows else None
+
+    def documents(self) -> list[DocumentRow]:
+        """All documents, newest first."""
+        return [
+            make_row(DocumentRow, row)
+            for row in self._rows("SELECT * FROM documents ORDER BY created_at DESC, rowid DESC")
+        ]
+
+    def document_content(self, id: str) -> dict[str, Any]:
+        """The ingest room's JSON.
+
+        Raises:
+            StoreCorrupt: the file is missing or is not what was written.
+        """
+        row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
+        path = self.home / "documents" / id / _CONTENT
+        try:
+            whole = sha256_of(path) == row["content_sha256"]
+        except OSError:
+            whole = False
+        if not whole:
+            raise StoreCorrupt(
+                f"The text of document {id} ({row['title']!r}) at {path} is missing or altered: "
+                "delete the document and ingest its file again."
+            )
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        return content
+
+    def document_file(self, id: str) -> Path | None:
+        """The kept copy of the original file; None if it was not given, or has been removed from the folder."""
+        row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
+        path = self.home / "documents" / id / str(row["file_path"])
+        return path if row["file_path"] and path.exists() else None
+
+    def rename_document(self, id: str, title: str) -> DocumentRow:
+        """Give a document another title; StoreError if it is empty."""
+        if not clean(title).strip():
+            raise StoreError(f"A title cannot be empty; document {id} keeps {self.document(id).title!r}.")
+        self._update("document", id, {"title": clean(title).strip()})
+        return self.document(id)
+
+    def _check_documents(self, ids: list[str]) -> None:
+        """NotFound for the first id that is no document, StoreError for none at all or one named twice."""
+        for id in ids:
+            self.document(id)
+        if not ids or len(set(ids)) != len(ids):
+            raise StoreError(f"A context reads one or more different documents, not {ids}.")

@@ -1,0 +1,90 @@
+"""What can go wrong in the store, in words that name both sides and the next step.
+
+StoreError
+├── NotFound             no such document, context, session, turn, job or saved state
+├── InUse                a live worker, or another process, holds what was to be changed
+├── StoreCorrupt         a file or the database is not what was written
+├── FingerprintMismatch  tensors of another model, tokenizer, method or settings
+└── DiskFull             no room; what was there before is intact
+"""
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class StoreError(Exception):
+    """Base of everything this room raises on purpose."""
+
+
+class NotFound(StoreError):
+    """Nothing is kept under that id."""
+
+
+class InUse(StoreError):
+    """Somebody alive is working with it."""
+
+
+class StoreCorrupt(StoreError):
+    """What is on disk is not what was written there."""
+
+
+class FingerprintMismatch(StoreError):
+    """Saved tensors belong to another model, tokenizer, method or settings.
+
+    Attributes:
+        saved: the fingerprint on disk.
+        wanted: the fingerprint that was asked for.
+    """
+
+    def __init__(self, where: Path, saved: str, wanted: str) -> None:
+        super().__init__(
+            f"The state in {where} was saved with fingerprint {saved!r}, but {wanted!r} is needed: "
+            "use the model and settings it was read with, or read the document again."
+        )
+        self.saved, self.wanted = saved, wanted
+
+
+class DiskFull(StoreError):
+    """There is no room for a write.
+
+    Attributes:
+        needed_bytes: what the write needs (None where SQLite does not say).
+        free_bytes: what the file system has.
+    """
+
+    def __init__(self, where: Path, needed_bytes: int | None, free_bytes: int) -> None:
+        need = "" if needed_bytes is None else f"{needed_bytes:,} bytes are needed and "
+        super().__init__(
+            f"No room on the disk of {where}: {need}{free_bytes:,} are free. What was saved before is intact; "
+            "free some space or delete contexts that are no longer needed, then try again."
+        )
+        self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error from the file system or from safetensors means a full disk or quota."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    text = str(error)
+    return any(f"os error {code})" in text for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+@contextmanager
+def sqlite_errors(path: Path, free_bytes: int = 0) -> Iterator[None]:
+    """Turn SQLite's errors into this room's; mistakes in our own SQL pass unchanged."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        text = str(error)
+        if "disk is full" in text:
+            raise DiskFull(path, None, free_bytes) from error
+        if "locked" in text or "busy" in text:
+            raise InUse(f"Another process keeps {path} locked ({text}); wait for it to finish or stop it.") from error
+        if "malformed" in text or "not a database" in text:
+            raise StoreCorrupt(f"{path} is damaged ({text}); restore it from a backup or start a new home.") from error
+        if "readonly" in text or "unable to open" in text:
+            raise StoreError(f"{path} cannot be written ({text}); check its owner and permissions.") from error
+        raise

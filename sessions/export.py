@@ -1,0 +1,78 @@
+"""A session as a text to keep: Markdown to read, JSON with everything."""
+
+import json
+import re
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from sessions.deletion import Deletion
+from sessions.errors import StoreError
+
+
+class Export(Deletion):
+    """What a person takes away."""
+
+    def export_session(self, id: str, format: str = "md") -> str:
+        """A session with its documents, questions, answers and sources.
+
+        Args:
+            format: "md", or "json" for every field of every row.
+        """
+        if format not in ("md", "json"):
+            raise StoreError(f"A session can be exported as md or json, not {format!r}.")
+        session = self.session(id)
+        context = self.context(session.context_id)
+        documents = self.context_documents(context.id)
+        turns = self.turns(id)
+        if format == "json":
+            rows = {"session": asdict(session), "context": asdict(context)}
+            lists = {"documents": [asdict(each) for each in documents], "turns": [asdict(each) for each in turns]}
+            return json.dumps({"version": 1, **rows, **lists}, ensure_ascii=False, indent=2) + "\n"
+        titles = {document.id: document.title for document in documents}
+        budget = "" if context.budget is None else f", budget {context.budget:,}"
+        lines = [f"# {_line(session.title)}", ""]
+        for document in documents:
+            lines.append(f"- *{_line(document.title)}* ({document.format}, {document.pages:,} pages)")
+        lines += [
+            "",
+            f"Read by {_line(context.model)} with {_line(context.method)}{budget}. {_date(session.created_at)}.",
+            "",
+        ]
+        for turn in turns:
+            lines += [f"## {turn.position + 1}. {_line(turn.question)}", "", _text(turn.answer).strip(), ""]
+            if turn.status != "done":
+                note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
+                lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]
+            lines += [_source(number, source, titles) for number, source in enumerate(turn.sources, 1)]
+            lines += [""] if turn.sources else []
+        return "\n".join(lines).rstrip() + "\n"
+
+
+def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:
+    """One source: place, weight, and the words there. `place` says where, or else `page`."""
+    document = str(source.get("document", ""))
+    place = source.get("place") or (f"p. {source['page']}" if source.get("page") is not None else "")
+    where = ", ".join(_line(str(each)) for each in (titles.get(document, document), place) if each)
+    weight = source.get("weight")
+    share = f" ({weight:.0%})" if isinstance(weight, int | float) else ""
+    quote = f": “{_line(str(source['quote']))}”" if source.get("quote") else ""
+    return f"{number}. {where}{share}{quote}"
+
+
+def _text(text: str) -> str:
+    """Text of a model or a document: its Markdown stays, HTML in it is shown, never rendered."""
+    return re.sub(r"<(?=[A-Za-z/!?])", r"\\<", text)
+
+
+def _line(text: str) -> str:
+    """The same on one line, with Markdown's signs shown as they are."""
+    return re.sub(r"([\\`*_\[\]])", r"\\\1", _text_line(text))
+
+
+def _text_line(text: str) -> str:
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", " ".join(text.split()))
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,69 @@
+"""Files that are whole or not there: write, flush, rename, flush the directory."""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+_CHUNK = 1 << 20
+
+
+def flush_file(path: Path) -> None:
+    """Wait until a file's bytes are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_directory(path: Path) -> None:
+    """Wait until a directory's entries (new names, renames) are on the disk. Windows has no such call."""
+    if os.name == "posix":
+        flush_file(path)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file in one step: a reader, or a crash, sees the old bytes or the new ones."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(temporary, path)
+    flush_directory(path.parent)
+
+
+def sha256_of(path: Path, length: int | None = None) -> str:
+    """Hash of a file, or of its first `length` bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        left = path.stat().st_size if length is None else length
+        while left > 0 and (block := handle.read(min(_CHUNK, left))):
+            digest.update(block)
+            left -= len(block)
+    return digest.hexdigest()
+
+
+def free_bytes(path: Path) -> int:
+    """Free space on the file system of a path that may not exist yet."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def tree_bytes(path: Path) -> int:
+    """Size of every file below a folder; 0 if there is none."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except FileNotFoundError:  # removed while we looked
+                continue
+    return total
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder if it is there; what cannot be removed now is left for the sweep at the next start."""
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,192 @@
+"""Jobs: work that one worker claims, reports on and may be asked to stop; and what is done when a worker dies."""
+
+import time
+from typing import Any
+
+from sessions.errors import StoreError
+from sessions.measurements import Measurements
+from sessions.processes import is_alive, stamp
+from sessions.rows import JOB_STATUSES, JobRow, WorkerRow, make_row, to_json
+
+MAX_ATTEMPTS = 3
+_ENDED = ("done", "failed", "cancelled")
+_INTERRUPTED = "The program stopped while this was being answered; ask again."
+
+
+class Jobs(Measurements):
+    """What is to be done."""
+
+    def add_job(self, kind: str, subject_id: str, payload: dict[str, Any] | None = None) -> JobRow:
+        """Queue work. `subject_id` is the context, session or turn it is about, and goes with it when deleted."""
+        now = time.time()
+        with self._write() as db:
+            id = self._new_id("job")
+            db.table("jobs").insert(
+                {
+                    "id": id,
+                    "kind": kind,
+                    "subject_id": subject_id,
+                    "payload": to_json(payload or {}),
+                    "status": "queued",
+                    "stage": "",
+                    "done": 0,
+                    "total": 0,
+                    "progress": "{}",
+                    "cancel_requested": 0,
+                    "attempts": 0,
+                    "created_at": now,
+                    "updated_at": now,
+                }
+            )
+        return self.job(id)
+
+    def job(self, id: str) -> JobRow:
+        """One job; NotFound if there is none with this id."""
+        return make_row(JobRow, self._one("SELECT * FROM jobs WHERE id = ?", id, "job"))
+
+    def jobs(self, status: str | None = None, subject_id: str | None = None, kind: str | None = None) -> list[JobRow]:
+        """Jobs, oldest first, with this status and subject if given."""
+        wanted = {"status = ?": status, "subject_id = ?": subject_id, "kind = ?": kind}
+        given = {clause: value for clause, value in wanted.items() if value is not None}
+        where = f"WHERE {' AND '.join(given)}" if given else ""
+        return [
+            make_row(JobRow, row) for row in self._rows(f"SELECT * FROM jobs {where} ORDER BY key", [*given.values()])
+        ]
+
+    def next_job(self, worker: str, kind: str | None = None) -> JobRow | None:
+        """Claim the oldest queued job (of a kind, if given) for this worker; None if there is none.
+
+        Two workers never get the same job.
+        """
+        now = time.time()
+        with self._write() as db:
+            self.heartbeat(worker)
+            where, values = ("", []) if kind is None else ("AND kind = ?", [kind])
+            rows = self._rows(f"SELECT id FROM jobs WHERE status = 'queued' {where} ORDER BY key LIMIT 1", values)
+            if not rows:
+                return None
+            db.execute(
+                "UPDATE jobs SET status = 'running', worker = ?, owner = ?, attempts = attempts + 1, "
+                "started_at = ?, updated_at = ? WHERE id = ?",
+                [worker, stamp(), now, now, rows[0]["id"]],
+            )
+        return self.job(rows[0]["id"])
+
+    def update_job(
+        self,
+        id: str,
+        *,
+        status: str | None = None,
+        stage: str | None = None,
+        done: int | None = None,
+        total: int | None = None,
+        progress: dict[str, Any] | None = None,
+        error: str | None = None,
+    ) -> JobRow:
+        """Report on a job; what is None stays as it is. A job that has ended does not begin again.
+
+        Raises:
+            NotFound: the job was deleted with its subject, so its worker should stop.
+            ValueError: an unknown status.
+        """
+        if status is not None and status not in JOB_STATUSES:
+            raise ValueError(f"{status!r} is not one of {JOB_STATUSES}.")
+        now = time.time()
+        given = {"status": status, "stage": stage, "done": done, "total": total, "error": error}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if progress is not None:
+            changes["progress"] = to_json(progress)
+        if status in _ENDED:
+            changes["finished_at"] = now
+        with self._write():
+            before = self.job(id)
+            if before.status in _ENDED and status not in (None, before.status):
+                raise StoreError(f"Job {id} is {before.status} and cannot become {status}; add a new job.")
+            self._update("job", id, {**changes, "updated_at": now})
+        return self.job(id)
+
+    def request_cancel(self, id: str) -> JobRow:
+        """Ask for a job to stop. One that nobody has claimed is cancelled at once; one that has ended stays."""
+        now = time.time()
+        with self._write() as db:
+            job = self.job(id)
+            if job.status == "queued":
+                changes = {"status": "cancelled", "cancel_requested": 1, "finished_at": now, "updated_at": now}
+                self._update("job", id, changes)
+                db.execute(
+                    "UPDATE contexts SET status = CASE WHEN tokens_read > 0 THEN 'paused' ELSE 'cancelled' END "
+                    "WHERE id = ? AND status = 'reading'",
+                    [job.subject_id],
+                )
+                self._end_turn(job.subject_id, "cancelled", None)
+            elif job.status == "running":
+                self._update("job", id, {"cancel_requested": 1})
+        return self.job(id)
+
+    def cancel_requested(self, id: str) -> bool:
+        """Whether the worker should stop: it was asked to, or the job is gone."""
+        rows = self._rows("SELECT cancel_requested FROM jobs WHERE id = ?", [id])
+        return not rows or bool(rows[0]["cancel_requested"])
+
+    def heartbeat(self, worker: str) -> None:
+        """Say that a worker of this process is there. Needed only for others who cannot look at this process."""
+        with self._write() as db:
+            db.table("workers").upsert({"name": worker, "owner": stamp(), "heartbeat_at": time.time()}, pk="name")
+
+    def workers(self) -> list[WorkerRow]:
+        """Everybody who claimed a job or gave a heartbeat, the most recent first."""
+        rows = self._rows("SELECT * FROM workers ORDER BY heartbeat_at DESC")
+        return [make_row(WorkerRow, {**row, "alive": is_alive(row["owner"], row["heartbeat_at"])}) for row in rows]
+
+    def requeue_interrupted(self) -> list[JobRow]:
+        """Put right what dead processes left behind; also done when a store is opened.
+
+        Running jobs of dead workers are queued again, with their progress, so that a reading goes on from its last
+        checkpoint; after MAX_ATTEMPTS, or if they were asked to stop, they end. A job whose subject is a turn is
+        not repeated: the turn keeps its partial answer and is failed (or cancelled). Turns and readings that nobody
+        alive works on and no job waits for end as failed and paused.
+
+        Returns:
+            The jobs that were queued again.
+        """
+        requeued = []
+        with self._write():
+            for row in self._dead_jobs():
+                cancelled, is_turn = bool(row["cancel_requested"]), row["subject_id"].startswith("t-")
+                if not cancelled and not is_turn and row["attempts"] < MAX_ATTEMPTS:
+                    self._update("job", row["id"], {"status": "queued", "owner": None, "updated_at": time.time()})
+                    requeued.append(row["id"])
+                    continue
+                status, error = ("cancelled", None) if cancelled else ("failed", _INTERRUPTED)
+                if not cancelled and not is_turn:
+                    error = f"The program stopped {row['attempts']} times while working on this; it is not tried again."
+                self.update_job(row["id"], status=status, error=error)
+                self._end_turn(row["subject_id"], status, error)
+            self._end_orphans()
+        return [self.job(id) for id in requeued]
+
+    def _dead_jobs(self) -> list[dict[str, Any]]:
+        rows = self._rows("""
+            SELECT jobs.*, max(jobs.updated_at, coalesce(workers.heartbeat_at, 0)) AS seen_at FROM jobs
+            LEFT JOIN workers ON workers.name = jobs.worker AND workers.owner = jobs.owner
+            WHERE jobs.status = 'running' ORDER BY jobs.key""")
+        return [row for row in rows if not is_alive(row["owner"], row["seen_at"])]
+
+    def _end_orphans(self) -> None:
+        active = "(SELECT subject_id FROM jobs WHERE status IN ('queued', 'running'))"
+        turns = self._rows(f"""
+            SELECT turns.id, turns.owner, coalesce(drafts.updated_at, turns.created_at) AS seen_at FROM turns
+            LEFT JOIN drafts ON turn_key = turns.key WHERE status = 'answering' AND turns.id NOT IN {active}""")
+        for turn in turns:
+            if not is_alive(turn["owner"], turn["seen_at"]):
+                self._end_turn(turn["id"], "failed", _INTERRUPTED)
+        readings = self._rows(
+            f"SELECT id, owner, updated_at FROM contexts WHERE status = 'reading' AND id NOT IN {active}"
+        )
+        for reading in readings:
+            if not is_alive(reading["owner"], reading["updated_at"]):
+                self.update_context(reading["id"], status="paused")
+
+    def _end_turn(self, turn_id: str, status: str, error: str | None) -> None:
+        if self._rows("SELECT 1 FROM turns WHERE id = ? AND status = 'answering'", [turn_id]):
+            self.finish_turn(turn_id, status=status, error=error)

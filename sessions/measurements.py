@@ -1,0 +1,36 @@
+"""Numbers for the live panel: what happened, when, to whom."""
+
+import time
+from typing import Any
+
+from sessions.conversations import Conversations
+from sessions.rows import MeasurementRow, make_row, to_json
+
+
+class Measurements(Conversations):
+    """What was measured."""
+
+    def add_measurement(self, kind: str, subject_id: str, values: dict[str, Any]) -> MeasurementRow:
+        """Keep one record. Records about a context, session, turn or job go when that is deleted."""
+        row = {"at": time.time(), "kind": kind, "subject_id": subject_id, "values": to_json(values)}
+        with self._write() as db:
+            db.table("measurements").insert(row)
+        return make_row(MeasurementRow, row)
+
+    def measurements(
+        self, kind: str | None = None, subject_id: str | None = None, since: float | None = None, limit: int = 1000
+    ) -> list[MeasurementRow]:
+        """The newest `limit` records that match, oldest first. `since` is exclusive: pass the last one's `at`."""
+        wanted = {"kind = ?": kind, "subject_id = ?": subject_id, "at > ?": since}
+        given = {clause: value for clause, value in wanted.items() if value is not None}
+        where = f"WHERE {' AND '.join(given)}" if given else ""
+        rows = self._rows(
+            f"SELECT * FROM measurements {where} ORDER BY at DESC, key DESC LIMIT ?", [*given.values(), limit]
+        )
+        return [make_row(MeasurementRow, row) for row in reversed(rows)]
+
+    def trim_measurements(self, older_than_sec: float) -> int:
+        """Remove records older than this; returns how many went."""
+        with self._write() as db:
+            removed: int = db.execute("DELETE FROM measurements WHERE at < ?", [time.time() - older_than_sec]).rowcount
+        return removed

@@ -1,0 +1,107 @@
+"""The schema, step by step. Never edit a step that has shipped: add one below.
+
+All pending steps run in one transaction that takes the write lock first, so that two processes which open a new
+home at the same moment do not both create it, and a step that fails leaves the database as it was. Write-ahead
+logging cannot be switched inside a transaction: `database.py` does that before.
+"""
+
+from sqlite_utils import Database, Migrations
+
+from sessions.errors import StoreError
+
+migrations = Migrations("stockpot.sessions")
+
+
+def m001_documents_and_contexts(db: Database) -> None:
+    """What was ingested, and the readings of it."""
+    db.execute("""
+        CREATE TABLE documents (
+            id TEXT PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, title TEXT NOT NULL, format TEXT NOT NULL,
+            pages INTEGER NOT NULL, characters INTEGER NOT NULL, warnings TEXT NOT NULL,
+            file_name TEXT, file_path TEXT, file_bytes INTEGER NOT NULL, content_sha256 TEXT NOT NULL,
+            created_at REAL NOT NULL)""")
+    db.execute("""
+        CREATE TABLE contexts (
+            id TEXT PRIMARY KEY, model TEXT NOT NULL, method TEXT NOT NULL, settings TEXT NOT NULL, budget INTEGER,
+            fingerprint TEXT NOT NULL, tokens INTEGER NOT NULL,
+            status TEXT NOT NULL CHECK (status IN ('reading', 'paused', 'ready', 'failed', 'cancelled')),
+            tokens_read INTEGER NOT NULL, seconds REAL NOT NULL, usage TEXT NOT NULL, warnings TEXT NOT NULL,
+            error TEXT, owner TEXT, created_at REAL NOT NULL, updated_at REAL NOT NULL)""")
+    db.execute("""
+        CREATE TABLE context_documents (
+            context_id TEXT NOT NULL REFERENCES contexts(id) ON DELETE CASCADE,
+            document_id TEXT NOT NULL REFERENCES documents(id),
+            position INTEGER NOT NULL, PRIMARY KEY (context_id, position))""")
+    db.execute("CREATE INDEX contexts_by_fingerprint ON contexts(fingerprint)")
+    db.execute("CREATE INDEX context_documents_by_document ON context_documents(document_id)")
+
+
+def m002_sessions_and_turns(db: Database) -> None:
+    """Conversations. Answers being streamed live in `drafts`, so that the index is not rewritten at every token."""
+    db.execute("""
+        CREATE TABLE sessions (
+            id TEXT PRIMARY KEY, context_id TEXT NOT NULL REFERENCES contexts(id) ON DELETE CASCADE,
+            title TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL)""")
+    db.execute("""
+        CREATE TABLE turns (
+            key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+            session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE, position INTEGER NOT NULL,
+            question TEXT NOT NULL, answer TEXT NOT NULL,
+            status TEXT NOT NULL CHECK (status IN ('answering', 'done', 'cancelled', 'failed')),
+            sources TEXT NOT NULL, measurements TEXT NOT NULL, error TEXT, owner TEXT,
+            created_at REAL NOT NULL, finished_at REAL, UNIQUE (session_id, position))""")
+    db.execute("""
+        CREATE TABLE drafts (
+            turn_key INTEGER PRIMARY KEY REFERENCES turns(key) ON DELETE CASCADE,
+            text TEXT NOT NULL, updated_at REAL NOT NULL)""")
+    db.execute("CREATE INDEX sessions_by_context ON sessions(context_id)")
+    # `key` is the row id that the index points at: an implicit one may move when the database is vacuumed.
+    db.table("turns").enable_fts(["question", "answer"], create_triggers=True, tokenize="unicode61 remove_diacritics 2")
+
+
+def m003_jobs_and_measurements(db: Database) -> None:
+    """Work, who does it, and the numbers it yields."""
+    db.execute("""
+        CREATE TABLE jobs (
+            key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,
+            subject_id TEXT NOT NULL, payload TEXT NOT NULL,
+            status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'done', 'failed', 'cancelled')),
+            stage TEXT NOT NULL, done INTEGER NOT NULL, total INTEGER NOT NULL, progress TEXT NOT NULL, error TEXT,
+            cancel_requested INTEGER NOT NULL, worker TEXT, owner TEXT, attempts INTEGER NOT NULL,
+            created_at REAL NOT NULL, updated_at REAL NOT NULL, started_at REAL, finished_at REAL)""")
+    db.execute("CREATE INDEX jobs_by_status ON jobs(status, key)")
+    db.execute("CREATE INDEX jobs_by_subject ON jobs(subject_id)")
+    db.execute("CREATE TABLE workers (name TEXT PRIMARY KEY, owner TEXT NOT NULL, heartbeat_at REAL NOT NULL)")
+    db.execute("""
+        CREATE TABLE measurements (
+            key INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, kind TEXT NOT NULL, subject_id TEXT NOT NULL,
+            "values" TEXT NOT NULL)""")
+    db.execute("CREATE INDEX measurements_by_subject ON measurements(kind, subject_id, at)")
+
+
+for step in (m001_documents_and_contexts, m002_sessions_and_turns, m003_jobs_and_measurements):
+    migrations()(step)
+
+
+def migrate(db: Database, steps: Migrations = migrations) -> None:
+    """Bring a database up to date: every pending step, or none.
+
+    Raises:
+        StoreError: the database has steps that this version does not know.
+        Exception: whatever a step raised; the database is as it was.
+    """
+    known = {step.name for step in steps._migrations}
+    if unknown := [step.name for step in steps.applied(db) if step.name not in known]:
+        raise StoreError(
+            f"The database was made by a newer version: it has step {unknown[-1]}, this one ends at "
+            f"{steps._migrations[-1].name}. Install the newer version, or use another home."
+        )
+    if not steps.pending(db):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        steps.apply(db)
+    except BaseException:
+        db.rollback()
+        raise
+    db.commit()

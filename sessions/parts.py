@@ -1,0 +1,64 @@
+"""One part of a saved state: tensors in one safetensors file, and what the manifest says of it.
+
+torch is imported only when tensors are read or written: looking at rows does not wait for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+from sessions.files import flush_file, sha256_of
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tensors that make one file. A sealed part never changes once it is written under its name."""
+
+    tensors: dict[str, torch.Tensor]
+    sealed: bool = False
+
+
+def summary(part: Part) -> dict[str, list[Any]]:
+    """Name -> [type, shape] of every tensor, as the manifest keeps it."""
+    return {name: [str(t.dtype), list(t.shape)] for name, t in part.tensors.items()}
+
+
+def header_sha256(file: Path) -> str:
+    """Hash of the length field and the header of a safetensors file."""
+    with file.open("rb") as handle:
+        length = handle.read(8)
+    header_bytes = struct.unpack("<Q", length)[0] if len(length) == 8 else 0
+    return sha256_of(file, min(8 + header_bytes, file.stat().st_size))
+
+
+def write_part(file: Path, part: Part) -> dict[str, Any]:
+    """Write one file, wait until it is on the disk, and say what the manifest should say of it."""
+    from safetensors.torch import save_file
+
+    save_file(_writable(part.tensors), file)
+    flush_file(file)
+    return {
+        "file": file.name,
+        "bytes": file.stat().st_size,
+        "header_sha256": header_sha256(file),
+        "sha256": sha256_of(file),
+        "sealed": part.sealed,
+        "tensors": summary(part),
+    }
+
+
+def _writable(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """On the CPU, contiguous, and none sharing memory with another, as safetensors asks."""
+    ready: dict[str, torch.Tensor] = {}
+    end = -1
+    contiguous = {name: t.detach().to("cpu").contiguous() for name, t in tensors.items()}
+    for name, tensor in sorted(contiguous.items(), key=lambda item: item[1].data_ptr()):
+        ready[name] = tensor.clone() if tensor.data_ptr() < end else tensor
+        end = max(end, tensor.data_ptr() + tensor.nbytes)
+    return ready

@@ -1,0 +1,181 @@
+"""The rows of the store as frozen dataclasses. Times are seconds since the epoch; sizes are bytes."""
+
+import json
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+READING_STATUSES = ("reading", "paused", "ready", "failed", "cancelled")
+TURN_STATUSES = ("answering", "done", "cancelled", "failed")
+JOB_STATUSES = ("queued", "running", "done", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class DocumentRow:
+    """One ingested file. `file_name` is the name it came with, for display only; None if the file is not kept."""
+
+    id: str
+    sha256: str
+    title: str
+    format: str
+    pages: int
+    characters: int
+    warnings: list[str]
+    file_name: str | None
+    file_bytes: int
+    created_at: float
+
+
+@dataclass(frozen=True)
+class ContextRow:
+    """A reading of documents, in their order, by one model with one method. Status: see READING_STATUSES."""
+
+    id: str
+    model: str
+    method: str
+    settings: dict[str, Any]
+    budget: int | None
+    fingerprint: str
+    tokens: int
+    document_ids: list[str]
+    status: str
+    tokens_read: int
+    seconds: float
+    usage: dict[str, Any]
+    warnings: list[str]
+    error: str | None
+    created_at: float
+    updated_at: float
+
+
+@dataclass(frozen=True)
+class SessionRow:
+    """A saved conversation over one context."""
+
+    id: str
+    context_id: str
+    title: str
+    turns: int
+    created_at: float
+    updated_at: float
+
+
+@dataclass(frozen=True)
+class TurnRow:
+    """A question and its answer; while status is "answering", `answer` is what has been streamed so far."""
+
+    id: str
+    session_id: str
+    position: int
+    question: str
+    answer: str
+    status: str
+    sources: list[dict[str, Any]]
+    measurements: dict[str, Any]
+    error: str | None
+    created_at: float
+    finished_at: float | None
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """A turn that matched. `highlights` are (start, end) offsets of the matching words in `snippet`, plain text."""
+
+    session: SessionRow
+    turn: TurnRow
+    snippet: str
+    highlights: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class MeasurementRow:
+    """One record of numbers for the live panel."""
+
+    at: float
+    kind: str
+    subject_id: str
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """Work for a worker. `attempts` counts how often it was claimed; `worker` is who claimed it last."""
+
+    id: str
+    kind: str
+    subject_id: str
+    payload: dict[str, Any]
+    status: str
+    stage: str
+    done: int
+    total: int
+    progress: dict[str, Any]
+    error: str | None
+    cancel_requested: bool
+    worker: str | None
+    attempts: int
+    created_at: float
+    updated_at: float
+    started_at: float | None
+    finished_at: float | None
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """Somebody who claims jobs; `alive` is judged when the row is read."""
+
+    name: str
+    heartbeat_at: float
+    alive: bool
+
+
+Row = TypeVar("Row")
+
+
+@cache
+def _kinds(cls: Any) -> dict[str, type | None]:
+    """Field name -> dict/list (kept as JSON), bool (kept as 0/1) or None (kept as it is)."""
+    hints = get_type_hints(cls)
+    kinds: dict[str, type | None] = {}
+    for field in fields(cls):
+        hint = hints[field.name]
+        if isinstance(hint, types.UnionType):
+            hint = next(arm for arm in get_args(hint) if arm is not type(None))
+        hint = get_origin(hint) or hint
+        kinds[field.name] = hint if hint in (dict, list, bool) else None
+    return kinds
+
+
+def make_row(cls: Callable[..., Row], columns: dict[str, Any]) -> Row:
+    """Build a row from the columns of a query; columns that are not fields are left out."""
+    values: dict[str, Any] = {}
+    for name, kind in _kinds(cls).items():
+        value = columns[name]
+        if kind in (dict, list) and isinstance(value, str):
+            value = json.loads(value)
+        values[name] = bool(value) if kind is bool else value
+    return cls(**values)
+
+
+def clean(text: str) -> str:
+    """Text that SQLite and UTF-8 can hold: lone surrogates (odd file names) and NULs become U+FFFD."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
+
+
+def to_json(value: Any) -> str:
+    """JSON for a column or a file. Numbers of numpy and torch become plain ones; NaN and infinities become null."""
+
+    def plain(item: Any) -> Any:
+        if isinstance(item, dict):
+            return {str(key): plain(each) for key, each in item.items()}
+        if isinstance(item, list | tuple):
+            return [plain(each) for each in item]
+        if not isinstance(item, str | int | float | bool | None) and hasattr(item, "item"):
+            item = item.item()
+        if isinstance(item, float) and (item != item or item in (float("inf"), float("-inf"))):
+            return None
+        return item
+
+    return json.dumps(plain(value))

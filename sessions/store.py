@@ -1,0 +1,46 @@
+"""The store: every noun of this room over one home folder.
+
+`Base` (database.py) is the ground; documents, contexts, conversations, measurements, jobs, deletion and export each
+add their methods on top of the one before, in the order in which they need each other.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from sessions.database import NOUNS, kind_of
+from sessions.export import Export
+from sessions.rows import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+
+AnyRow = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
+
+
+class Store(Export):
+    """Documents, contexts, sessions, turns, measurements and jobs in a home folder.
+
+    Opening one makes the folder (readable by its owner only), brings the database up to date, and puts right what a
+    crash left behind. Many stores, threads and processes may share a home; a store may be used from any thread.
+    """
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.sweep()
+        self.requeue_interrupted()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def find(self, id: str) -> tuple[str, AnyRow]:
+        """Kind ("document", "context", "session", "turn" or "job") and row of any id.
+
+        Raises:
+            NotFound: no id, or nothing is kept under it.
+        """
+        kind = kind_of(id)
+        row: AnyRow = getattr(self, kind)(id)
+        return kind, row
+
+
+assert all(hasattr(Store, noun) for noun in NOUNS.values())

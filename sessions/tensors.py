@@ -1,0 +1,245 @@
+"""A folder of tensors that is always whole: safetensors files, and a manifest that says which of them count.
+
+Every save writes new files beside the old ones, then replaces `manifest.json` in one rename, then removes what is
+no longer listed. So a crash at any instant leaves the old state or the new one. There is no pickle anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+
+from sessions.errors import DiskFull, FingerprintMismatch, NotFound, StoreCorrupt, StoreError, is_disk_full
+from sessions.files import flush_directory, free_bytes, remove_tree, sha256_of, write_whole
+from sessions.parts import Part, header_sha256, summary, write_part
+from sessions.rows import to_json
+
+if TYPE_CHECKING:
+    import torch
+
+try:
+    import fcntl
+except ImportError:  # Windows: two savers of one folder are not kept apart there
+    fcntl = None  # type: ignore[assignment]
+
+_MANIFEST = "manifest.json"
+_SPARE_BYTES = 1 << 20  # for headers and the manifest
+_log = logging.getLogger(__name__)
+
+
+class TensorFolder:
+    """The saved state of a context, or of a session's tail.
+
+    Args:
+        path: the folder; made at the first save.
+        guard: called before a save becomes valid; raises if there should be no state here any more.
+    """
+
+    def __init__(self, path: Path, guard: Callable[[], object] = lambda: None) -> None:
+        self.path = path
+        self._guard = guard
+
+    def save(self, parts: Mapping[str, Part], meta: dict[str, Any], fingerprint: str) -> None:
+        """Replace what is kept here by these parts. `meta` comes back as JSON gives it (tuples as lists).
+
+        A sealed part that is already listed under this fingerprint, with tensors of the same names, types and
+        shapes, is not written again: its contents are taken to be the same. To begin anew, `delete` first.
+
+        Raises:
+            DiskFull: no room; the old state is intact.
+            ValueError: a part's name is not made of a-z, 0-9, dot, dash and underscore.
+        """
+        for name in parts:
+            if not re.fullmatch(r"[a-z0-9_-][a-z0-9._-]{0,99}", name):
+                raise ValueError(f"{name!r} cannot name a part: use a-z, 0-9, '_', '-' and '.' (not first).")
+        self._guard()
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _only_saver(self.path):
+            old = self._old_manifest(fingerprint)
+            listed: dict[str, Any] = {}
+            to_write: dict[str, Part] = {}
+            for name, part in parts.items():
+                entry = old["parts"].get(name)
+                if part.sealed and entry and self._still_there(entry, part):
+                    listed[name] = entry
+                else:
+                    to_write[name] = part
+            generation = 1 + max([old["generation"], *(_generation(file) for file in self.path.iterdir())])
+            needed = _SPARE_BYTES + sum(t.nbytes for part in to_write.values() for t in part.tensors.values())
+            if needed > (free := free_bytes(self.path)):
+                raise DiskFull(self.path, needed, free)
+            new_files = {name: self.path / f"{name}.{generation:06d}.safetensors" for name in to_write}
+            try:
+                for name, part in to_write.items():
+                    listed[name] = write_part(new_files[name], part)
+                flush_directory(self.path)
+                self._guard()
+                body = {
+                    "version": 1,
+                    "generation": generation,
+                    "fingerprint": fingerprint,
+                    "meta": meta,
+                    "parts": {name: listed[name] for name in parts},
+                }
+                text = to_json(body)
+                whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "state": text}
+                write_whole(self.path / _MANIFEST, json.dumps(whole).encode())
+            except (OSError, SafetensorError, StoreError) as error:
+                self._take_back()
+                if is_disk_full(error):
+                    raise DiskFull(self.path, needed, free_bytes(self.path)) from error
+                self._guard()  # deleted meanwhile: that says more than a missing folder
+                if isinstance(error, StoreError):
+                    raise
+                raise StoreError(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
+            self._remove_unlisted({entry["file"] for entry in listed.values()})
+
+    def load(self, fingerprint: str | None = None) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
+        """The saved parts (memory-mapped, private to this process) and meta.
+
+        Size and header of every file are checked, and the contents of parts that are not sealed; `verify` checks
+        those of sealed ones as well.
+
+        Raises:
+            NotFound: nothing is saved here. FingerprintMismatch: it was saved with another fingerprint.
+            StoreCorrupt: a file is missing, truncated or altered.
+        """
+        while True:
+            state = self._manifest()
+            if fingerprint is not None and state["fingerprint"] != fingerprint:
+                raise FingerprintMismatch(self.path, state["fingerprint"], fingerprint)
+            try:
+                return {name: self._load_part(entry) for name, entry in state["parts"].items()}, state["meta"]
+            except (StoreCorrupt, FileNotFoundError):
+                # Somebody may have saved, and removed these files, while we were reading them.
+                if self._manifest()["generation"] == state["generation"]:
+                    raise
+
+    def exists(self) -> bool:
+        """Whether a state is saved here."""
+        return (self.path / _MANIFEST).exists()
+
+    def nbytes(self) -> int:
+        """Bytes of the parts that are saved here; 0 if there is none."""
+        return sum(entry["bytes"] for entry in self._manifest()["parts"].values()) if self.exists() else 0
+
+    def meta(self) -> dict[str, Any]:
+        """The saved meta alone, without touching tensors."""
+        meta: dict[str, Any] = self._manifest()["meta"]
+        return meta
+
+    def fingerprint(self) -> str:
+        """The fingerprint of what is saved here."""
+        return str(self._manifest()["fingerprint"])
+
+    def verify(self) -> None:
+        """Read everything back and compare it with what was written; StoreCorrupt names the first that differs."""
+        for entry in self._manifest()["parts"].values():
+            self._check(entry, contents=True)
+
+    def delete(self) -> None:
+        """Remove the folder. The manifest goes first, so that a crash does not leave half a state."""
+        (self.path / _MANIFEST).unlink(missing_ok=True)
+        remove_tree(self.path)
+
+    def _manifest(self) -> dict[str, Any]:
+        try:
+            whole = json.loads((self.path / _MANIFEST).read_bytes())
+            if hashlib.sha256(whole["state"].encode()).hexdigest() != whole["sha256"]:
+                raise ValueError("its checksum differs")
+            state: dict[str, Any] = json.loads(whole["state"])
+            if any(Path(entry["file"]).name != entry["file"] for entry in state["parts"].values()):
+                raise ValueError("it names files outside its folder")
+        except FileNotFoundError:
+            raise NotFound(
+                f"No state is saved in {self.path}: read the documents, or ask in the session, first."
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreCorrupt(f"{self.path / _MANIFEST} is damaged ({error}): {_AGAIN}") from error
+        if state["version"] != 1:
+            raise StoreError(f"{self.path} has layout {state['version']}, this version reads 1: update, or read again.")
+        return state
+
+    def _old_manifest(self, fingerprint: str) -> dict[str, Any]:
+        """What sealed parts may be taken over from; nothing if the old state is another's or damaged."""
+        try:
+            state = self._manifest()
+        except StoreError:
+            return {"generation": 0, "parts": {}}
+        return state if state["fingerprint"] == fingerprint else {**state, "parts": {}}
+
+    def _still_there(self, entry: dict[str, Any], part: Part) -> bool:
+        file = self.path / entry["file"]
+        same = bool(entry["sealed"]) and entry["tensors"] == summary(part)
+        return same and file.exists() and file.stat().st_size == entry["bytes"]
+
+    def _load_part(self, entry: dict[str, Any]) -> dict[str, torch.Tensor]:
+        from safetensors.torch import load_file
+
+        self._check(entry, contents=not entry["sealed"])
+        try:
+            tensors: dict[str, torch.Tensor] = load_file(self.path / entry["file"])
+        except SafetensorError as error:
+            raise StoreCorrupt(f"{self.path / entry['file']} is damaged ({error}): {_AGAIN}") from error
+        return tensors
+
+    def _check(self, entry: dict[str, Any], contents: bool) -> None:
+        file = self.path / entry["file"]
+        if not file.exists():
+            raise StoreCorrupt(f"{file} is missing: {_AGAIN}")
+        if (size := file.stat().st_size) != entry["bytes"]:
+            raise StoreCorrupt(f"{file} has {size:,} bytes, {entry['bytes']:,} were written: {_AGAIN}")
+        if header_sha256(file) != entry["header_sha256"]:
+            raise StoreCorrupt(f"The header of {file} is not what was written: {_AGAIN}")
+        if contents and sha256_of(file) != entry["sha256"]:
+            raise StoreCorrupt(f"The contents of {file} are not what was written: {_AGAIN}")
+
+    def _take_back(self) -> None:
+        """Remove what a failed save wrote, unless its manifest is already the valid one."""
+        try:
+            listed = {entry["file"] for entry in self._manifest()["parts"].values()}
+        except NotFound:
+            listed = set()
+        except StoreError:
+            return
+        if self.path.exists():
+            self._remove_unlisted(listed)
+
+    def _remove_unlisted(self, listed: set[str]) -> None:
+        for file in self.path.iterdir():
+            if file.suffix in (".safetensors", ".tmp") and file.name not in listed:
+                try:
+                    file.unlink()
+                except OSError as error:  # still mapped by somebody, on Windows; the next save tries again
+                    _log.info("cannot remove %s yet: %s", file, error)
+
+
+_AGAIN = "delete it and read the documents again."
+
+
+@contextmanager
+def _only_saver(folder: Path) -> Iterator[None]:
+    """Keep other savers of this folder waiting; the lock goes with the process, however that ends."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _generation(file: Path) -> int:
+    found = re.fullmatch(r".+\.(\d{6,})\.safetensors", file.name)
+    return int(found[1]) if found else 0

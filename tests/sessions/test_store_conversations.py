@@ -1,0 +1,188 @@
+"""Sessions, turns, search, export, measurements."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from sessions import NotFound, Store, StoreError
+
+
+def test_an_answer_streams_and_another_store_tails_it(filled: Any) -> None:
+    session = filled.session()
+    turn = filled.store.add_turn(session.id, "Who is Emma?")
+    assert (turn.status, turn.answer, turn.position, turn.finished_at) == ("answering", "", 0, None)
+    with Store(filled.store.home) as other:
+        for seen, piece in (("Emma ", "Emma "), ("Emma Woodhouse", "Woodhouse")):
+            filled.store.append_answer(turn.id, piece)
+            assert other.turn(turn.id).answer == seen
+            assert other.turn(turn.id).status == "answering"
+        done = filled.store.finish_turn(
+            turn.id, answer="Emma Woodhouse.", sources=[{"page": 1, "weight": 0.5}], measurements={"tokens": 3}
+        )
+        assert other.turns(session.id) == [done]
+    assert (done.status, done.answer, done.sources) == ("done", "Emma Woodhouse.", [{"page": 1, "weight": 0.5}])
+    assert done.measurements == {"tokens": 3}
+    assert done.finished_at is not None
+    assert done.error is None
+    with pytest.raises(StoreError, match="is done"):
+        filled.store.append_answer(turn.id, "more")
+    assert filled.store.turn(turn.id) == done
+
+
+def test_a_cancelled_turn_keeps_its_partial_answer(filled: Any) -> None:
+    turn = filled.store.add_turn(filled.session().id, "q")
+    filled.store.append_answer(turn.id, "half an ans\ud800")
+    row = filled.store.finish_turn(turn.id, status="cancelled")
+    assert (row.status, row.answer) == ("cancelled", "half an ans?")
+    with pytest.raises(ValueError, match="answering"):
+        filled.store.finish_turn(turn.id, status="answering")
+
+
+def test_a_deleted_session_tells_its_answerer_to_stop(filled: Any) -> None:
+    session = filled.session()
+    turn = filled.store.add_turn(session.id, "q")
+    filled.store.delete_session(session.id)
+    with pytest.raises(NotFound):
+        filled.store.append_answer(turn.id, "x")
+    with pytest.raises(NotFound):
+        filled.store.finish_turn(turn.id)
+    with pytest.raises(NotFound):
+        filled.store.add_turn(session.id, "q")
+
+
+def test_titles_come_from_the_first_question_unless_given(filled: Any) -> None:
+    store = filled.store
+    session, named = filled.session(), filled.session("My talk")
+    assert session.title == "New session"
+    for each in (session, named):
+        store.add_turn(each.id, "Who\n is " + "very " * 30 + "long?")
+        store.add_turn(each.id, "Second")
+    assert store.session(session.id).title.startswith("Who is very")
+    assert len(store.session(session.id).title) <= 60
+    assert (store.session(named.id).title, store.session(named.id).turns) == ("My talk", 2)
+    assert store.rename_session(session.id, "Better").title == "Better"
+    with pytest.raises(StoreError):
+        store.rename_session(session.id, "")
+
+
+def test_sessions_are_listed_by_last_use(filled: Any) -> None:
+    store, first = filled.store, filled.session("first")
+    second = store.add_session(first.context_id, "second")
+    elsewhere = store.add_session(filled.context(filled.document("f" * 64)).id, "elsewhere")
+    filled.answered(first, "q", "a")
+    assert [row.title for row in store.sessions()] == ["first", "elsewhere", "second"]
+    assert [row.id for row in store.sessions(first.context_id)] == [first.id, second.id]
+    assert store.sessions(elsewhere.context_id) == [elsewhere]
+
+
+def test_search_finds_words_without_accents_case_or_endings(filled: Any) -> None:
+    store, session = filled.store, filled.session()
+    cafe = filled.answered(session, "Where is the Café?", "Beside the river <b>Ouse</b>.")
+    other = filled.answered(session, "And the inn?", "The Naïve Lion, near the old bridge of stones.")
+
+    def found(query: str) -> list[str]:
+        return [hit.turn.id for hit in store.search(query)]
+
+    assert found("cafe") == found("CAFÉ") == found("caf") == found("cafe river") == [cafe]
+    assert found("naive lion") == found('"old bridge"') == found("lion bri") == [other]
+    assert found("cafe lion") == found('"bridge old"') == found('"old brid"') == found("caf ") == []
+    assert set(found("the")) == {cafe, other}
+    assert len(store.search("the", limit=1)) == 1
+    hit = store.search("ouse")[0]
+    assert hit.session == store.session(session.id)
+    assert hit.turn == store.turn(cafe)
+    assert hit.snippet == "Beside the river <b>Ouse</b>."
+    assert [hit.snippet[start:end] for start, end in hit.highlights] == ["Ouse"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['"', '""', "a AND", "NOT", "NEAR(", "café*", "-x", "question:", "(a OR", "^a", "a\x00b", "\ud800", "", "  ", "{}",
+     '"a" "', "!!!", "* *", "; DROP TABLE turns", "%", "…", "'", '"!!!" zebra', "x" * 5000],
+)  # fmt: skip
+def test_no_query_is_an_error(filled: Any, query: str) -> None:
+    filled.answered(filled.session(), "zebra crossing", "no")
+    assert isinstance(filled.store.search(query), list)
+    assert len(filled.store.search("zebra")) == 1
+
+
+def test_operators_are_words(filled: Any) -> None:
+    filled.answered(filled.session(), "black", "white")
+    assert filled.store.search("black OR nothing") == []
+    assert filled.store.search("black NOT white") == []
+    assert len(filled.store.search("black - white")) == len(filled.store.search("white, black!")) == 1
+
+
+def test_the_index_follows_changes_and_survives_a_vacuum(filled: Any) -> None:
+    store, session = filled.store, filled.session()
+    first = filled.answered(session, "alpha", "one")
+    second = filled.answered(session, "beta", "two")
+    store.finish_turn(second, answer="three")
+    assert store.search("two") == []
+    assert [hit.turn.id for hit in store.search("three")] == [second]
+    store.delete_session(filled.session().id)
+    store._db.vacuum()
+    assert [hit.turn.id for hit in store.search("alpha")] == [first]
+    streaming = store.add_turn(session.id, "gamma")
+    assert [hit.turn.id for hit in store.search("gamma")] == [streaming.id]
+
+
+@pytest.fixture
+def talked(filled: Any) -> Any:
+    document = filled.document(title="Emma *vol. 1*")
+    session = filled.store.add_session(filled.context(document).id, "About <Emma>")
+    turn = filled.store.add_turn(session.id, "Who is\nEmma?")
+    sources = [
+        {"document": document.id, "page": 12, "quote": "Emma Woodhouse,\nhandsome <i>", "weight": 0.625},
+        {"document": document.id, "place": "ch. 3, par. 4", "page": 9, "quote": None, "weight": 0.1},
+    ]
+    filled.store.finish_turn(turn.id, answer="A **person**.\n\n<script>x</script>", sources=sources)
+    stopped = filled.store.add_turn(session.id, "And?")
+    filled.store.append_answer(stopped.id, "She")
+    filled.store.finish_turn(stopped.id, status="failed", error="out of memory")
+    return filled.store, session, document
+
+
+def test_export_markdown(talked: Any) -> None:
+    store, session, _ = talked
+    text = store.export_session(session.id)
+    date = time.strftime("%Y-%m-%d %H:%M", time.gmtime(session.created_at))
+    assert text == (
+        "# About &lt;Emma>\n\n"
+        "- *Emma \\*vol. 1\\** (txt, 3 pages)\n\n"
+        f"Read by pocket with exact, budget 512. {date} UTC.\n\n"
+        "## 1. Who is Emma?\n\n"
+        "A **person**.\n\n\\<script>x\\</script>\n\n"
+        "1. Emma \\*vol. 1\\*, p. 12 (62%): “Emma Woodhouse, handsome &lt;i>”\n"
+        "2. Emma \\*vol. 1\\*, ch. 3, par. 4 (10%)\n\n"
+        "## 2. And?\n\n"
+        "She\n\n"
+        "*(failed: out of memory)*\n"
+    )
+
+
+def test_export_json_is_complete(talked: Any) -> None:
+    store, session, document = talked
+    data = json.loads(store.export_session(session.id, "json"))
+    assert data["session"]["title"] == "About <Emma>"
+    assert data["context"]["method"] == "exact"
+    assert [each["id"] for each in data["documents"]] == [document.id]
+    assert [each["answer"] for each in data["turns"]] == ["A **person**.\n\n<script>x</script>", "She"]
+    assert data["turns"][0]["sources"][0]["quote"] == "Emma Woodhouse,\nhandsome <i>"
+    with pytest.raises(StoreError, match="pdf"):
+        store.export_session(session.id, "pdf")
+
+
+def test_measurements_are_the_newest_in_order(store: Store) -> None:
+    for number in range(5):
+        store.add_measurement("speed", "c-222222", {"n": number, "bad": float("inf")})
+    store.add_measurement("speed", "c-333333", {"n": 9})
+    store.add_measurement("memory", "", {"n": 7})
+    rows = store.measurements("speed", "c-222222", limit=3)
+    assert [row.values for row in rows] == [{"n": number, "bad": None} for number in (2, 3, 4)]
+    assert [row.values["n"] for row in store.measurements(kind="speed", since=rows[1].at)] == [4, 9]
+    assert len(store.measurements()) == 7
+    assert store.trim_measurements(older_than_sec=60) == 0
+    assert store.trim_measurements(older_than_sec=-1) == 7

@@ -1,0 +1,177 @@
+"""Opening a home: migrations, threads, processes, errors."""
+
+import os
+import sqlite3
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlite_utils import Database, Migrations
+
+from sessions import NotFound, Store, StoreCorrupt, StoreError
+from sessions.migrations import migrate
+
+
+def test_a_new_home_is_private_and_set_up(store: Store) -> None:
+    assert stat.S_IMODE(store.home.stat().st_mode) == 0o700
+    assert store._rows("PRAGMA journal_mode") == [{"journal_mode": "wal"}]
+    assert store._rows("PRAGMA secure_delete") == [{"secure_delete": 1}]
+    assert store._rows("PRAGMA foreign_keys") == [{"foreign_keys": 1}]
+    assert store._rows("PRAGMA busy_timeout")[0]["timeout"] >= 5000
+
+
+def test_a_home_opens_again_with_what_was_in_it(filled: Any) -> None:
+    document = filled.document(title="Persuasion")
+    filled.store.close()
+    with Store(filled.store.home) as again:
+        assert again.documents() == [document]
+    assert filled.store.document(document.id) == document  # a closed store opens itself again
+
+
+def test_a_failed_migration_leaves_nothing(tmp_path: Path) -> None:
+    db = Database(tmp_path / "x.db")
+    steps = Migrations("test")
+
+    @steps()
+    def one(db: Database) -> None:
+        db.execute("CREATE TABLE first (id INTEGER)")
+        db.table("first").enable_fts(["id"], create_triggers=True)
+
+    @steps()
+    def two(db: Database) -> None:
+        db.execute("CREATE TABLE second (id INTEGER)")
+        db.execute("INSERT INTO nowhere VALUES (1)")
+
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        migrate(db, steps)
+    assert db.table_names() == []
+    steps._migrations[1].fn = lambda db: db.execute("CREATE TABLE second (id INTEGER)")  # the step, mended
+    migrate(db, steps)
+    assert {"first", "second"} <= set(db.table_names())
+    db.close()
+
+
+def test_a_newer_database_is_refused_by_name(store: Store) -> None:
+    store._db.table("_sqlite_migrations").insert(
+        {"migration_set": "stockpot.sessions", "name": "m999_future", "applied_at": "2030-01-01 00:00:00+00:00"}
+    )
+    store.close()
+    with pytest.raises(StoreError, match=r"m999_future.*newer version|newer version.*m999_future"):
+        Store(store.home)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "stockpot.db").write_bytes(b"not a database, but long enough to be looked at" * 50)
+    with pytest.raises(StoreCorrupt, match=r"stockpot\.db is damaged"):
+        Store(tmp_path)
+
+
+def test_a_home_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="Choose another"):
+        Store(tmp_path / "file" / "home")
+
+
+def test_each_thread_has_a_connection_and_all_writes_arrive(filled: Any) -> None:
+    store, session = filled.store, filled.session()
+    failures: list[BaseException] = []
+    connections = set()
+
+    def work(number: int) -> None:
+        try:
+            connections.add(id(store._db))
+            for question in range(5):
+                turn = store.add_turn(session.id, f"{number}/{question}")
+                for piece in "abc":
+                    store.append_answer(turn.id, piece)
+                store.finish_turn(turn.id)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    turns = store.turns(session.id)
+    assert [turn.position for turn in turns] == list(range(30))
+    assert {turn.answer for turn in turns} == {"abc"}
+    assert len({turn.question for turn in turns}) == 30
+    assert len(connections) == 6
+    threading.Thread(target=store.documents).start()
+    store.documents()
+    assert len(store._open) <= 8
+
+
+def test_processes_that_open_a_new_home_at_once_all_succeed(tmp_path: Path, other_process: Callable) -> None:
+    code = (
+        "import time; time.sleep(max(0, {at} - time.time()))\n"
+        "d = Store(home).add_document(sha256='b' * 64, title='T', format='txt', pages=1, characters=1, content={{}})\n"
+        "print(d.id)"
+    )
+
+    at = time.time() + 1.5  # long enough for all of them to be here
+    processes = [other_process(code.format(at=at)) for _ in range(3)]
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs
+    ids = {out.strip() for out, _ in outputs}
+    with Store(tmp_path / "home") as store:
+        assert {document.id for document in store.documents()} == ids
+        assert len(ids) == 1
+        assert [folder.name for folder in (store.home / "documents").iterdir()] == [*ids]
+        assert list((store.home / "incoming").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "id", ["", "d", "d-", "x-abcdef", "d-../../etc", "d-abcdef/..", "D-abcdef", "d-abcdef\n", "d-222222"]
+)
+def test_what_is_no_id_is_not_found(store: Store, id: str) -> None:
+    with pytest.raises(NotFound):
+        store.find(id)
+    with pytest.raises(NotFound):
+        store.delete_document(id)
+
+
+def test_find_knows_every_noun(filled: Any) -> None:
+    store, session = filled.store, filled.session()
+    turn, job = store.add_turn(session.id, "q"), store.add_job("reading", session.context_id)
+    context = store.context(session.context_id)
+    rows = [store.context_documents(context.id)[0], context, store.session(session.id), turn, job]
+    kinds = ["document", "context", "session", "turn", "job"]
+    assert [store.find(row.id) for row in rows] == list(zip(kinds, rows, strict=True))
+    with pytest.raises(NotFound, match="There is no document"):
+        store.document(session.id)
+
+
+def test_a_transaction_that_fails_leaves_no_trace(filled: Any) -> None:
+    session = filled.session()
+
+    def half_done() -> None:
+        with filled.store._write():
+            filled.store.add_turn(session.id, "never asked")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        half_done()
+    assert filled.store.turns(session.id) == []
+    assert filled.store.search("never") == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_gets_a_connection_of_its_own(filled: Any) -> None:
+    session = filled.session()
+    mine = filled.store._db
+    if (child := os.fork()) == 0:
+        try:
+            filled.store.add_turn(session.id, "from the child")
+            os._exit(0 if filled.store._db is not mine else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert filled.store._db is mine
+    assert [turn.question for turn in filled.store.turns(session.id)] == ["from the child"]

@@ -1,0 +1,246 @@
+"""Documents, contexts, deletion, sweeping."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sessions import DiskFull, InUse, NotFound, Part, Store, StoreCorrupt, StoreError
+from sessions import documents as documents_module
+
+
+def test_a_document_comes_back_as_it_was_given(filled: Any, tmp_path: Path) -> None:
+    file = tmp_path / "Émile ../x.PDF".replace("/", "_")
+    file.write_bytes(b"%PDF-1.7 bytes")
+    content = {"pages": [{"text": "naïve \ud800 text", "boxes": [1.5, 2]}], "toc": []}
+    row = filled.document(title="  Émile ", content=content, file=file, warnings=["page 2 has no text"])
+    store = filled.store
+    assert (row.title, row.pages, row.characters, row.warnings) == ("Émile", 3, 12, ["page 2 has no text"])
+    assert (row.file_name, row.file_bytes) == (file.name, 14)
+    assert store.document_content(row.id) == content
+    kept = store.document_file(row.id)
+    assert kept is not None
+    assert kept.name == "original.pdf"
+    assert kept.read_bytes() == file.read_bytes()
+    assert kept.parent.parent == store.home / "documents"
+    assert store.size_on_disk(row.id) == 14 + (kept.parent / "content.json").stat().st_size
+
+
+def test_the_same_file_is_kept_once(filled: Any) -> None:
+    first = filled.document(title="Emma")
+    assert filled.document(title="Emma again", content={"other": 1}) == first
+    assert filled.store.find_document("a" * 64) == first
+    assert filled.store.find_document("b" * 64) is None
+    assert filled.store.document_file(first.id) is None
+    assert len(filled.store.documents()) == 1
+    assert len(list((filled.store.home / "documents").iterdir())) == 1
+
+
+def test_altered_or_missing_text_is_not_given_out(filled: Any) -> None:
+    row = filled.document()
+    path = filled.store.home / "documents" / row.id / "content.json"
+    path.write_bytes(path.read_bytes().replace(b"one", b"ONE"))
+    with pytest.raises(StoreCorrupt, match="ingest its file again"):
+        filled.store.document_content(row.id)
+    path.unlink()
+    with pytest.raises(StoreCorrupt):
+        filled.store.document_content(row.id)
+
+
+def test_titles(filled: Any) -> None:
+    row = filled.document(title="\udcff odd")
+    assert row.title == "? odd"
+    assert filled.store.rename_document(row.id, " Emma, vol. 1 ").title == "Emma, vol. 1"
+    with pytest.raises(StoreError, match="cannot be empty"):
+        filled.store.rename_document(row.id, "  ")
+
+
+def test_no_room_for_a_document(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents_module, "free_bytes", lambda _: 10)
+    with pytest.raises(DiskFull, match="10 are free"):
+        filled.document()
+    assert filled.store.documents() == []
+    assert not list((filled.store.home / "incoming").iterdir())
+
+
+def test_contexts_are_found_by_fingerprint_documents_and_status(filled: Any) -> None:
+    store = filled.store
+    one, two = filled.document("1" * 64), filled.document("2" * 64)
+    both = filled.context(one, two)
+    assert both.document_ids == [one.id, two.id]
+    assert store.context_documents(both.id) == [one, two]
+    assert store.find_context("print", [one.id, two.id]) == both
+    assert store.find_context("print", [two.id, one.id]) is None
+    assert store.find_context("print", [one.id]) is None
+    assert store.find_context("other", [one.id, two.id]) is None
+    paused = filled.context(one, status="paused")
+    assert store.find_context("print", [one.id]) is None
+    assert store.find_context("print", [one.id], status="paused") == paused
+    assert store.contexts(two.id) == [both]
+    assert store.contexts() == [paused, both]
+
+
+def test_a_context_changes_only_where_it_may(filled: Any) -> None:
+    context = filled.context(status="reading")
+    changed = filled.store.update_context(
+        context.id,
+        status="ready",
+        tokens_read=1000,
+        seconds=2.5,
+        usage={"device": torch.tensor(7), "rate": float("nan")},
+    )
+    assert (changed.status, changed.tokens_read, changed.seconds) == ("ready", 1000, 2.5)
+    assert changed.usage == {"device": 7, "rate": None}
+    with pytest.raises(TypeError, match="fingerprint"):
+        filled.store.update_context(context.id, fingerprint="x")
+    with pytest.raises(ValueError, match="finished"):
+        filled.store.update_context(context.id, status="finished")
+    with pytest.raises(StoreError, match="different documents"):
+        filled.store.add_context(
+            model="m", method="m", settings={}, budget=None, fingerprint="f", document_ids=[], tokens=0
+        )
+    filled.store.update_context(context.id, status="failed", error="out of memory")
+    with pytest.raises(StoreError, match="out of memory"):
+        filled.store.add_session(context.id)
+
+
+def _everything(home: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
+
+
+def test_deleting_a_document_leaves_no_row_and_no_file(filled: Any) -> None:
+    store = filled.store
+    kept = filled.document("2" * 64, content={"text": "staying"})
+    gone = filled.document("1" * 64, title="Zanzibarian", content={"text": "Zanzibarian"})
+    other = filled.context(kept)
+    alone, shared = filled.context(gone), filled.context(kept, gone)
+    for context in (alone, shared):
+        session = store.add_session(context.id)
+        turn = store.add_turn(session.id, "Where is the Zanzibarian?")
+        store.append_answer(turn.id, "The Zanzibarian is ")
+        filled.answered(session, "Again: the Zanzibarian?", "At home, the Zanzibarian.")
+        store.context_state(context.id).save({"kv": Part({"k": torch.ones(9)}, sealed=True)}, {}, "print")
+        store.session_state(session.id).save({"tail": Part({"k": torch.ones(9)})}, {}, "print")
+        job = store.add_job("reading", context.id)
+        store.add_job("answering", turn.id)
+        for subject in (context.id, session.id, turn.id, job.id):
+            store.add_measurement("speed", subject, {"tokens": 1})
+    stays = store.add_session(other.id, "stays")
+    filled.answered(stays, "A question", "An answer")
+    store.delete_document(gone.id)
+
+    assert (store.documents(), store.contexts(), store.sessions()) == ([kept], [other], [store.session(stays.id)])
+    counts = {
+        table: store._rows(f"SELECT count(*) AS n FROM {table}")[0]["n"]
+        for table in ("context_documents", "turns", "drafts", "turns_fts_docsize", "jobs", "measurements")
+    }
+    assert counts == {
+        "context_documents": 1, "turns": 1, "drafts": 0, "turns_fts_docsize": 1, "jobs": 0, "measurements": 0,
+    }  # fmt: skip
+    assert store.search("Zanzibarian") == []
+    assert len(store.search("question")) == 1
+    folders = sorted(
+        path.name for name in ("documents", "contexts", "sessions") for path in (store.home / name).iterdir()
+    )
+    assert folders == [kept.id]
+    assert store._rows("PRAGMA integrity_check") == [{"integrity_check": "ok"}]
+    left = _everything(store.home).lower()
+    assert b"zanzibarian" not in left
+    assert b"staying" in left
+
+
+def test_deleting_a_context_or_session_leaves_what_is_above(filled: Any) -> None:
+    store, session = filled.store, filled.session()
+    filled.answered(session, "q", "a")
+    store.session_state(session.id).save({"tail": Part({"k": torch.ones(9)})}, {}, "f")
+    store.delete_session(session.id)
+    assert store.sessions() == []
+    assert list((store.home / "sessions").iterdir()) == []
+    assert store.context(session.context_id)
+    store.delete_context(session.context_id)
+    assert store.contexts() == []
+    assert len(store.documents()) == 1
+    with pytest.raises(NotFound):
+        store.delete_context(session.context_id)
+
+
+def test_what_a_live_worker_holds_is_not_deleted(filled: Any) -> None:
+    store, session = filled.store, filled.session()
+    turn = store.add_turn(session.id, "q")
+    job = store.add_job("answering", turn.id)
+    assert store.next_job("worker-1")
+    document = store.context(session.context_id).document_ids[0]
+    for delete, id in (
+        (store.delete_document, document),
+        (store.delete_context, session.context_id),
+        (store.delete_session, session.id),
+    ):
+        with pytest.raises(InUse, match=f"worker-1 is busy with {turn.id}.*cancel"):
+            delete(id)
+    assert store.turns(session.id) == [turn]
+    store.update_job(job.id, status="done")
+    store.delete_document(document)
+    assert store.documents() == []
+
+
+def test_saving_for_a_deleted_context_makes_no_folder(filled: Any) -> None:
+    context = filled.context()
+    state = filled.store.context_state(context.id)
+    filled.store.delete_context(context.id)
+    with pytest.raises(NotFound):
+        state.save({"kv": Part({"k": torch.ones(3)})}, {}, "f")
+    assert not state.path.exists()
+
+
+def test_the_sweep_takes_crash_leftovers_and_nothing_else(filled: Any) -> None:
+    store, document = filled.store, filled.document()
+    crashed = [store.home / "documents" / "d-222222", store.home / "contexts" / "c-222222"]
+    foreign = [store.home / "documents" / "Taxes", store.home / "documents" / "c-222222", store.home / "notes"]
+    old, fresh = store.home / "incoming" / "d-333333.1", store.home / "incoming" / "d-444444.2"
+    before_us = store.home / "sessions" / "s-222222"
+    for folder in (*crashed, *foreign, old, fresh, before_us):
+        folder.mkdir()
+        (folder / "file").write_text("x")
+    os.utime(old, (time.time() - 3600,) * 2)
+    os.utime(before_us, (time.time() - 3600,) * 2)
+    with Store(store.home) as again:
+        assert again.document_content(document.id)
+    assert not any(folder.exists() for folder in (*crashed, old))
+    assert all((folder / "file").exists() for folder in (*foreign, fresh, before_us))
+
+
+def test_a_crash_between_rename_and_commit_leaves_no_document(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        # The last thing before the commit, after the folder has its final name.
+        real = documents_module.flush_directory
+        patch.setattr(documents_module, "flush_directory", lambda p: crash(p) if p.name == "documents" else real(p))
+        with pytest.raises(KeyboardInterrupt):
+            filled.document()
+    assert len(list((filled.store.home / "documents").iterdir())) == 1
+    assert filled.store.documents() == []
+    with Store(filled.store.home) as again:
+        assert list((again.home / "documents").iterdir()) == []
+    assert filled.document().title == "Emma"
+
+
+def test_a_sweep_does_not_mind_folders_that_go_meanwhile(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process moves its new document out of `incoming` while this one looks there."""
+    passing = filled.store.home / "incoming" / "d-222222.1"
+    passing.mkdir()
+    real = Path.iterdir
+
+    def listed_then_gone(path: Path) -> Any:
+        found = list(real(path))
+        if path.name == "incoming":
+            passing.rmdir()
+        return iter(found)
+
+    monkeypatch.setattr(Path, "iterdir", listed_then_gone)
+    assert filled.store.sweep() == []
+    assert not passing.exists()

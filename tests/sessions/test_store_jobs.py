@@ -1,0 +1,171 @@
+"""Jobs: claiming, reporting, cancelling, and dead workers."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sessions import NotFound, Store, StoreError, processes
+
+
+def test_a_job_from_queue_to_end(filled: Any) -> None:
+    store, context = filled.store, filled.context()
+    job = store.add_job("reading", context.id, {"file": "x"})
+    assert (job.status, job.payload, job.attempts, job.worker) == ("queued", {"file": "x"}, 0, None)
+    later = store.add_job("answering", context.id)
+    claimed = store.next_job("w")
+    assert claimed
+    assert (claimed.id, claimed.status, claimed.worker, claimed.attempts) == (job.id, "running", "w", 1)
+    assert store.update_job(job.id, stage="reading", done=5, total=10, progress={"rate": 2}).done == 5
+    job = store.update_job(job.id, done=6)
+    assert (job.stage, job.total, job.progress, job.finished_at) == ("reading", 10, {"rate": 2}, None)
+    done = store.update_job(job.id, status="done")
+    assert done.finished_at is not None
+    assert store.jobs("done") == [done]
+    assert [each.id for each in store.jobs("queued", subject_id=context.id)] == [later.id]
+    with pytest.raises(StoreError, match="cannot become running"):
+        store.update_job(job.id, status="running")
+    with pytest.raises(ValueError, match="finished"):
+        store.update_job(job.id, status="finished")
+    assert store.next_job("w", kind="reading") is None
+    assert store.next_job("w", kind="answering").id == later.id
+    assert store.next_job("w") is None
+
+
+def test_a_job_goes_to_one_worker_only(store: Store) -> None:
+    ids = [store.add_job("reading", "c-222222").id for _ in range(30)]
+    claimed: dict[str, list[str]] = {"a": [], "b": [], "c": []}
+    start = threading.Barrier(3)
+
+    def work(name: str) -> None:
+        start.wait()
+        while job := store.next_job(name):
+            claimed[name].append(job.id)
+
+    threads = [threading.Thread(target=work, args=[name]) for name in claimed]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(job for mine in claimed.values() for job in mine) == sorted(ids)
+    assert all(mine == sorted(mine, key=ids.index) for mine in claimed.values())  # oldest first
+    assert {worker.name for worker in store.workers() if worker.alive} == {"a", "b", "c"}
+
+
+def test_cancelling(filled: Any) -> None:
+    store, session = filled.store, filled.session()
+    reading = filled.context(filled.document("c" * 64), status="reading")
+    queued, turn = store.add_job("reading", reading.id), store.add_turn(session.id, "q")
+    asked = store.add_job("answering", turn.id)
+    assert store.request_cancel(queued.id).status == "cancelled"
+    assert store.context(reading.id).status == "cancelled"
+    assert store.request_cancel(asked.id).status == "cancelled"
+    assert store.turn(turn.id).status == "cancelled"
+    running = store.add_job("reading", session.context_id)
+    assert store.next_job("w").id == running.id
+    assert not store.cancel_requested(running.id)
+    job = store.request_cancel(running.id)
+    assert (job.status, job.cancel_requested) == ("running", True)
+    assert store.cancel_requested(running.id)
+    assert store.context(session.context_id).status == "ready"
+    ended = store.update_job(running.id, status="cancelled")
+    assert store.request_cancel(running.id) == ended
+    store.delete_session(session.id)
+    assert store.cancel_requested(asked.id)  # deleted with its turn: stop
+    with pytest.raises(NotFound):
+        store.request_cancel(asked.id)
+
+
+@pytest.fixture
+def crashed(filled: Any, other_process: Callable) -> Callable[[str], Any]:
+    """Run code in another process that is then killed without any chance to tidy up."""
+
+    def run(code: str) -> str:
+        process = other_process(
+            "s = Store(home)\n" + code + "\nprint('ready', flush=True)\nimport time; time.sleep(60)"
+        )
+        lines = []
+        while (line := process.stdout.readline().strip()) != "ready":
+            assert line, process.stderr.read()
+            lines.append(line)
+        assert filled.store.requeue_interrupted() == []  # while it lives, nothing is taken away from it
+        assert all(job.status != "queued" or job.attempts == 0 for job in filled.store.jobs())
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        return lines[0]
+
+    return run
+
+
+def test_what_a_killed_process_left_is_put_right(filled: Any, crashed: Callable) -> None:
+    store, session = filled.store, filled.session()
+    reading = filled.context(filled.document("c" * 64), status="reading")
+    stopped = filled.context(filled.document("d" * 64), status="reading")
+    asked = store.add_turn(session.id, "answered by a job")
+    for kind, subject in (("reading", reading.id), ("reading", stopped.id), ("answering", asked.id)):
+        store.add_job(kind, subject)
+    mine = store.add_turn(session.id, "mine")
+    lone = crashed(
+        "jobs = [s.next_job('w') for _ in range(3)]\n"
+        "s.update_job(jobs[0].id, stage='reading', done=7, total=10)\n"
+        "s.request_cancel(jobs[1].id)\n"
+        "for job in jobs[:2]: s.update_context(job.subject_id, status='reading', tokens_read=7)\n"
+        "s.append_answer(jobs[2].subject_id, 'half')\n"
+        f"turn = s.add_turn('{session.id}', 'answered without a job')\n"
+        "s.append_answer(turn.id, 'some')\n"
+        "print(turn.id)"
+    )
+    with Store(store.home):  # opening is enough
+        pass
+    read, cancelled, answered = store.jobs()
+    assert (read.status, read.stage, read.done, read.attempts) == ("queued", "reading", 7, 1)
+    assert (cancelled.status, answered.status) == ("cancelled", "failed")
+    assert store.context(reading.id).status == "reading"  # its job is queued again
+    assert store.context(stopped.id).status == "paused"
+    for id, partial in ((asked.id, "half"), (lone, "some")):
+        turn = store.turn(id)
+        assert (turn.status, turn.answer) == ("failed", partial)
+        assert "ask again" in turn.error
+    assert store.turn(mine.id).status == "answering"  # this process is alive
+    assert [worker.alive for worker in store.workers()] == [False]
+    assert store.requeue_interrupted() == []
+    assert store.next_job("me").attempts == 2
+
+
+def test_a_job_that_kills_its_worker_is_given_up(filled: Any) -> None:
+    store, context = filled.store, filled.context(status="reading")
+    job = store.add_job("reading", context.id)
+    dead = processes.stamp().rpartition("|")[0] + "|1"  # this PID, but a process that started at another time
+    outcomes = []
+    for _ in range(3):
+        assert store.next_job("w").id == job.id
+        store._db.execute("UPDATE jobs SET owner = ?", [dead])
+        outcomes.append([each.id for each in store.requeue_interrupted()])
+    assert outcomes == [[job.id], [job.id], []]
+    assert store.job(job.id).status == "failed"
+    assert "3 times" in store.job(job.id).error
+
+
+def test_processes_that_cannot_be_seen_are_judged_by_their_silence() -> None:
+    mine = processes.stamp()
+    assert processes.is_alive(mine, last_seen=0.0)
+    assert not processes.is_alive(mine.replace(f"|{os.getpid()}|", "|999999999|"), last_seen=time.time())
+    elsewhere = "another-boot/pid:[1]|" + mine.partition("|")[2]
+    assert processes.is_alive(elsewhere, last_seen=time.time() - 1)
+    assert not processes.is_alive(elsewhere, last_seen=time.time() - 2 * processes.STALE_SEC)
+    assert not processes.is_alive(None, last_seen=time.time())
+
+
+def test_a_heartbeat_keeps_a_distant_worker_alive(store: Store) -> None:
+    job = store.add_job("reading", "c-222222")
+    store.next_job("w")
+    distant = "another-boot/pid:[1]|5|5"
+    store._db.execute("UPDATE jobs SET owner = ?, updated_at = 0", [distant])
+    store._db.execute("UPDATE workers SET owner = ?", [distant])
+    assert store.requeue_interrupted() == []
+    store._db.execute("UPDATE workers SET heartbeat_at = heartbeat_at - 1000")
+    assert [each.id for each in store.requeue_interrupted()] == [job.id]

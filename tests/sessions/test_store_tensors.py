@@ -1,0 +1,367 @@
+"""TensorFolder: what was saved comes back, whatever happens in between."""
+
+import errno
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+
+from sessions import DiskFull, FingerprintMismatch, NotFound, Part, StoreCorrupt, StoreError, TensorFolder
+from sessions import tensors as tensors_module
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> TensorFolder:
+    return TensorFolder(tmp_path / "state")
+
+
+def part(value: float, sealed: bool = False, size: int = 8) -> Part:
+    return Part({"k": torch.full((2, size), value), "v": torch.arange(size)}, sealed)
+
+
+def values(folder: TensorFolder) -> dict[str, float]:
+    parts, _ = folder.load()
+    return {name: tensors["k"][0, 0].item() for name, tensors in parts.items()}
+
+
+def test_every_kind_of_tensor_comes_back(folder: TensorFolder) -> None:
+    base = torch.randn(4, 6)
+    tensors = {
+        "bf16": torch.randn(3, 5).bfloat16(),
+        "half": torch.randn(2).half(),
+        "packed": torch.randint(0, 255, (7,), dtype=torch.uint8),
+        "mask": torch.tensor([True, False]),
+        "scalar": torch.tensor(3),
+        "empty": torch.zeros(2, 0, 64),
+        "gradient": torch.ones(3, requires_grad=True),
+        "transposed": base.t(),
+        "strided": base[:, ::2],
+        "top": base[:3],
+        "overlapping": base[1:],
+        "same": base,
+    }
+    meta = {"tokens": 7, "nested": {"a": [1, 2.5, None, "ü"]}}
+    folder.save({"layer.0": Part(tensors), "nothing": Part({})}, meta, "print")
+    parts, loaded = TensorFolder(folder.path).load("print")
+    assert list(parts) == ["layer.0", "nothing"]
+    assert parts["nothing"] == {}
+    assert loaded == meta == folder.meta()
+    assert parts["layer.0"].keys() == tensors.keys()
+    for name, tensor in parts["layer.0"].items():
+        assert tensor.dtype == tensors[name].dtype, name
+        assert torch.equal(tensor, tensors[name]), name
+    assert folder.nbytes() == sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
+    folder.verify()
+
+
+def test_nothing_saved(folder: TensorFolder) -> None:
+    assert not folder.exists()
+    assert folder.nbytes() == 0
+    with pytest.raises(NotFound, match="No state is saved"):
+        folder.load()
+    folder.delete()
+
+
+def test_a_save_replaces_the_state_before(folder: TensorFolder) -> None:
+    folder.save({"a": part(1), "b": part(2)}, {"n": 1}, "f")
+    folder.save({"b": part(3), "c": part(4)}, {"n": 2}, "f")
+    assert values(folder) == {"b": 3, "c": 4}
+    assert folder.meta() == {"n": 2}
+    assert len(list(folder.path.iterdir())) == 3  # two files and the manifest
+    folder.delete()
+    assert not folder.exists()
+    assert not folder.path.exists()
+
+
+def test_what_was_loaded_is_private_and_outlives_a_later_save(folder: TensorFolder) -> None:
+    folder.save({"a": part(1)}, {}, "f")
+    loaded = folder.load()[0]["a"]["k"]
+    loaded += 5  # a conversation that writes over what it loaded does not reach the disk
+    assert values(folder) == {"a": 1}
+    again = folder.load()[0]["a"]["k"]
+    folder.save({"a": part(2)}, {}, "f")
+    assert again[0, 0] == 1
+    assert loaded[0, 0] == 6
+    assert values(folder) == {"a": 2}
+
+
+def test_sealed_parts_are_written_once(folder: TensorFolder) -> None:
+    folder.save({"slab-0": part(1, sealed=True), "window": part(10)}, {}, "f")
+    (slab,) = folder.path.glob("slab-0.*")
+    before = slab.stat()
+    folder.save({"slab-0": part(1, sealed=True), "slab-1": part(2, sealed=True), "window": part(11)}, {}, "f")
+    assert (slab.stat().st_ino, slab.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert values(folder) == {"slab-0": 1, "slab-1": 2, "window": 11}
+    folder.verify()
+
+
+def test_sealed_parts_are_not_taken_over_from_something_else(folder: TensorFolder) -> None:
+    def save_and_see(new: Part, fingerprint: str = "f") -> float:
+        folder.save({"slab": new}, {}, fingerprint)
+        return values(folder)["slab"]
+
+    assert save_and_see(part(1, sealed=True)) == 1
+    assert save_and_see(part(2, sealed=True), "another") == 2  # another fingerprint
+    assert save_and_see(part(3, sealed=True, size=9), "another") == 3  # another shape
+    (file,) = folder.path.glob("slab.*")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert save_and_see(part(4, sealed=True, size=9), "another") == 4  # a truncated file
+    next(folder.path.glob("slab.*")).unlink()
+    assert save_and_see(part(5, sealed=True, size=9), "another") == 5  # a missing file
+    assert save_and_see(part(6, size=9), "another") == 6  # not sealed (any more)
+    assert save_and_see(part(7, sealed=True, size=9), "another") == 7  # was not sealed
+
+
+def test_a_fingerprint_mismatch_names_both_sides(folder: TensorFolder) -> None:
+    folder.save({"a": part(1)}, {}, "pocket/infinipot")
+    assert folder.fingerprint() == "pocket/infinipot"
+    with pytest.raises(FingerprintMismatch, match=r"'pocket/infinipot'.*'qwen/exact'") as caught:
+        folder.load("qwen/exact")
+    assert (caught.value.saved, caught.value.wanted) == ("pocket/infinipot", "qwen/exact")
+
+
+@pytest.mark.parametrize("name", ["", "..", ".a", "a/b", "A", "a b", "ä", "a\n", "x" * 200])
+def test_names_of_parts_are_checked(folder: TensorFolder, name: str) -> None:
+    with pytest.raises(ValueError, match="cannot name a part"):
+        folder.save({name: part(1)}, {}, "f")
+    assert not folder.path.exists()
+
+
+def _flip(file: Path, at: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda file: file.unlink(), "is missing"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-4]), "bytes"),
+        (lambda file: file.write_bytes(b""), "bytes"),
+        (lambda file: _flip(file, 0), "header"),
+        (lambda file: _flip(file, 20), "header"),
+    ],
+)
+def test_damaged_files_are_not_loaded(folder: TensorFolder, damage: Callable, told: str, sealed: bool) -> None:
+    folder.save({"a": part(1, sealed), "b": part(2)}, {}, "f")
+    damage(next(folder.path.glob("a.*")))
+    with pytest.raises(StoreCorrupt, match=told):
+        folder.load()
+
+
+def test_altered_contents_are_noticed_at_load_or_by_verify(folder: TensorFolder) -> None:
+    folder.save({"small": part(1), "slab": part(2, sealed=True)}, {}, "f")
+    _flip(next(folder.path.glob("slab.*")), -1)
+    folder.load()
+    with pytest.raises(StoreCorrupt, match=r"contents.*slab"):
+        folder.verify()
+    folder.save({"small": part(1), "slab": part(2)}, {}, "f")
+    _flip(next(folder.path.glob("small.*")), -1)
+    with pytest.raises(StoreCorrupt, match="small"):
+        folder.load()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"sha256": "0", "state": "{}"}'])
+def test_a_damaged_manifest_is_not_believed(folder: TensorFolder, text: str) -> None:
+    folder.save({"a": part(1, sealed=True)}, {}, "f")
+    (folder.path / "manifest.json").write_text(text)
+    with pytest.raises(StoreCorrupt, match=r"manifest\.json is damaged"):
+        folder.load()
+    folder.save({"a": part(2, sealed=True)}, {}, "f")  # and a new save mends it
+    assert values(folder) == {"a": 2}
+
+
+def test_a_manifest_cannot_point_outside(folder: TensorFolder, tmp_path: Path) -> None:
+    folder.save({"a": part(1)}, {}, "f")
+    state = json.loads(json.loads((folder.path / "manifest.json").read_text())["state"])
+    state["parts"]["a"]["file"] = "../a.000001.safetensors"
+    text = json.dumps(state)
+    whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "state": text}
+    (folder.path / "manifest.json").write_text(json.dumps(whole))
+    with pytest.raises(StoreCorrupt, match="outside"):
+        folder.load()
+
+
+def _die_at(step: int, after: bool) -> None:
+    """In a child process: end it, as a power cut would, before or after its `step`-th touch of the disk."""
+    count = 0
+
+    def dying(real: Callable) -> Callable:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == step and not after:
+                os._exit(9)
+            try:
+                return real(*arguments, **named)
+            finally:
+                if count == step:
+                    if real is real_save:  # half a file
+                        os.truncate(arguments[1], os.path.getsize(arguments[1]) // 2)
+                    os._exit(9)
+
+        return call
+
+    real_save = safetensors.torch.save_file
+    safetensors.torch.save_file = dying(real_save)
+    os.fsync, os.replace = dying(os.fsync), dying(os.replace)
+    Path.unlink, Path.open = dying(Path.unlink), dying(Path.open)  # type: ignore[method-assign]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("first", [True, False], ids=["first save", "later save"])
+def test_a_crash_at_any_instant_leaves_the_old_or_the_new_state(folder: TensorFolder, first: bool) -> None:
+    old = {"slab-0": part(1, sealed=True), "window": part(10), "gone": part(20)}
+    new = {"slab-0": part(1, sealed=True), "slab-1": part(2, sealed=True), "window": part(11)}
+    expected = {"old": {"slab-0": 1, "window": 10, "gone": 20}, "new": {"slab-0": 1, "slab-1": 2, "window": 11}}
+    seen: list[str] = []
+    for step in range(1, 200):
+        codes = []
+        for after in (False, True):
+            folder.delete()
+            if not first:
+                folder.save(old, {"state": "old"}, "f")
+            if (child := os.fork()) == 0:
+                try:
+                    _die_at(step, after)
+                    folder.save(new, {"state": "new"}, "f")
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            if first and not folder.exists():
+                with pytest.raises(NotFound):
+                    folder.load()
+                seen.append("nothing")
+            else:
+                state = folder.load("f")[1]["state"]
+                assert values(folder) == expected[state]
+                folder.verify()
+                seen.append(state)
+            folder.save(new, {"state": "after"}, "f")  # life goes on, and the leftovers go
+            assert values(folder) == expected["new"]
+            assert len(list(folder.path.iterdir())) == 4
+        assert set(codes) <= {0, 9}
+        if codes == [0, 0]:
+            break
+    assert step > 10
+    assert set(seen) == {"nothing" if first else "old", "new"}
+    assert seen == sorted(seen, key=["nothing", "old", "new"].index)  # and never back
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error: No space (os error 28)")],
+    ids=["from the system", "from safetensors"],
+)
+@pytest.mark.parametrize("where", ["first file", "second file", "manifest"])
+def test_a_full_disk_leaves_the_old_state(
+    folder: TensorFolder, monkeypatch: pytest.MonkeyPatch, where: str, error: Exception
+) -> None:
+    folder.save({"slab": part(1, sealed=True), "window": part(10)}, {}, "f")
+    before = sorted(folder.path.iterdir())
+    real = safetensors.torch.save_file
+    files: list[Path] = []
+
+    def full(tensors: dict, file: Path) -> None:
+        files.append(file)
+        if (where == "first file" and len(files) == 1) or (where == "second file" and len(files) == 2):
+            file.write_bytes(b"half")
+            raise error
+        real(tensors, file)
+
+    def no_manifest(path: Path, data: bytes) -> None:
+        path.with_name(path.name + ".tmp").write_bytes(data[:5])
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors.torch, "save_file", full)
+        if where == "manifest":
+            patch.setattr(tensors_module, "write_whole", no_manifest)
+        with pytest.raises(DiskFull, match="What was saved before is intact") as caught:
+            folder.save({"slab": part(1, sealed=True), "next": part(2, sealed=True), "window": part(11)}, {}, "f")
+    assert caught.value.needed_bytes
+    assert caught.value.free_bytes > 0
+    assert sorted(folder.path.iterdir()) == before
+    assert values(folder) == {"slab": 1, "window": 10}
+
+
+def test_no_room_is_seen_before_anything_is_written(folder: TensorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.save({"a": part(1, sealed=True, size=1 << 18)}, {}, "f")
+    monkeypatch.setattr(tensors_module, "free_bytes", lambda _: 1 << 21)
+    folder.save({"a": part(1, sealed=True, size=1 << 18), "b": part(2)}, {}, "f")  # the sealed part needs no room
+    with pytest.raises(DiskFull, match="2,097,152 are free"):
+        folder.save({"a": part(3, size=1 << 18)}, {}, "f")
+    assert values(folder) == {"a": 1, "b": 2}
+
+
+def test_an_error_after_the_new_manifest_is_valid_keeps_the_new_state(
+    folder: TensorFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.save({"a": part(1)}, {}, "f")
+    real = tensors_module.write_whole
+
+    def late(path: Path, data: bytes) -> None:
+        real(path, data)
+        raise OSError(errno.EIO, "the directory could not be flushed")
+
+    monkeypatch.setattr(tensors_module, "write_whole", late)
+    with pytest.raises(StoreError, match="could not be flushed"):
+        folder.save({"a": part(2)}, {}, "f")
+    assert values(folder) == {"a": 2}
+
+
+def test_readers_and_savers_at_once(folder: TensorFolder) -> None:
+    folder.save({"a": part(0), "b": part(0)}, {"n": 0}, "f")
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                parts, meta = folder.load("f")
+                assert {tensors["k"][0, 0].item() for tensors in parts.values()} == {float(meta["n"])}
+        except BaseException as error:
+            failures.append(error)
+
+    def write(start: int) -> None:
+        try:
+            for n in range(start, start + 15):
+                folder.save({"a": part(n), "b": part(n)}, {"n": n}, "f")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=read), *(threading.Thread(target=write, args=[n]) for n in (100, 200))]
+    for thread in threads:
+        thread.start()
+    for thread in threads[1:]:
+        thread.join()
+    stop.set()
+    threads[0].join()
+    assert failures == []
+    assert len(list(folder.path.iterdir())) == 3
+
+
+def test_a_save_in_the_middle_of_a_load_is_not_damage(folder: TensorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.save({"a": part(1), "b": part(1)}, {}, "f")
+    real, calls = TensorFolder._load_part, []
+
+    def overtaken(self: TensorFolder, entry: dict) -> dict:
+        calls.append(entry["file"])
+        if len(calls) == 2:
+            folder.save({"a": part(2), "b": part(2)}, {}, "f")
+        return real(self, entry)
+
+    monkeypatch.setattr(TensorFolder, "_load_part", overtaken)
+    assert values(folder) == {"a": 2, "b": 2}
+    assert len(calls) == 4
