@@ -7,7 +7,6 @@ Sides take turns, so that what else the machine does falls on both; medians and 
 
 from __future__ import annotations
 
-import copy
 import statistics
 import sys
 import time
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
@@ -55,9 +54,10 @@ def ours(model: Model, ids: Tensor) -> list[int]:
 
 def against_generate(model: Model, folder: str, ids: Tensor) -> dict[str, Any]:
     """Prompt and greedy decoding, `full` against transformers with its own cache."""
-    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-    config = copy.deepcopy(theirs.generation_config)
-    config.update(do_sample=False, max_new_tokens=GENERATED, min_new_tokens=GENERATED, eos_token_id=None)
+    theirs: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    config = GenerationConfig(  # type: ignore[no-untyped-call]
+        do_sample=False, max_new_tokens=GENERATED, min_new_tokens=GENERATED, pad_token_id=0
+    )
 
     def generate() -> list[int]:
         with torch.no_grad():

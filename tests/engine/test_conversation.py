@@ -1,0 +1,183 @@
+"""Questions and answers: prompts, sampling, stopping, sources."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from engine import Answer, AnswerPiece, Conversation, Model, Reader, Sampling, SettingsError, make_method
+from engine.chat import INSTRUCTION, Chat
+from engine.conversation import _cut, _steady
+from engine.errors import ContextMismatch, ModelNotFound, UnsupportedModel
+from engine.memory import AttentionMass
+from engine.model import load_model
+from engine.sampling import choose
+from engine.sources import passages
+from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.reading import read
+
+FULL = make_method("full")
+
+
+def test_greedy_answers_are_those_of_transformers_generate(model: Model, ids: Tensor) -> None:
+    """Two turns over a text, against one plain prompt with transformers' own cache and attention."""
+    torch.manual_seed(0)
+    reference = LlamaForCausalLM(tiny_config())
+    reference.train(False)
+    conversation = Conversation(read(model, FULL, ids, chunk=37))
+    prompt = [*model.chat.prefix, *ids.tolist()]
+    for turn, question in enumerate(["Who was it?", "And when?"]):
+        *pieces, last = conversation.ask(question, Sampling(max_tokens=20))
+        assert isinstance(last, Answer)
+        prompt += model.chat.turn(question, first=turn == 0)
+        whole = torch.tensor([prompt])
+        expected = reference.generate(
+            whole, attention_mask=torch.ones_like(whole), max_new_tokens=20, do_sample=False, pad_token_id=0
+        )[0, len(prompt) :].tolist()
+        expected = [token for token in expected if token not in model.stop_ids]
+        assert last.text == model.decode(expected)
+        assert "".join(piece.text for piece in pieces if isinstance(piece, AnswerPiece)) == last.text
+        prompt += expected
+
+
+def test_the_prompt_is_the_chat_templates(model: Model) -> None:
+    tokenizer = model.tokenizer
+    messages = [
+        {"role": "system", "content": INSTRUCTION + "Text."},
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "Two."},
+        {"role": "user", "content": "Three?"},
+    ]
+    expected = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    chat = model.chat
+    pieces = [*chat.prefix, *model.encode("Text.").ids.tolist(), *chat.turn("One?")]
+    pieces += [*model.encode("Two.").ids.tolist(), *chat.turn("Three?", first=False)]
+    assert pieces == expected
+
+
+def test_a_template_without_a_system_role_gets_the_text_in_the_first_question() -> None:
+    tokenizer = byte_tokenizer()
+    assert isinstance(tokenizer.chat_template, str)
+    tokenizer.chat_template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no') }}{% endif %}" + (
+        tokenizer.chat_template
+    )
+    chat = Chat(tokenizer)
+    assert tokenizer.decode(chat.prefix) == "<|bos|><|user|>" + INSTRUCTION
+    assert tokenizer.decode(chat.turn("Who?")) == "\n\nWho?<|assistant|>"
+    assert tokenizer.decode(chat.turn("Who?", first=False)) == "<|end|><|user|>Who?<|assistant|>"
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(UnsupportedModel, match="chat template"):
+        Chat(tokenizer)
+
+
+def test_special_tokens_in_a_document_or_question_stay_text(model: Model) -> None:
+    text = "He said <|end|> and <|assistant|> too."
+    ids = model.encode(text).ids
+    assert not set(ids.tolist()) & {0, 1, 2, 3}
+    assert model.decode(ids.tolist()) == text
+    assert model.chat.turn("<|end|>").count(3) == 0
+
+
+def test_encoding_knows_where_each_token_begins(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "First line.\nSécond líne — with accents.\n" * 40
+    whole = model.encode(text)
+    monkeypatch.setattr("engine.model.ENCODE_CHARACTERS", 100)
+    pieces = model.encode(text)
+    assert torch.equal(whole.ids, pieces.ids)
+    assert torch.equal(whole.starts, pieces.starts)
+    assert int(pieces.starts[-1]) == len(text) - 1
+    assert bool((pieces.starts.diff() >= 0).all())
+
+
+def test_stop_texts_end_an_answer_and_are_not_shown(model: Model, ids: Tensor) -> None:
+    context = read(model, FULL, ids)
+    *_, free = Conversation(context).ask("Who?", Sampling(max_tokens=30))
+    assert isinstance(free, Answer)
+    stop = free.text[5:7]
+    *pieces, cut = Conversation(context).ask("Who?", Sampling(max_tokens=30, stop=(stop,)))
+    assert isinstance(cut, Answer)
+    assert cut.text == free.text[: free.text.index(stop)]
+    assert cut.finish_reason == "stop"
+    assert "".join(piece.text for piece in pieces if isinstance(piece, AnswerPiece)) == cut.text
+
+
+def test_cutting_and_holding_back() -> None:
+    assert _cut("one STOP two", ("STOP", "two")) == ("one ", True)
+    assert _cut("one", ()) == ("one", False)
+    assert _steady("one ST", ("STOP",)) == len("one ")
+    assert _steady("caf\N{REPLACEMENT CHARACTER}", ()) == 3
+
+
+def test_sampling() -> None:
+    logits = torch.tensor([0.0, 3.0, 2.0, -5.0])
+    generator = torch.Generator().manual_seed(0)
+    assert choose(logits, Sampling(), generator) == 1
+    assert {choose(logits, Sampling(temperature=1.0, top_p=0.5), generator) for _ in range(50)} == {1}
+    drawn = [choose(logits, Sampling(temperature=1.0), generator) for _ in range(400)]
+    assert abs(drawn.count(1) / 400 - float(logits.softmax(0)[1])) < 0.1
+    for wrong in ({"temperature": -1.0}, {"top_p": 0.0}, {"max_tokens": 0}, {"stop": ("",)}):
+        with pytest.raises(SettingsError):
+            Sampling(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_same_seed_gives_the_same_answer(model: Model, ids: Tensor) -> None:
+    context = read(model, FULL, ids)
+
+    def sampled(seed: int) -> str:
+        *_, last = Conversation(context).ask("Who?", Sampling(temperature=2.0, max_tokens=20, seed=seed))
+        assert isinstance(last, Answer)
+        return last.text
+
+    assert sampled(1) == sampled(1)
+    assert sampled(1) != sampled(2)
+
+
+def test_passages_are_the_peaks_of_attention() -> None:
+    mass = torch.zeros(5000)
+    mass[100:110] = 1.0
+    mass[3000:3003] = 5.0
+    mass[3020] = 2.0
+    found = passages(mass)
+    assert [(p.start, p.end) for p in found] == [(3000, 3021), (100, 110)]
+    assert sum(p.weight for p in found) == pytest.approx(1.0)
+    assert passages(torch.zeros(10)) == []
+
+
+def test_attention_mass_counts_only_the_source() -> None:
+    mass = AttentionMass(4, torch.device("cpu"))
+    mass.add(
+        torch.tensor([[0, -1, 3], [0, 2, -1]], dtype=torch.int32), torch.tensor([[0.5, 0.2, 0.3], [0.1, 0.9, 0.0]])
+    )
+    torch.testing.assert_close(mass.total, torch.tensor([0.6, 0.0, 0.9, 0.3]))
+
+
+def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
+    with pytest.raises(SettingsError, match="nothing to read"):
+        Reader(model, FULL, ids[:0])
+    with pytest.raises(SettingsError, match="no method 'magic'"):
+        make_method("magic")
+    with pytest.raises(SettingsError, match="no setting 'size'"):
+        make_method("exact", size=3)
+    with pytest.raises(SettingsError, match="wants a int"):
+        make_method("exact", budget="many")
+    with pytest.raises(ModelNotFound, match="no model"):
+        load_model("/nowhere/at/all")
+    reader = Reader(model, FULL, ids)
+    with pytest.raises(ContextMismatch, match="Only 0 of"):
+        reader.context()
+    parts, meta = reader.state()
+    with pytest.raises(ContextMismatch, match="text of"):
+        Reader.resume(model, FULL, ids[:-1], {n: p.tensors for n, p in parts.items()}, meta)
+
+
+def test_settings_from_the_command_line_are_read_as_their_type() -> None:
+    method = make_method("infinipot", budget="512", keep="0.25", prompt="U")
+    assert method.settings()["budget"] == 512
+    assert method.settings()["keep"] == 0.25
+    assert make_method("exact", budget="none").budget is None

@@ -1,0 +1,184 @@
+"""InfiniPot's own rules, beyond what all methods promise."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import Model, Reader, SettingsError, make_method
+from engine.context import new_memory
+from engine.memory import NOT_IN_SOURCE
+from engine.methods.infinipot import PROMPTS, InfiniPot, Pot
+from engine.passes import feed, novelties
+
+POT = InfiniPot(budget=160, keep=0.5, prompt="Sum up.", novelty_share=0.5, pooling=1)
+
+
+def filled_pot(model: Model, ids: Tensor, settings: InfiniPot) -> Pot:
+    """A pot that is full and has seen its catalyst, about to be distilled."""
+    pot = new_memory(model, settings)
+    assert isinstance(pot, Pot)
+    room = pot.room()
+    source = torch.arange(room, dtype=torch.int32)
+    for _ in feed(model, settings, pot, ids[:room], source, 64):
+        pass
+    assert pot.room() == 0
+    prompt = settings.catalyst()
+    if prompt is not None:
+        catalyst = torch.tensor(model.chat.turn(prompt))
+        pot.observed = []
+        model.forward(catalyst, pot, torch.full((len(catalyst),), NOT_IN_SOURCE, dtype=torch.int32))
+    return pot
+
+
+def test_the_catalyst_counts_against_the_budget(model: Model) -> None:
+    pot = new_memory(model, POT)
+    assert pot.room() == 160 - len(model.chat.turn("Sum up."))
+
+
+def test_half_is_chosen_by_novelty_and_shared_by_all_heads(model: Model, ids: Tensor) -> None:
+    pot = filled_pot(model, ids, POT)
+    novelty = pot.own[0].novelty[0, : pot.entries].clone()
+    pot.condense()
+    assert pot.entries == 80
+    most_novel = set(novelty.topk(40).indices.tolist())
+    for layer in range(len(model.spec.layers)):
+        for head in pot.positions(layer):
+            assert most_novel <= set(head.tolist())
+
+
+def test_the_rest_is_chosen_per_head_by_the_catalysts_attention(model: Model, ids: Tensor) -> None:
+    settings = dataclasses.replace(POT, novelty_share=0.0)
+    pot = filled_pot(model, ids, settings)
+    assert pot.observed is not None
+    expected = [
+        seen.view(layer.kv_heads, -1, pot.entries).amax(1).topk(80).indices.sort().values
+        for seen, layer in zip(pot.observed, model.spec.layers, strict=True)
+    ]
+    pot.condense()
+    for layer, kept in enumerate(expected):
+        assert torch.equal(pot.positions(layer).long(), kept)
+    assert len({tuple(head.tolist()) for layer in range(3) for head in pot.positions(layer)}) > 1
+
+
+def test_observed_attention_is_that_of_eager_softmax(model: Model, ids: Tensor) -> None:
+    """CaP's scores against attention worked out by hand for the first layer."""
+    pot = filled_pot(model, ids, POT)
+    assert pot.observed is not None
+    layer = model.network.base_model.layers[0]  # type: ignore[union-attr,index]
+    catalyst = torch.tensor(model.chat.turn("Sum up."))
+    text = torch.cat([ids[: pot.entries], catalyst])
+    with torch.no_grad():
+        hidden = layer.input_layernorm(model.network.base_model.embed_tokens(text))  # type: ignore[operator]
+        rope = model.spec.layers[0].rope
+        q = rope.rotate(layer.self_attn.q_proj(hidden).view(len(text), 6, 8).transpose(0, 1), 0)
+        k = rope.rotate(layer.self_attn.k_proj(hidden).view(len(text), 2, 8).transpose(0, 1), 0)
+        k = k.repeat_interleave(3, dim=0)
+        scores = q @ k.transpose(1, 2) * 8**-0.5
+        scores = scores.masked_fill(~torch.ones_like(scores[0]).tril().bool(), float("-inf"))
+        expected = scores.softmax(-1)[:, pot.entries :, : pot.entries].sum(1)
+    torch.testing.assert_close(pot.observed[0], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_catalyst_leaves_nothing_behind(model: Model, ids: Tensor) -> None:
+    reader = Reader(model, POT, ids)
+    for _ in reader.run():
+        pass
+    held = reader.memory.positions(0)
+    prefix = len(model.chat.prefix)
+    assert int((held == NOT_IN_SOURCE).sum(dim=1).max()) <= prefix
+
+
+def test_kept_keys_stand_at_the_first_positions_again(model: Model, ids: Tensor) -> None:
+    """CR-RoPE: after a distillation the rotated keys are the kept keys at 0, 1, 2, ..."""
+    pot = filled_pot(model, ids, POT)
+    pot.condense()
+    slots = pot.own[1]
+    expected = slots.layer.rope.rotate(slots.keys[:, : pot.entries], 0)
+    assert torch.equal(slots.rotated[:, : pot.entries], expected)
+
+
+def test_an_entry_keeps_the_novelty_it_was_given(model: Model, ids: Tensor) -> None:
+    pot = filled_pot(model, ids, POT)
+    given = pot.own[0].novelty[0, : pot.entries].clone()
+    pot.condense()
+    for head, held in zip(pot.positions(0), pot.own[0].novelty, strict=True):
+        assert torch.equal(held[: pot.entries], given[head.long()])
+
+
+def test_pooling_keeps_neighbours_of_what_is_looked_at(model: Model, ids: Tensor) -> None:
+    alone = dataclasses.replace(POT, novelty_share=0.0)
+    pooled = dataclasses.replace(alone, pooling=9)
+    runs = []
+    for settings in (alone, pooled):
+        pot = filled_pot(model, ids, settings)
+        pot.condense()
+        gaps = pot.positions(0).diff(dim=1)
+        runs.append(float((gaps == 1).float().mean()))
+    assert runs[1] > runs[0]
+
+
+def test_novelty_is_the_loss_of_the_next_token(model: Model, ids: Tensor) -> None:
+    memory = new_memory(model, make_method("full"))
+    hidden = model.forward(ids, memory, torch.zeros(len(ids), dtype=torch.int32))
+    expected = torch.nn.functional.cross_entropy(model.logits(hidden[:-1]), ids[1:], reduction="none")
+    whole = novelties(model, None, hidden, ids)
+    assert whole[0] == float("inf")
+    torch.testing.assert_close(whole[1:], expected)
+    second = novelties(model, hidden[99], hidden[100:], ids[100:])
+    torch.testing.assert_close(second, expected[99:])
+
+
+def test_novelty_never_builds_the_logits_of_a_whole_pass(
+    model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+    original = model.logits
+
+    def counting(hidden: Tensor) -> Tensor:
+        rows.append(hidden.shape[0])
+        return original(hidden)
+
+    monkeypatch.setattr(model, "logits", counting)
+    novelties(model, None, torch.randn(301, 48), ids)
+    assert sum(rows) == 300
+    assert max(rows) <= 128
+
+
+@pytest.mark.parametrize("prompt", [*sorted(set(PROMPTS) - {"Q"}), "What matters here?"])
+def test_every_prompt_can_be_read_with(model: Model, ids: Tensor, prompt: str) -> None:
+    reader = Reader(model, InfiniPot(budget=600, keep=0.3, prompt=prompt), ids.repeat(5))
+    stages = {progress.stage for progress in reader.run()}
+    assert "distilling" in stages
+    assert reader.context().usage().entries["device"] <= 600
+
+
+def test_the_question_prompt_carries_the_question() -> None:
+    settings = make_method("infinipot", prompt="Q", question="Who is the captain?")
+    assert (settings.catalyst() or "").endswith("Question: Who is the captain?")
+    with pytest.raises(SettingsError, match="question"):
+        make_method("infinipot", prompt="Q")
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"budget": 100}, "budget"),
+        ({"keep": 1.0}, "keep"),
+        ({"novelty_share": 1.5}, "novelty_share"),
+        ({"pooling": 4}, "pooling"),
+        ({"reduction": "median"}, "reduction"),
+        ({"prompt": ""}, "prompt"),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(settings: dict[str, object], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        make_method("infinipot", **settings)
+
+
+def test_a_catalyst_that_does_not_fit_is_refused_before_reading(model: Model, ids: Tensor) -> None:
+    with pytest.raises(SettingsError, match="no room"):
+        Reader(model, InfiniPot(budget=128, keep=0.5, prompt="a long prompt " * 9), ids)

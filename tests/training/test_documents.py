@@ -1,0 +1,109 @@
+"""What training rows say: fixed by the seed, true to their documents, and without what is held out."""
+
+import random
+
+import pytest
+
+from training.pocket import facts, relations, verbs, words
+from training.pocket.documents import ABSENT, CATALYSTS, Builder, Recipe
+from training.pocket.facts import FactMaker
+from training.pocket.ladder import ladder
+from training.pocket.prepare import Materials
+
+CHAT = Recipe(512, "chat", facts=(3, 6), quotes=0.2, absent=0.2, lists=0.2, filler=0.1, language=0.2)
+
+
+def _text(builder: Builder, row) -> str:
+    return builder.tokenizer.decode(row.ids[: row.used])
+
+
+def _turns(text: str) -> tuple[str, list[tuple[str, str]]]:
+    document, *rest = text.split("<|user|>")
+    turns = []
+    for part in rest:
+        question, answer = part.split("<|assistant|>")
+        turns.append((question.strip(), answer.removesuffix("<|end|>").strip()))
+    return document, turns
+
+
+def test_rows_are_fixed_by_the_seed(materials: Materials) -> None:
+    builder = materials.builder()
+    first, again, other = (builder.build(random.Random(seed), CHAT) for seed in (7, 7, 8))
+    assert (first.ids == again.ids).all() and (first.weights == again.weights).all()
+    assert (first.ids != other.ids).any()
+
+
+def test_every_answer_is_in_its_document(materials: Materials) -> None:
+    builder = materials.builder()
+    asked = 0
+    for seed in range(150):
+        document, turns = _turns(_text(builder, builder.build(random.Random(seed), CHAT)))
+        for question, answer in turns:
+            asked += 1
+            if question in CATALYSTS:
+                assert all(sentence in document for sentence in answer.split(". ")[:1])
+            else:
+                assert answer == ABSENT or answer.lower() in document.lower(), (question, answer)
+    assert asked > 400
+
+
+def test_an_absent_thing_is_absent(materials: Materials) -> None:
+    builder = materials.builder()
+    for seed in range(200):
+        rng = random.Random(seed)
+        present = builder.facts(rng, 5)
+        turn = builder.absent(rng, present)
+        for fact in present:  # no stated fact of the same relation and subject
+            assert turn.question not in {facts._capital(q.replace("{s}", fact.subject.name)) for q in fact.relation.questions}
+
+
+def test_loss_falls_on_answers_only(materials: Materials) -> None:
+    builder = materials.builder()
+    row = builder.build(random.Random(3), CHAT)
+    chosen = row.ids[row.weights > 0]
+    assert (row.weights[: row.document] <= 0).all()
+    assert (chosen == builder.end).sum() == (row.ids == builder.end).sum() > 0
+    assert builder.user not in chosen and builder.assistant not in chosen
+
+
+def test_again_puts_loss_on_values(materials: Materials) -> None:
+    builder = materials.builder()
+    row = builder.build(random.Random(5), Recipe(400, "again"))
+    value = builder.tokenizer.decode(row.ids[row.weights > 0])
+    half = len(_text(builder, row)) // 2
+    assert value and all(part in _text(builder, row)[:half] for part in value.split()[:2])
+
+
+def test_held_out_relations_never_appear_in_training(materials: Materials) -> None:
+    builder = materials.builder()
+    banned = [noun for _, noun, _ in relations.attributes(held_out=True)]
+    unseen = [t.split("{")[0] for t in relations.UNSEEN_QUESTIONS]
+    for stage in ladder():
+        for mix in stage.mixes:
+            for seed in range(12):
+                text = _text(builder, builder.build(random.Random(seed), mix.recipe))
+                assert not [noun for noun in banned if f" {noun} of " in text or f"'s {noun}" in text]
+                assert not [start for start in unseen if start in text]
+
+
+def test_shares_of_relations_do_not_overlap() -> None:
+    seen = {(s, n) for s, n, _ in relations.attributes(False)}
+    assert not seen & {(s, n) for s, n, _ in relations.attributes(True)}
+    assert not {v.key for v in verbs.VERBS} & {v.key for v in verbs.HELD_OUT_VERBS}
+    assert not set(relations.STATEMENTS) & set(relations.UNSEEN_STATEMENTS)
+    assert len(seen) + len(verbs.VERBS) > 300
+
+
+@pytest.mark.parametrize("reserved", [False, True], ids=["training", "measuring"])
+def test_invented_names_keep_to_their_share(reserved: bool) -> None:
+    rng = random.Random(1)
+    assert all(words.is_reserved(words.invented(rng, reserved)) == reserved for _ in range(300))
+
+
+def test_facts_hold_their_value_and_do_not_contradict(materials: Materials) -> None:
+    builder = Builder(materials.tokenizer, materials.held_out, FactMaker(materials.nouns, held_out=True), reserved=True)
+    for seed in range(100):
+        present = builder.facts(random.Random(seed), 8)
+        assert all(fact.spans() for fact in present)
+        keys = [(fact.subject.name, facts.group(fact.relation)) for fact in present if fact.subject.kind != "pair"]
+        assert len(keys) == len(set(keys))
