@@ -45,6 +45,7 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
         "tokens": tokens,
         "read_seconds": progress.seconds,
         "distill_seconds": progress.distill_seconds,
+        "catalyst_seconds": progress.catalyst_seconds,
         "tokens_per_second": progress.tokens_per_second,
         "time_to_first_token_seconds": second.time_to_first_token_sec,
         "decode_tokens_per_second": second.tokens_per_second,

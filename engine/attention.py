@@ -21,11 +21,12 @@ class Segment(Protocol):
     def v(self) -> Tensor:
         """The values."""
 
-    def scores(self) -> Tensor:
-        """Unscaled dot products [HQ, T, N]."""
+    @property
+    def mask(self) -> Tensor | None:
+        """Added to the logits, broadcastable to [HQ, T, N]: 0 where visible, -inf where not; None if all is visible."""
 
-    def visible(self) -> Tensor | None:
-        """Boolean mask broadcastable to [HQ, T, N], or None if all is visible."""
+    def scores(self, scaling: float) -> Tensor:
+        """Scaled dot products [HQ, T, N]."""
 
     def mix(self, weights: Tensor) -> Tensor:
         """Weighted sum of the values [HQ, T, D] for weights [HQ, T, N]."""
@@ -33,53 +34,81 @@ class Segment(Protocol):
 
 @dataclass(frozen=True)
 class Shared:
-    """Keys that all queries of a group see: q [HQ, T, D], k and v [H, N, D], mask bool [T, N] or None."""
+    """Keys that all queries of a group see: q [HQ, T, D], k and v [H, N, D], mask [T, N] or None."""
 
     q: Tensor
     k: Tensor
     v: Tensor
     mask: Tensor | None = None
 
-    def scores(self) -> Tensor:
+    def scores(self, scaling: float) -> Tensor:
         """[HQ, T, N]."""
-        heads, queries, size = self.q.shape
-        grouped = self.q.reshape(self.k.shape[0], -1, size)
-        return (grouped @ self.k.transpose(1, 2)).view(heads, queries, -1)
-
-    def visible(self) -> Tensor | None:
-        """[T, N] or None."""
-        return self.mask
+        return grouped_scores(self.q, self.k, scaling)
 
     def mix(self, weights: Tensor) -> Tensor:
         """[HQ, T, D]."""
-        heads, queries, keys = weights.shape
-        return (weights.reshape(self.v.shape[0], -1, keys) @ self.v).view(heads, queries, -1)
+        return grouped_mix(weights, self.v)
 
 
 @dataclass(frozen=True)
 class Picked:
-    """Keys picked for each query by itself: q [HQ, T, D], k and v [HQ, T, N, D], mask bool [HQ, T, N]."""
+    """Keys picked for each query by itself: q [HQ, T, D], k and v [HQ, T, N, D], mask [HQ, T, N]."""
 
     q: Tensor
     k: Tensor
     v: Tensor
     mask: Tensor
 
-    def scores(self) -> Tensor:
+    def scores(self, scaling: float) -> Tensor:
         """[HQ, T, N]."""
-        return (self.k @ self.q[..., None])[..., 0]
-
-    def visible(self) -> Tensor | None:
-        """[HQ, T, N]."""
-        return self.mask
+        return (self.k @ (self.q * scaling)[..., None])[..., 0]
 
     def mix(self, weights: Tensor) -> Tensor:
         """[HQ, T, D]."""
         return (weights[:, :, None, :] @ self.v)[:, :, 0]
 
 
+@dataclass(frozen=True)
+class SinksAndWindow:
+    """Sinks [H, S, D] seen by one rotation of the queries, a window [H, N, D] seen by another; mask [T, S + N]."""
+
+    sink_q: Tensor
+    sink_k: Tensor
+    window_q: Tensor
+    window_k: Tensor
+    v: Tensor
+    mask: Tensor | None
+
+    def scores(self, scaling: float) -> Tensor:
+        """[HQ, T, S + N]; the sinks' columns are worked out twice, which is cheaper than joining two matrices."""
+        scores = grouped_scores(self.window_q, torch.cat([self.sink_k, self.window_k], dim=1), scaling)
+        scores[..., : self.sink_k.shape[1]] = grouped_scores(self.sink_q, self.sink_k, scaling)
+        return scores
+
+    def mix(self, weights: Tensor) -> Tensor:
+        """[HQ, T, D]."""
+        return grouped_mix(weights, self.v)
+
+
+def grouped_scores(q: Tensor, k: Tensor, scaling: float) -> Tensor:
+    """Scaled dot products [HQ, T, N] of q [HQ, T, D] with k [H, N, D]."""
+    heads, queries, size = q.shape
+    return ((q * scaling).reshape(k.shape[0], -1, size) @ k.transpose(1, 2)).view(heads, queries, -1)
+
+
+def grouped_mix(weights: Tensor, v: Tensor) -> Tensor:
+    """Weighted sums [HQ, T, D] of v [H, N, D] by weights [HQ, T, N]."""
+    heads, queries, keys = weights.shape
+    return (weights.reshape(v.shape[0], -1, keys) @ v).view(heads, queries, -1)
+
+
+def hide(invisible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A mask to add to logits: -inf where `invisible` (bool, any shape), 0 elsewhere."""
+    return torch.zeros(invisible.shape, dtype=dtype, device=invisible.device).masked_fill_(invisible, float("-inf"))
+
+
 def causal_mask(queries: int, keys: int, window: int | None, device: torch.device) -> Tensor | None:
-    """Which of `keys` keys each of the last `queries` positions may see, [T, N]; None where that is all of them.
+    """What each of the last `queries` positions may see of `keys` keys, to add, [T, N]; None where that is all.
 
     window: a query sees its last `window` positions, itself included; None for no limit.
     """
@@ -87,10 +116,10 @@ def causal_mask(queries: int, keys: int, window: int | None, device: torch.devic
         return None
     last = torch.arange(keys - queries, keys, device=device)[:, None]
     position = torch.arange(keys, device=device)[None, :]
-    mask = position <= last
+    invisible = position > last
     if window is not None:
-        mask &= position > last - window
-    return mask
+        invisible |= position <= last - window
+    return hide(invisible)
 
 
 def attend(
@@ -104,7 +133,8 @@ def attend(
     if len(segments) == 1 and not watched and softcap is None and isinstance(segments[0], Shared):
         return _fused(segments[0], scaling), []
     logits = [_logits(segment, scaling, softcap) for segment in segments]
-    probabilities = torch.cat(logits, dim=-1).softmax(dim=-1).to(segments[0].v.dtype)
+    joint = logits[0] if len(logits) == 1 else torch.cat(logits, dim=-1)
+    probabilities = joint.softmax(dim=-1).to(segments[0].v.dtype)
     pieces = list(torch.split(probabilities, [piece.shape[-1] for piece in logits], dim=-1))
     output = segments[0].mix(pieces[0])
     for segment, piece in zip(segments[1:], pieces[1:], strict=True):
@@ -113,11 +143,10 @@ def attend(
 
 
 def _logits(segment: Segment, scaling: float, softcap: float | None) -> Tensor:
-    logits = segment.scores().float() * scaling
+    logits = segment.scores(scaling).float()
     if softcap is not None:
         logits = torch.tanh(logits / softcap) * softcap
-    mask = segment.visible()
-    return logits if mask is None else logits.masked_fill_(~mask, float("-inf"))
+    return logits if segment.mask is None else logits.add_(segment.mask)
 
 
 def _fused(segment: Shared, scaling: float) -> Tensor:
@@ -127,7 +156,7 @@ def _fused(segment: Shared, scaling: float) -> Tensor:
         segment.q[None],
         segment.k[None],
         segment.v[None],
-        attn_mask=None if causal else segment.mask,
+        attn_mask=None if causal or segment.mask is None else segment.mask.to(segment.q.dtype),
         is_causal=causal,
         scale=scaling,
         enable_gqa=segment.q.shape[0] != segment.k.shape[0],
@@ -136,4 +165,4 @@ def _fused(segment: Shared, scaling: float) -> Tensor:
 
 def _is_triangle(mask: Tensor) -> bool:
     """True if no window narrows this square causal mask: its last row then sees everything."""
-    return bool(mask[-1].all())
+    return bool((mask[-1] == 0).all())

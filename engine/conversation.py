@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.context import Context, restore
 from engine.memory import NOT_IN_SOURCE, AttentionMass
 from engine.passes import feed
-from engine.reader import CHUNK
+from engine.reader import default_chunk
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.sampling import Sampling, choose
 from engine.sources import passages
@@ -93,7 +93,7 @@ class Conversation:
         """Commit tokens of the conversation; the hidden state [hidden] of the last."""
         hidden = None
         source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
-        for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, CHUNK):
+        for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, default_chunk(self.model)):
             hidden = step.hidden if step.hidden is not None else hidden
         assert hidden is not None
         return hidden[-1]

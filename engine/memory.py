@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -62,6 +64,12 @@ class Memory(ABC):
     def room(self) -> int:
         """How many tokens the next pass may carry; 0 means that the memory must be condensed first."""
         return UNLIMITED
+
+    @contextmanager
+    def observing(self) -> Iterator[None]:
+        """While a catalyst passes: note what its tokens attend to. Only for methods that have a catalyst."""
+        raise AssertionError(f"{type(self).__name__} has no catalyst")
+        yield
 
     def condense(self) -> None:
         """Make room by the method's own rule; only called when `room()` is short."""

@@ -26,13 +26,15 @@ class Method(ABC):
     name: ClassVar[str]
     family: ClassVar[str]  # "condensing" | "retrieving" | "yardstick" | "baseline"
     summary: ClassVar[str]
-    needs_novelty: ClassVar[bool] = False
-
     budget: int | None = None
 
     @abstractmethod
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """An empty memory with these settings."""
+
+    def needs_novelty(self) -> bool:
+        """Whether each token's -log p is wanted at `commit`."""
+        return False
 
     def catalyst(self) -> str | None:
         """The prompt to put to the model before each condensing, or None."""

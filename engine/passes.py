@@ -12,18 +12,21 @@ from torch import Tensor
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method
 from engine.model import Model
-from engine.slots import SlotMemory
 
 NOVELTY_ROWS = 128  # hidden states whose logits exist at a time; a vocabulary of 150K makes 77 MB of them
 
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass that is over: tokens fed (0 for a distillation), its seconds, the hidden states [T, hidden]."""
+    """A pass that is over: tokens fed (0 for a distillation) and the hidden states [T, hidden] after them.
+
+    seconds: of all of it; catalyst_seconds: of the catalyst's tokens on their way through the model.
+    """
 
     tokens: int
     seconds: float
     hidden: Tensor | None
+    catalyst_seconds: float = 0.0
 
 
 def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, chunk: int) -> Iterator[Pass]:
@@ -40,13 +43,13 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
         started = time.perf_counter()
         room = memory.room()
         if room == 0:
-            condense(model, method, memory)
-            yield Pass(0, time.perf_counter() - started, None)
+            catalyst_seconds = condense(model, method, memory)
+            yield Pass(0, time.perf_counter() - started, None, catalyst_seconds)
             continue
         end = min(at + chunk, at + room, len(ids))
         hidden = model.forward(ids[at:end], memory, source[at:end])
         novelty = None
-        if method.needs_novelty:
+        if method.needs_novelty():
             novelty = novelties(model, memory.last_hidden, hidden, ids[at:end])
             memory.last_hidden = hidden[-1].clone()
         memory.commit(novelty)
@@ -54,20 +57,23 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
         at = end
 
 
-def condense(model: Model, method: Method, memory: Memory) -> None:
-    """Make room in a full memory, showing it first what the catalyst prompt attends to, if its method has one."""
+def condense(model: Model, method: Method, memory: Memory) -> float:
+    """Make room in a full memory, showing it first what the catalyst prompt attends to, if its method has one.
+
+    Returns:
+        Seconds that the catalyst's tokens took.
+    """
     prompt = method.catalyst()
-    if prompt is not None:
-        assert isinstance(memory, SlotMemory)
-        ids = torch.tensor(model.chat.turn(prompt))
-        memory.observed = []
-        try:
-            model.forward(ids, memory, torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32))
-            memory.condense()
-        finally:
-            memory.observed = None
-    else:
+    if prompt is None:
         memory.condense()
+        return 0.0
+    started = time.perf_counter()
+    ids = torch.tensor(model.chat.turn(prompt))
+    with memory.observing():
+        model.forward(ids, memory, torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32))
+        seconds = time.perf_counter() - started
+        memory.condense()
+    return seconds
 
 
 def novelties(model: Model, before: Tensor | None, hidden: Tensor, ids: Tensor) -> Tensor:

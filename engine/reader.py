@@ -20,20 +20,28 @@ from engine.model import Model
 from engine.passes import condense, feed
 from engine.records import LoadedParts, Parts, ReadProgress
 
-CHUNK = 512  # tokens per pass
+CHUNK = 256  # tokens per pass on a CPU
+GPU_CHUNK = 2048
+CLOCK = ("done", "seconds", "distill_seconds", "catalyst_seconds")
+
+
+def default_chunk(model: Model) -> int:
+    """Tokens per pass that keep the device busy."""
+    return CHUNK if model.device.type == "cpu" else GPU_CHUNK
 
 
 class Reader:
     """One reading of one text by one model with one method."""
 
-    def __init__(self, model: Model, method: Method, ids: Tensor, chunk: int = CHUNK) -> None:
-        """ids: int64 [T], all documents together; chunk: tokens per pass at most.
+    def __init__(self, model: Model, method: Method, ids: Tensor, chunk: int | None = None) -> None:
+        """ids: int64 [T], all documents together; chunk: tokens per pass at most, by default what suits the device.
 
         Raises:
             SettingsError: an empty text, or settings that leave no room to read it.
         """
         if len(ids) == 0:
             raise SettingsError("There is nothing to read: the text has no tokens.")
+        chunk = chunk or default_chunk(model)
         if chunk < 1:
             raise SettingsError(f"A pass carries at least one token, not {chunk}.")
         self.model, self.method, self.ids, self.chunk = model, method, ids, chunk
@@ -47,6 +55,7 @@ class Reader:
         self.done = 0
         self.seconds = 0.0
         self.distill_seconds = 0.0
+        self.catalyst_seconds = 0.0
         self.finished = False
 
     @property
@@ -60,7 +69,8 @@ class Reader:
         for step in fed:
             self.done += step.tokens
             self.seconds += step.seconds
-            self.distill_seconds += 0.0 if step.tokens else step.seconds
+            self.catalyst_seconds += step.catalyst_seconds
+            self.distill_seconds += 0.0 if step.tokens else step.seconds - step.catalyst_seconds
             yield self.progress("reading" if step.tokens else "distilling")
         if self.memory.room() < self.method.tail_reserve():
             condense(self.model, self.method, self.memory)
@@ -76,6 +86,7 @@ class Reader:
             tokens_total=self.total,
             seconds=self.seconds,
             distill_seconds=self.distill_seconds,
+            catalyst_seconds=self.catalyst_seconds,
             tokens_per_second=speed,
             seconds_left=(self.total - self.done) / speed if speed else 0.0,
             usage=self.memory.usage(),
@@ -96,12 +107,18 @@ class Reader:
         if self.finished:
             return self.context().state()
         parts, meta = self.memory.state()
-        clock = {"done": self.done, "seconds": self.seconds, "distill_seconds": self.distill_seconds}
+        clock = {name: getattr(self, name) for name in CLOCK}
         return parts, {"memory": meta, "source_tokens": len(self.ids), "reader": clock}
 
     @classmethod
     def resume(
-        cls, model: Model, method: Method, ids: Tensor, parts: LoadedParts, meta: dict[str, Any], chunk: int = CHUNK
+        cls,
+        model: Model,
+        method: Method,
+        ids: Tensor,
+        parts: LoadedParts,
+        meta: dict[str, Any],
+        chunk: int | None = None,
     ) -> Reader:
         """Continue from a checkpoint. The caller compares fingerprints first.
 
@@ -118,6 +135,6 @@ class Reader:
         if clock is None:
             reader.done, reader.finished = reader.total, True
         else:
-            reader.done = int(clock["done"])
-            reader.seconds, reader.distill_seconds = float(clock["seconds"]), float(clock["distill_seconds"])
+            for name in CLOCK:
+                setattr(reader, name, clock[name])
         return reader

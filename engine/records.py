@@ -28,13 +28,17 @@ class Usage:
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """One step of a reading. Seconds are of reading alone, over interruptions."""
+    """One step of a reading. Seconds are of reading alone, over interruptions.
+
+    seconds: of everything; of these, distill_seconds choosing what is kept, catalyst_seconds the catalyst's tokens.
+    """
 
     stage: str  # "reading" | "distilling" | "ready"
     tokens_done: int
     tokens_total: int
     seconds: float
     distill_seconds: float
+    catalyst_seconds: float
     tokens_per_second: float
     seconds_left: float
     usage: Usage

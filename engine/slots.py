@@ -8,6 +8,8 @@ first and its own behind them; condensing a fork gathers from both into slots of
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -109,6 +111,15 @@ class SlotMemory(Memory):
         if watched:
             self._watch(layer, torch.cat(pieces, dim=-1)[..., : self.entries])
         return output
+
+    @contextmanager
+    def observing(self) -> Iterator[None]:
+        """Sum up what the tokens of a pass give to each entry, in `observed`, until left."""
+        self.observed = []
+        try:
+            yield
+        finally:
+            self.observed = None
 
     def _watch(self, layer: int, probabilities: Tensor) -> None:
         """probabilities: [HQ, T, N], what the queries of this pass gave to the entries remembered before it."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Segment, Shared, attend
+from engine.attention import Segment, SinksAndWindow, attend, hide
 from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory
 from engine.positions import sink_query_positions
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
@@ -58,10 +58,9 @@ class _View:
 
     sinks: int
     sink_places: Tensor
-    sink_mask: Tensor | None
     start: int
     places: Tensor
-    mask: Tensor | None
+    mask: Tensor
 
 
 class WindowMemory(Memory):
@@ -123,19 +122,19 @@ class WindowMemory(Memory):
         held.rotated[:, self.length : end] = rope.rotate(k[:, fresh:], self.sinks + self.length)
 
         view = self._view(held.layer.sliding_window, count, end, q.device)
-        segments: list[Segment] = []
-        sources: list[Tensor] = []
-        if view.sinks:
-            keys, values = held.sink_rotated[:, : view.sinks], held.sink_values[:, : view.sinks]
-            segments.append(Shared(rope.rotate(q, view.sink_places), keys, values, view.sink_mask))
-            sources.append(self.source[: view.sinks])
-        if end:
-            keys, values = held.rotated[:, view.start : end], held.values[:, view.start : end]
-            segments.append(Shared(rope.rotate(q, view.places), keys, values, view.mask))
-            if self.mass is not None:
-                source = torch.cat([self.source[self.sinks : self.sinks + self.length], self._incoming[fresh:]])
-                sources.append(source[view.start : end])
-        return segments, sources
+        segment = SinksAndWindow(
+            sink_q=rope.rotate(q, view.sink_places),
+            sink_k=held.sink_rotated[:, : view.sinks],
+            window_q=rope.rotate(q, view.places),
+            window_k=held.rotated[:, view.start : end],
+            v=torch.cat([held.sink_values[:, : view.sinks], held.values[:, view.start : end]], dim=1),
+            mask=view.mask,
+        )
+        sources = []
+        if self.mass is not None:
+            recent = torch.cat([self.source[self.sinks : self.sinks + self.length], self._incoming[fresh:]])
+            sources.append(torch.cat([self.source[: view.sinks], recent[view.start : end]]))
+        return [segment], sources
 
     def _view(self, sliding: int | None, count: int, end: int, device: torch.device) -> _View:
         """What the queries of this pass see in a layer with that sliding window; worked out once per pass."""
@@ -145,19 +144,16 @@ class WindowMemory(Memory):
         number = torch.arange(self.seen, self.seen + count, device=device)[:, None]  # from the very beginning
         sinks = min(self.sinks, self.seen + count)
         sink = torch.arange(sinks, device=device)
-        sink_mask = None
-        if sliding is not None or self.seen < sinks:
-            sink_mask = (sink <= number) & (sink > number - (sliding or UNLIMITED))
+        sink_hidden = (sink > number) | (sink <= number - (sliding or UNLIMITED))
         start = max(0, self.length - reach + 1)
         own = number - self.sinks - (self.seen - self.sinks - self.length if self.seen > self.sinks else 0)
         index = torch.arange(start, end, device=device)
         self._views[sliding] = _View(
             sinks=sinks,
             sink_places=sink_query_positions(self.seen, count, self.sinks, self.window, device),
-            sink_mask=sink_mask,
             start=start,
             places=own[:, 0] + self.sinks,
-            mask=None if count == 1 else (index <= own) & (index > own - reach),
+            mask=hide(torch.cat([sink_hidden, (index > own) | (index <= own - reach)], dim=1)),
         )
         return self._views[sliding]
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Picked, Segment
+from engine.attention import Picked, Segment, hide
 from engine.host import HostTier
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
@@ -93,7 +93,7 @@ class ExactMemory(WindowMemory):
         at_zero = held.layer.rope.to_constant  # keys stand at position 0, where rotation is the identity (or a scale)
         index, found = self.host.search(layer, turned, limits.clamp_min(0), self.top_k)
         keys, values, source = self.host.gather(layer, index, q.device)
-        segments.append(Picked(turned, at_zero(keys, 0), values, found.to(q.device)))
+        segments.append(Picked(turned, at_zero(keys, 0), values, hide(~found).to(q.device)))
         return segments, [*sources, source]
 
     def commit(self, novelty: Tensor | None = None) -> None:

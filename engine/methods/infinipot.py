@@ -52,7 +52,6 @@ class InfiniPot(Method):
     name: ClassVar[str] = "infinipot"
     family: ClassVar[str] = "condensing"
     summary: ClassVar[str] = "A fixed pot of entries, distilled to what is representative and novel whenever full."
-    needs_novelty: ClassVar[bool] = True
 
     budget: int | None = 2048
     keep: float = 0.5
@@ -75,6 +74,10 @@ class InfiniPot(Method):
         require(self.reduction in REDUCTIONS, f"reduction is one of {', '.join(REDUCTIONS)}, not '{self.reduction}'.")
         require(bool(self.prompt), "prompt is G, G1, G2, Q, U, P or a text of your own; it cannot be empty.")
         require(self.prompt != "Q" or bool(self.question), "prompt Q needs a question: set question=...")
+
+    def needs_novelty(self) -> bool:
+        """Unless the catalyst alone decides."""
+        return self.novelty_share > 0.0
 
     def catalyst(self) -> str | None:
         """The catalyst prompt; none where novelty alone decides."""

@@ -1,0 +1,145 @@
+"""From a file to a Document: pages, text, table of contents, and the page of every character.
+
+This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py`, `layout.py` and
+`sections.py` hold what formats share. Untrusted input is its everyday work: whatever the file, `ingest` either returns
+a Document, with warnings in it where something was doubtful, or raises an IngestError that says what to do.
+
+    document = ingest(Path("book.epub"))
+    document.locate(10_000).label        # "Chapter 3: The Storm, paragraph 14"
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ingest import docx, epub, fb2, html, mobi, pdf, text, titles
+from ingest.clean import one_line
+from ingest.detect import SUPPORTED, detect
+from ingest.document import (
+    PAGE_SEPARATOR,
+    Document,
+    Page,
+    PageQuality,
+    Place,
+    TocEntry,
+)
+from ingest.errors import (
+    BrokenFile,
+    EmptyDocument,
+    IngestError,
+    OcrUnavailable,
+    PasswordNeeded,
+    TooLarge,
+    UnsupportedFormat,
+    WrongPassword,
+)
+from ingest.limits import Limits
+from ingest.pdf import ocr_languages
+
+__all__ = [
+    "PAGE_SEPARATOR", "SUPPORTED", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "OcrUnavailable",
+    "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat", "WrongPassword",
+    "fingerprint", "ingest", "ocr_languages",
+]  # fmt: skip
+
+
+def ingest(
+    path: Path,
+    *,
+    title: str | None = None,
+    password: str | None = None,
+    ocr: bool | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen, so shared safely
+    on_page: Callable[[int, int], None] | None = None,
+) -> Document:
+    """Turn a file into a Document.
+
+    Args:
+        title: overrides what the file says about itself.
+        password: for encrypted PDFs.
+        ocr: None recognises PDF pages without text where Tesseract is installed, False never, True demands it.
+        on_page: called with (pages done, pages in all) while reading, from this thread. What it raises ends the
+            reading and comes out as it is, so that a caller can cancel. Called for PDF and EPUB.
+
+    Returns:
+        A Document with text on at least one page.
+
+    Raises:
+        IngestError: one of its children, with a message for a person.
+    """
+    path = Path(path)
+    stopped: list[Exception] = []
+
+    def report(done: int, total: int) -> None:
+        try:
+            if on_page:
+                on_page(done, total)
+        except Exception as error:
+            stopped.append(error)
+            raise
+
+    try:
+        if not path.is_file():
+            raise BrokenFile(f"{path.name} is not there, or is no file: check the name.")
+        limits.check(path.name, "bytes", path.stat().st_size, limits.file_bytes)
+        kind, warnings = detect(path, limits)
+        reading = _read(path, kind, password, ocr, limits, report)
+        sha256 = fingerprint(path)
+    except Exception as error:  # a file made to confuse a parser must not end more than its own job
+        if stopped:
+            raise stopped[0] from None
+        if isinstance(error, IngestError):
+            raise
+        if isinstance(error, OSError):
+            reason = error.strerror or one_line(str(error))
+            raise BrokenFile(f"{path.name} cannot be read: {reason}. Check its permissions.") from error
+        raise BrokenFile(
+            f"{path.name} could not be read ({type(error).__name__}: {one_line(str(error))[:120]}). "
+            "Convert it to PDF or plain text, and please report it."
+        ) from error
+    document = Document(
+        title=one_line(title or "") or titles.choose(path, *reading.titles),
+        format=kind,
+        sha256=sha256,
+        pages=tuple(reading.pages),
+        toc=tuple(reading.toc),
+        warnings=tuple(warnings + reading.warnings),
+    )
+    limits.check(path.name, "characters", len(document.text), limits.characters)
+    if any(page.quality.source == "none" or page.quality.warnings for page in document.pages):
+        document = replace(document, warnings=(*document.warnings, document.coverage()))
+    return document
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal, read piece by piece."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(
+    path: Path,
+    kind: str,
+    password: str | None,
+    ocr: bool | None,
+    limits: Limits,
+    on_page: Callable[[int, int], None] | None,
+) -> pdf.Reading:
+    match kind:
+        case "pdf":
+            return pdf.read(path, limits=limits, password=password, ocr=ocr, on_page=on_page)
+        case "epub":
+            return epub.read(path, limits=limits, on_page=on_page)
+        case "mobi":
+            return mobi.read(path, limits)
+        case "fb2":
+            return fb2.read(path, limits)
+        case "html":
+            return html.read(path, limits)
+        case "docx":
+            return docx.read(path, limits)
+        case "md":
+            return text.read_markdown(path, limits)
+        case _:
+            return text.read_text(path, limits)

@@ -1,0 +1,192 @@
+"""Characters, words and lines made plain: ligatures, invisible junk, hyphens at line ends.
+
+Nothing here knows of files or pages. Deliberately not done: NFKC over everything, which would turn superscripts,
+fractions, full-width and half-width forms and many CJK characters into something else.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+LIGATURES = {
+    "ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st",
+}  # fmt: skip
+# Armenian ligatures and the Arabic letters in their presentation forms; the spaced vowel signs FE70-FE7F and
+# the whole-phrase signs FDF0-FDFF stay as they are.
+_SHAPED = re.compile("[\ufb13-\ufb17\ufb50-\ufbb1\ufbd3-\ufd3d\ufd50-\ufdc7\ufe80-\ufefc]")
+_JUNK = re.compile(
+    "[\u200b\u2060\ufeff\u00ad\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069\u180e]"  # invisible, or bidi control
+    "|[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ufff9-\ufffb\ud800-\udfff]"
+    "|\u0640+"  # tatweel stretches Arabic words to fill a line
+    "|(?<=[\x00-\u024f])[\u200c\u200d](?=[\x00-\u024f])"  # joiners matter in Persian, Indic scripts and emoji only
+    "|[\ufe00-\ufe0d](?=[\x00-\u024f])"
+)
+# Control characters that are really Windows' quotes, dashes and the like, in files that name no proper encoding.
+_WINDOWS = {
+    code: bytes([code]).decode("cp1252")
+    for code in range(0x80, 0xA0)
+    if code not in (0x81, 0x85, 0x8D, 0x8F, 0x90, 0x9D)
+}
+_SYMBOL_BULLETS = re.compile("[\uf0b7\uf0a7\uf0d8\uf0fc\uf0a8\uf076\uf06e\uf0e0]")  # Word's, from Symbol and Wingdings
+_PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
+_PLAIN = re.compile("[!-~]+(?: [!-~]+)*")  # nothing to tidy: most lines of English
+_SPACES = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+_BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
+# TeX sets ğ as breve + g with old fonts. Acute, grave and tilde are left: they also serve as quotes and operators.
+_LOOSE_ACCENT = re.compile("([˘ˇ¨˝˚]) ?([A-Za-zı])")
+_COMBINING = {"˘": "\u0306", "ˇ": "\u030c", "¨": "\u0308", "˝": "\u030b", "˚": "\u030a"}
+
+_LONGEST_WORD = 80
+_WORD = re.compile(r"[^\W\d_]+(?:[-‐][^\W\d_]+)*")
+_HYPHEN_END = re.compile(r"([^\W\d_]+)[-‐]$")
+_WORD_START = re.compile(r"[^\W\d_]+")
+_TERMINAL = re.compile(r"[.!?…:。！？؟۔।][\"'”’»)\]\d*†‡]*$")
+_OPEN_DASH = re.compile(r"(?:[\w.,;:!?”’)][-‐‑–—]|[-–—]{2}|—|/)$")
+
+
+def tidy(text: str) -> str:
+    """Plain characters, single spaces, lines without blank ends, at most one blank line in a row. NFC."""
+    if _PLAIN.fullmatch(text):
+        return text
+    text = _BREAKS.sub("\n", text).translate(_WINDOWS)
+    text = _JUNK.sub("", text)
+    for ligature, letters in LIGATURES.items():
+        text = text.replace(ligature, letters)
+    text = _SYMBOL_BULLETS.sub("•", text)
+    text = _SHAPED.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
+    text = unicodedata.normalize("NFC", text)
+    text = _SPACES.sub(" ", text)
+    text = re.sub(r" ?\n ?", "\n", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def one_line(text: str) -> str:
+    """`tidy` text on a single line: for titles and labels."""
+    return " ".join(tidy(text).split())
+
+
+def mend_accents(text: str) -> str:
+    """Put accents that stand alone before their letter back on it, where one character exists for the pair."""
+
+    def compose(match: re.Match[str]) -> str:
+        letter = "i" if match[2] == "ı" else match[2]
+        pair = unicodedata.normalize("NFC", letter + _COMBINING[match[1]])
+        return pair if len(pair) == 1 else match[0]
+
+    return _LOOSE_ACCENT.sub(compose, text) if re.search("[˘ˇ¨˝˚]", text) else text
+
+
+def ends_sentence(text: str) -> bool:
+    """Whether a line may be the last of its paragraph, as far as its last characters tell."""
+    return bool(_TERMINAL.search(text[-40:]))
+
+
+def vocabulary(texts: Iterable[str]) -> set[str]:
+    """All words of some lines, case-folded, words broken at a line end left out; compounds whole and in parts.
+
+    The parts come twice, bare and with the hyphen on the side where they had it: "low", "low-", "-dimensional".
+    """
+    words: set[str] = set()
+    broken = False  # the line before ended in a broken word, whose rest begins this one
+    for text in texts:
+        for match in _WORD.finditer(text):
+            if broken and match.start() == 0:
+                continue
+            if match.end() == len(text) - 1 and text[-1] in "-‐":
+                continue
+            word = match[0].casefold().replace("‐", "-")
+            words.add(word)
+            if "-" in word:
+                parts = word.split("-")
+                words.update(parts)
+                words.update(f"{part}-" for part in parts[:-1])
+                words.update(f"-{part}" for part in parts[1:])
+        broken = text.endswith(("-", "‐"))
+        broken = text.endswith(("-", "‐"))
+    return words
+
+
+def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_spaces: bool = False) -> tuple[int, str]:
+    """How two lines of one paragraph become one: what the first loses at its end, and what comes between.
+
+    Args:
+        first: a line, or a paragraph up to here.
+        second: the line after it.
+        words: `vocabulary` of the document; tells "effi-ciency" from "high-dimensional".
+        spaced: the first line had a space at its end.
+        trust_spaces: in this document such spaces tell whether a word ended (Korean breaks lines inside words).
+
+    Returns:
+        How many characters `first` loses, and the glue.
+    """
+    end = first[-_LONGEST_WORD:]  # a paragraph may be endless; what is further off does not matter
+    if not end or not second or end[-1].isspace():
+        return 0, ""
+    broken = _HYPHEN_END.search(end)
+    if broken:
+        tail = _WORD_START.match(second[:_LONGEST_WORD])
+        if tail and second[0].islower() and not _is_compound(broken[1], tail[0], words):
+            return 1, ""
+        return 0, ""  # "high-" + "dimensional", "COVID-" + "19", "Wen-" + "Tau"
+    if _OPEN_DASH.search(end) and not spaced:
+        return 0, ""
+    if _unspaced(end[-1]) and _unspaced(second[0]):
+        return 0, ""
+    if trust_spaces and not spaced and _hangul(end[-1]) and _hangul(second[0]):
+        return 0, ""
+    return 0, " "
+
+
+def join_lines(first: str, second: str, words: set[str]) -> str:
+    """Two lines of one paragraph as one; see `seam`."""
+    lost, glue = seam(first, second, words)
+    return first[: len(first) - lost] + glue + second
+
+
+def _is_compound(head: str, tail: str, words: set[str]) -> bool:
+    head, tail = head.casefold(), tail.casefold()
+    if head + tail in words:
+        return False
+    if f"{head}-{tail}" in words or len(head) == 1:
+        return True
+    if (f"-{tail}" in words and len(tail) >= 4) or (f"{head}-" in words and tail in words and len(tail) >= 4):
+        return True
+    return min(len(head), len(tail)) >= 4 and head in words and tail in words
+
+
+def _unspaced(char: str) -> bool:
+    """Scripts that are written without spaces between words: Han, Kana, and their punctuation."""
+    code = ord(char)
+    return (
+        0x2E80 <= code <= 0x312F
+        or 0x31A0 <= code <= 0x9FFF
+        or 0xF900 <= code <= 0xFAFF
+        or (0xFF00 <= code <= 0xFFEF or 0x20000 <= code <= 0x3FFFF)
+    )
+
+
+def _hangul(char: str) -> bool:
+    return 0xAC00 <= ord(char) <= 0xD7A3
+
+
+def doubts(text: str) -> tuple[str, ...]:
+    """What is suspicious about a page's characters, in words for a person; nothing below one in fifty."""
+    visible, lost, private = _unknown(text)
+    found = []
+    if lost * 50 > visible:
+        found.append(f"{lost} of {visible} characters could not be mapped to text (no font mapping)")
+    if private * 50 > visible:
+        found.append(f"{private} of {visible} characters are private to a font and have no known meaning")
+    return tuple(found)
+
+
+def unreadable(text: str) -> bool:
+    """Whether at least half of the visible characters are unknown or private to a font."""
+    visible, lost, private = _unknown(text)
+    return visible > 0 and (lost + private) * 2 >= visible
+
+
+def _unknown(text: str) -> tuple[int, int, int]:
+    """How many characters are visible, how many of them replaced (U+FFFD), how many of private use."""
+    lost, private = text.count("\ufffd"), len(_PRIVATE.findall(text))
+    return len("".join(text.split())), lost, private

@@ -1,0 +1,168 @@
+"""What a file is, told by its content; its name only settles what content leaves open."""
+
+import re
+import zipfile
+from pathlib import Path
+
+from ingest.epub import CONTAINER
+from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
+from ingest.limits import Limits, check_archive
+
+SUPPORTED: dict[str, str] = {
+    "pdf": "PDF",
+    "epub": "EPUB",
+    "fb2": "FictionBook",
+    "mobi": "MOBI",
+    "txt": "plain text",
+    "md": "Markdown",
+    "html": "HTML",
+    "docx": "Word document",
+}
+ALIASES = {"markdown": "md", "mdown": "md", "htm": "html", "xhtml": "html", "text": "txt", "azw": "mobi", "prc": "mobi"}
+_HEAD_BYTES = 1 << 16
+
+# What is refused is refused by its name.
+_SIGNATURES: tuple[tuple[bytes, str], ...] = (
+    (b"{\\rtf", "an RTF document: save it as DOCX or PDF"),
+    (b"%!PS", "a PostScript file: convert it to PDF"),
+    (b"AT&TFORM", "a DjVu book: convert it to PDF"),
+    (b"ITSF", "a compiled help file (CHM): convert it to EPUB or PDF"),
+    (b"\x89PNG", "a PNG picture: save it as PDF to have its text recognised"),
+    (b"\xff\xd8\xff", "a JPEG picture: save it as PDF to have its text recognised"),
+    (b"GIF8", "a GIF picture: save it as PDF to have its text recognised"),
+    (b"II*\x00", "a TIFF picture: save it as PDF to have its text recognised"),
+    (b"MM\x00*", "a TIFF picture: save it as PDF to have its text recognised"),
+    (b"BM", "a BMP picture: save it as PDF to have its text recognised"),
+    (b"\x1f\x8b", "a gzip archive: unpack it first"),
+    (b"BZh", "a bzip2 archive: unpack it first"),
+    (b"\xfd7zXZ", "an xz archive: unpack it first"),
+    (b"(\xb5/\xfd", "a zstd archive: unpack it first"),
+    (b"7z\xbc\xaf", "a 7-Zip archive: unpack it first"),
+    (b"Rar!", "a RAR archive: unpack it first"),
+    (b"\x7fELF", "a program (ELF)"),
+    (b"MZ", "a program (Windows)"),
+    (b"SQLite format 3", "an SQLite database"),
+    (b"ID3", "an MP3 recording"),
+    (b"OggS", "an Ogg recording"),
+    (b"RIFF", "a RIFF recording or picture"),
+    (b"fLaC", "a FLAC recording"),
+)
+_ZIP_KINDS = (
+    ("xl/workbook.xml", "an Excel workbook: save the sheets as PDF or text"),
+    ("ppt/presentation.xml", "a PowerPoint presentation: save it as PDF"),
+    ("content.opf", "an unfinished e-book archive without META-INF/container.xml"),
+    ("classes.dex", "an Android package"),
+    ("META-INF/MANIFEST.MF", "a Java archive"),
+)
+_HTML = re.compile(
+    rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]|\A\s*(?:<!--.*?-->\s*)?<(?:div|p|h1|table|meta|title|article)[\s>]",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def detect(path: Path, limits: Limits) -> tuple[str, list[str]]:
+    """The format of a file (a key of SUPPORTED), and warnings where its name says another.
+
+    Raises:
+        EmptyDocument: no bytes. UnsupportedFormat: something else. BrokenFile: not what its name says, and no text.
+        TooLarge: an archive that must not be unpacked.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if not head.strip(b"\x00 \t\r\n"):
+        raise EmptyDocument(f"{path.name} is empty: {path.stat().st_size} bytes, none of them text. Fetch it again.")
+    suffix = path.suffix.casefold().lstrip(".")
+    named = ALIASES.get(suffix, suffix)
+    found = _binary(path, head, named, limits) or _textual(path, head, named)
+    warnings = []
+    if named in SUPPORTED and named != found and not {named, found} <= {"txt", "md"} and path.suffix:
+        warnings.append(f"The file is named .{suffix}, but it is {SUPPORTED[found]} and was read as such.")
+    return found, warnings
+
+
+def _binary(path: Path, head: bytes, named: str, limits: Limits) -> str | None:
+    if b"%PDF-" in head[:1024]:
+        return "pdf"
+    if head[60:68] == b"BOOKMOBI":
+        return "mobi"
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")):
+        return _archive(path, named, limits)
+    if head.startswith(b"\xd0\xcf\x11\xe0"):
+        with path.open("rb") as file:
+            locked = "EncryptedPackage".encode("utf-16-le") in file.read(1 << 24)
+        what = (
+            "an encrypted Office document: remove its password in Word and save it again"
+            if locked
+            else "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX or PDF"
+        )
+        raise UnsupportedFormat(_refusal(path, what))
+    for signature, what in _SIGNATURES:
+        # Two letters alone may well begin a text.
+        if head.startswith(signature) and (len(signature) > 2 or _looks_binary(head)):
+            raise UnsupportedFormat(_refusal(path, what))
+    if head[4:8] == b"ftyp":
+        raise UnsupportedFormat(_refusal(path, "a video, recording or picture in an MP4 container"))
+    return None
+
+
+def _archive(path: Path, named: str, limits: Limits) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_archive(archive, path.name, limits)
+            names = archive.namelist()
+            declared = ""
+            if "mimetype" in names and archive.getinfo("mimetype").file_size < 200:
+                declared = archive.read("mimetype").decode("ascii", errors="replace").strip()
+    except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError, RuntimeError, ValueError) as error:
+        kind = SUPPORTED.get(named, "a ZIP archive")
+        raise BrokenFile(
+            f"{path.name} cannot be opened as {kind}: its archive is damaged or incomplete ({error}). Fetch it again."
+        ) from error
+    if declared == "application/epub+zip" or CONTAINER in names:
+        return "epub"
+    if "word/document.xml" in names:
+        return "docx"
+    books = [name for name in names if name.casefold().endswith(".fb2")]
+    if len(books) == 1:
+        return "fb2"
+    if declared.startswith("application/vnd.oasis.opendocument"):
+        raise UnsupportedFormat(_refusal(path, "an OpenDocument file (ODT, ODS, ODP): save it as DOCX or PDF"))
+    for member, what in _ZIP_KINDS:
+        if member in names:
+            raise UnsupportedFormat(_refusal(path, what))
+    raise UnsupportedFormat(
+        _refusal(path, f"a ZIP archive of {len(names)} files: unpack it and add the documents in it")
+    )
+
+
+def _textual(path: Path, head: bytes, named: str) -> str:
+    wide = head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff"))
+    if not wide and _looks_binary(head):
+        if named in ("pdf", "epub", "mobi", "docx"):
+            raise BrokenFile(f"{path.name} is no {SUPPORTED[named]}, or its beginning is damaged. Fetch it again.")
+        raise UnsupportedFormat(_refusal(path, "a binary file of unknown kind"))
+    plain = head.replace(b"\x00", b"") if wide else head
+    if re.search(rb"<FictionBook[\s>]", plain[:4096]):
+        return "fb2"
+    if (named not in ("md", "txt") and _HTML.search(plain[:4096])) or re.match(
+        rb"\W*<!doctype html|\W*<html", plain, re.I
+    ):
+        return "html"
+    if named in ("pdf", "epub", "mobi", "docx", "fb2"):
+        raise BrokenFile(
+            f"{path.name} is no {SUPPORTED[named]}: it begins with {plain[:24].decode('utf-8', errors='replace')!r}. "
+            "Fetch it again, or name it .txt to read it as plain text."
+        )
+    if plain.lstrip(b"\xef\xbb\xbf \r\n").startswith(b"<?xml"):
+        raise UnsupportedFormat(_refusal(path, "an XML file of unknown kind: convert it to HTML or plain text"))
+    return named if named in ("md", "html") else "txt"
+
+
+def _looks_binary(head: bytes) -> bool:
+    """NUL bytes, or more control characters than any text has."""
+    control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1a\x1b" for byte in head[:8192])
+    return b"\x00" in head or control * 50 > len(head[:8192])
+
+
+def _refusal(path: Path, what: str) -> str:
+    return f"{path.name} is {what}. Stockpot reads {', '.join(SUPPORTED.values())}."

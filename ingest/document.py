@@ -1,0 +1,187 @@
+"""A document: its pages, its text, its table of contents, and the exact way from a character to its page."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+PAGE_SEPARATOR = "\n\n"
+PARAGRAPH_SEPARATOR = "\n\n"
+
+# Formats whose pages are the printed ones; in all others a page is a chapter or section, cited with its paragraph.
+PAGED_FORMATS = frozenset({"pdf"})
+
+JSON_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PageQuality:
+    """How a page's text was won: how many characters, from where, and what is doubtful about it."""
+
+    characters: int
+    source: str  # "text" | "ocr" | "none"
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a PDF, or one chapter or section of a reflowable book. Its text has no blank ends."""
+
+    number: int  # 1-based
+    label: str  # "page 12", "Chapter 3: The Storm"
+    text: str
+    quality: PageQuality
+
+
+@dataclass(frozen=True)
+class TocEntry:
+    """One line of the table of contents. `level` starts at 1, `page` is a `Page.number`."""
+
+    level: int
+    title: str
+    page: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a character is, in words for a person."""
+
+    page: int
+    label: str  # "page 12" | "Chapter 3: The Storm, paragraph 14"
+
+
+@dataclass(frozen=True)
+class Document:
+    """One ingested file. Immutable; `sha256` is that of the file's bytes, so equal files are known as equal."""
+
+    title: str
+    format: str  # a key of ingest.SUPPORTED
+    sha256: str
+    pages: tuple[Page, ...]
+    toc: tuple[TocEntry, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def text(self) -> str:
+        """All pages, joined by PAGE_SEPARATOR."""
+        return PAGE_SEPARATOR.join(page.text for page in self.pages)
+
+    @cached_property
+    def page_starts(self) -> list[int]:
+        """For every page, the offset in `text` of its first character."""
+        starts, offset = [], 0
+        for page in self.pages:
+            starts.append(offset)
+            offset += len(page.text) + len(PAGE_SEPARATOR)
+        return starts
+
+    def locate(self, offset: int) -> Place:
+        """The place of the character at `offset` of `text`; a separator belongs to the page before it.
+
+        Raises:
+            ValueError: `offset` is not within 0 to len(text).
+        """
+        if not 0 <= offset <= len(self.text):
+            raise ValueError(f"offset {offset} is outside the document's {len(self.text)} characters")
+        index = bisect_right(self.page_starts, offset) - 1
+        page = self.pages[index]
+        if self.format in PAGED_FORMATS:
+            return Place(page.number, page.label)
+        paragraph = _paragraph_number(page, offset - self.page_starts[index])
+        return Place(page.number, f"{page.label}, paragraph {paragraph}" if paragraph else page.label)
+
+    def coverage(self) -> str:
+        """One line: how many pages have text, which have none or a doubtful one, and what to do about it."""
+        total = len(self.pages)
+        noun = "page" if self.format in PAGED_FORMATS else "section"
+        empty = [page.number for page in self.pages if page.quality.source == "none"]
+        recognised = [page.number for page in self.pages if page.quality.source == "ocr"]
+        doubtful = [page.number for page in self.pages if page.quality.warnings and page.quality.source != "none"]
+        parts = [f"{total - len(empty)} of {count(total, noun)} {'has' if total == 1 else 'have'} text"]
+        if recognised:
+            parts.append(f"{noun}s {ranges(recognised)} by OCR")
+        if doubtful:
+            parts.append(f"doubtful text on {noun}{'s' * (len(doubtful) > 1)} {ranges(doubtful)}")
+        line = "; ".join(parts) + "."
+        if empty:
+            if len(empty) == 1:
+                line += f" No text on {noun} {empty[0]}: the model will not know what is on it."
+            else:
+                line += f" No text on {noun}s {ranges(empty)}: the model will not know what is on them."
+            line += " If they are scans, install Tesseract with its language data and ingest the file again with OCR."
+        return line
+
+    def to_json(self) -> dict[str, Any]:
+        """A dictionary of plain JSON values; `from_json` is its inverse."""
+        return {"version": JSON_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Document":
+        """Rebuild a document from `to_json`'s dictionary, also after a trip through JSON text.
+
+        Raises:
+            ValueError: written by another version.
+            KeyError, TypeError: not such a dictionary.
+        """
+        if data.get("version") != JSON_VERSION:
+            raise ValueError(
+                f"a stored document has version {data.get('version')!r}, this program reads {JSON_VERSION}: "
+                "ingest the file again"
+            )
+        pages = tuple(
+            Page(
+                number=page["number"],
+                label=page["label"],
+                text=page["text"],
+                quality=PageQuality(**{**page["quality"], "warnings": tuple(page["quality"]["warnings"])}),
+            )
+            for page in data["pages"]
+        )
+        return cls(
+            title=data["title"],
+            format=data["format"],
+            sha256=data["sha256"],
+            pages=pages,
+            toc=tuple(TocEntry(**entry) for entry in data["toc"]),
+            warnings=tuple(data["warnings"]),
+        )
+
+
+def count(number: int, noun: str) -> str:
+    """Give a number its noun: "1 page", "3 pages"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def ranges(numbers: Iterable[int], most: int = 12) -> str:
+    """Ascending numbers as "1, 4-7, 9"; at most `most` ranges, then how many numbers are left."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    shown = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:most]]
+    left = sum(last - first + 1 for first, last in spans[most:])
+    return ", ".join(shown) + (f" and {left} more" if left else "")
+
+
+def _paragraph_number(page: Page, offset: int) -> int:
+    """1-based paragraph of `page` that holds `offset`; 0 within the headings at its top, which the label repeats."""
+    label = _letters(page.label)
+    headings = 0
+    for paragraph in page.text.split(PARAGRAPH_SEPARATOR, 6)[:6]:
+        words = _letters(paragraph)
+        if not words or words not in label:
+            break
+        headings += 1
+    if headings > page.text.count(PARAGRAPH_SEPARATOR):  # nothing but headings: count them
+        headings = 0
+    # A separator that begins before `offset` and ends at or before it has been passed.
+    passed = page.text.count(PARAGRAPH_SEPARATOR, 0, offset)
+    return max(0, passed + 1 - headings)
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"\W+", " ", text).strip().casefold()

@@ -1,0 +1,236 @@
+"""EPUB, from the archive's own spine and table of contents: chapters as the publisher divided them.
+
+Page numbers of such a book move with the screen, so a page here is a chapter or section. Read with lxml rather than
+through MuPDF, which lays the book out and thereby loses paragraphs.
+"""
+
+import posixpath
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from lxml import etree
+
+from ingest import html
+from ingest.clean import one_line
+from ingest.document import count
+from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
+from ingest.limits import Limits, check_archive, read_member
+from ingest.pdf import Reading
+from ingest.sections import LONGEST_LABEL, Block, paginate
+
+CONTAINER = "META-INF/container.xml"
+_FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+_MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document")
+
+Target = tuple[str, str]  # member of the archive, fragment
+
+
+def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None] | None = None) -> Reading:
+    """Read an EPUB.
+
+    Args:
+        on_page: called with (spine files done, spine files in all) after each file.
+
+    Raises:
+        BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat where the text is locked by DRM.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_archive(archive, path.name, limits)
+            return _Book(path.name, archive, limits).read(on_page)
+    except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError) as error:
+        raise BrokenFile(
+            f"{path.name} cannot be opened as EPUB: its archive is damaged ({one_line(str(error))[:120]}). "
+            "Fetch it again."
+        ) from error
+
+
+def parse_xml(data: bytes, name: str) -> etree._Element:
+    """Parse XML without entities, network or document type; mends what it can.
+
+    Raises:
+        BrokenFile: nothing in it can be read.
+    """
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, recover=True, remove_comments=True, huge_tree=True
+    )
+    try:
+        root = etree.fromstring(data, parser)
+    except (etree.XMLSyntaxError, ValueError) as error:
+        raise BrokenFile(
+            f"{name} is not XML that can be read ({one_line(str(error))[:120]}). Fetch it again."
+        ) from error
+    if root is None:
+        raise BrokenFile(f"{name} is not XML that can be read. Fetch it again.")
+    return root
+
+
+class _Book:
+    def __init__(self, name: str, archive: zipfile.ZipFile, limits: Limits) -> None:
+        self.name, self.archive, self.limits = name, archive, limits
+        self.members = {member.casefold(): member for member in archive.namelist()}
+        self.warnings: list[str] = []
+
+    def read(self, on_page: Callable[[int, int], None] | None) -> Reading:
+        package_path = self._package_path()
+        package = parse_xml(self._bytes(package_path), f"{self.name}: {package_path}")
+        self.folder = posixpath.dirname(package_path)
+        self._refuse_drm()
+        items = {item.get("id"): item for item in package.iterfind(".//{*}manifest/{*}item")}
+        spine = package.find(".//{*}spine")
+        references = [] if spine is None else spine.findall("{*}itemref")
+        chapters = []
+        for reference in references:
+            item = items.get(reference.get("idref"))
+            if item is not None and item.get("media-type", _MARKUP[0]) in _MARKUP and item.get("href"):
+                chapters.append(_resolve(self.folder, item.get("href", ""))[0])
+        if not chapters:
+            raise BrokenFile(f"{self.name} names no chapters in its spine ({package_path}). Fetch it again.")
+        self.limits.check(self.name, "chapters", len(chapters), self.limits.pages)
+        contents = self._contents(package, items, spine)
+        blocks = self._blocks(chapters, contents, on_page)
+        headings = sum(0 < block.level <= 2 for block in blocks)
+        placed = sum(len(block.toc) for block in blocks)
+        given = placed >= 2 and placed * 4 >= headings
+        if not given:
+            blocks = [replace(block, toc=()) for block in blocks]
+        pages, toc = paginate(blocks, given_toc=given)
+        if not pages:
+            raise EmptyDocument(
+                f"{self.name} has no text in any of its {count(len(chapters), 'chapter')}: only pictures."
+            )
+        title = package.findtext(".//{*}metadata/{*}title") or package.findtext(".//{*}title")
+        return Reading(pages, toc, [title, html.first_heading(blocks)], self.warnings)
+
+    def _package_path(self) -> str:
+        container = parse_xml(self._bytes(CONTAINER), f"{self.name}: {CONTAINER}")
+        for rootfile in container.iterfind(".//{*}rootfile"):
+            if rootfile.get("full-path"):
+                return unquote(rootfile.get("full-path", ""))
+        raise BrokenFile(f"{self.name}: {CONTAINER} names no package file. Fetch it again.")
+
+    def _bytes(self, member: str) -> bytes:
+        name = self.members.get(member.casefold())
+        if name is None:
+            raise BrokenFile(f"{self.name} lacks {member}, so it is no complete EPUB. Fetch it again.")
+        try:
+            return read_member(self.archive, name, self.limits)
+        except TooLarge:
+            raise
+        except Exception as error:  # zlib.error, RuntimeError (encrypted), BadZipFile: by damage and Python version
+            raise BrokenFile(f"{self.name}: {member} cannot be unpacked ({one_line(str(error))[:120]}).") from error
+
+    def _refuse_drm(self) -> None:
+        if "meta-inf/encryption.xml" not in self.members:
+            return
+        root = parse_xml(self._bytes("META-INF/encryption.xml"), f"{self.name}: META-INF/encryption.xml")
+        methods = [method.get("Algorithm") or "" for method in root.iterfind(".//{*}EncryptedData/{*}EncryptionMethod")]
+        locked = [method for method in methods if method not in _FONT_SCRAMBLING]
+        if locked:
+            raise UnsupportedFormat(
+                f"{self.name} is locked by DRM ({locked[0] or 'unnamed algorithm'}): "
+                "only the shop's own reader can open it. Use a copy without DRM."
+            )
+
+    def _blocks(
+        self,
+        chapters: list[str],
+        contents: dict[Target, list[tuple[int, str]]],
+        on_page: Callable[[int, int], None] | None,
+    ) -> list[Block]:
+        blocks: list[Block] = []
+        wordless, characters = [], 0
+        for done, chapter in enumerate(chapters, 1):
+            try:
+                found, anchors, _ = html.extract(self._bytes(chapter), f"{self.name}: {chapter}")
+            except BrokenFile as error:  # one bad chapter never stops the book
+                self.warnings.append(f"A chapter is missing: {error}")
+                continue
+            if found:
+                found = _mark(
+                    found, anchors, {part: entries for (file, part), entries in contents.items() if file == chapter}
+                )
+            else:
+                wordless.append(posixpath.basename(chapter))
+            characters += sum(len(block.text) for block in found)
+            self.limits.check(self.name, "characters", characters, self.limits.characters)
+            blocks.extend(found)
+            if on_page:
+                on_page(done, len(chapters))
+        if wordless:
+            names = ", ".join(wordless[:5]) + (", ..." if len(wordless) > 5 else "")
+            self.warnings.append(f"No text in {len(wordless)} of {count(len(chapters), 'file')} of the book: {names}.")
+        return blocks
+
+    def _contents(
+        self, package: etree._Element, items: dict[str | None, etree._Element], spine: etree._Element | None
+    ) -> dict[Target, list[tuple[int, str]]]:
+        """The table of contents by target: EPUB 3's navigation document, else EPUB 2's NCX. Absent is no error."""
+        nav = next((item for item in items.values() if "nav" in (item.get("properties") or "").split()), None)
+        ncx = items.get(spine.get("toc")) if spine is not None else None
+        if ncx is None:
+            ncx = next((item for item in items.values() if item.get("media-type") == "application/x-dtbncx+xml"), None)
+        for item, reader in ((nav, _navigation), (ncx, _ncx)):
+            if item is None:
+                continue
+            file = _resolve(self.folder, item.get("href", ""))[0]
+            try:
+                entries = reader(parse_xml(self._bytes(file), f"{self.name}: {file}"))
+            except BrokenFile as error:
+                self.warnings.append(f"The table of contents cannot be read: {error}")
+                continue
+            found: dict[Target, list[tuple[int, str]]] = {}
+            for level, title, link in entries:
+                if title and link:
+                    found.setdefault(_resolve(posixpath.dirname(file), link), []).append((level, title))
+            if found:
+                return found
+        return {}
+
+
+def _mark(blocks: list[Block], anchors: dict[str, int], contents: dict[str, list[tuple[int, str]]]) -> list[Block]:
+    """Put entries of the table of contents at the blocks they point to; unlisted files open a section by a heading."""
+    marked = list(blocks)
+    for fragment, entries in contents.items():
+        index = anchors.get(fragment, 0)
+        marked[index] = replace(marked[index], toc=marked[index].toc + tuple(entries))
+    if not contents and blocks[0].level:
+        marked[0] = replace(marked[0], starts=True)
+    return marked
+
+
+def _navigation(root: etree._Element) -> list[tuple[int, str, str]]:
+    kind = "{http://www.idpf.org/2007/ops}type"
+    navs = [nav for nav in root.iterfind(".//{*}nav") if (nav.get(kind) or nav.get("type") or "toc") == "toc"]
+    if not navs:
+        return []
+    entries = []
+    for item in navs[0].iterfind(".//{*}li"):
+        link = next((child for child in item if etree.QName(child).localname in ("a", "span")), None)
+        if link is not None:
+            level = sum(etree.QName(ancestor).localname == "li" for ancestor in item.iterancestors()) + 1
+            entries.append((level, _title(link), link.get("href") or ""))
+    return entries
+
+
+def _ncx(root: etree._Element) -> list[tuple[int, str, str]]:
+    entries = []
+    for point in root.iterfind(".//{*}navMap//{*}navPoint"):
+        content, label = point.find("{*}content"), point.find("{*}navLabel")
+        if content is not None and label is not None:
+            level = sum(etree.QName(ancestor).localname == "navPoint" for ancestor in point.iterancestors()) + 1
+            entries.append((level, _title(label), content.get("src") or ""))
+    return entries
+
+
+def _title(element: etree._Element) -> str:
+    return one_line(" ".join(str(text) for text in element.itertext()))[:LONGEST_LABEL]
+
+
+def _resolve(folder: str, href: str) -> Target:
+    """The archive member and fragment that a link in a file of `folder` leads to."""
+    parts = urlsplit(href)
+    return posixpath.normpath(posixpath.join(folder, unquote(parts.path))), unquote(parts.fragment)

@@ -1,0 +1,45 @@
+"""What can go wrong when a file becomes a document.
+
+    IngestError
+    ├── UnsupportedFormat    a kind of file that Stockpot does not read
+    ├── BrokenFile           the right kind of file, but it cannot be opened or is not there
+    ├── PasswordNeeded       encrypted, and no password was given
+    ├── WrongPassword        encrypted, and the password given does not open it
+    ├── EmptyDocument        opened, but there is no text on any page
+    ├── TooLarge             beyond a limit: bytes, pages, characters, archive members, unpacked size
+    └── OcrUnavailable       OCR was demanded, and Tesseract's language data is not installed
+
+Every message names the file, gives the values that matter and says what to do next.
+"""
+
+
+class IngestError(Exception):
+    """Base of everything that `ingest` raises on purpose."""
+
+
+class UnsupportedFormat(IngestError):
+    """The file is of a kind that is not read here."""
+
+
+class BrokenFile(IngestError):
+    """The file is missing, unreadable, or not what its structure claims."""
+
+
+class PasswordNeeded(IngestError):
+    """The file is encrypted: ask for the password and try again."""
+
+
+class WrongPassword(IngestError):
+    """The password given does not open the file."""
+
+
+class EmptyDocument(IngestError):
+    """No text on any page."""
+
+
+class TooLarge(IngestError):
+    """The file goes beyond one of the `Limits`."""
+
+
+class OcrUnavailable(IngestError):
+    """OCR was demanded (`ocr=True`) and cannot run here."""

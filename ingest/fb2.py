@@ -1,0 +1,87 @@
+"""FictionBook 2, from its own XML: sections as chapters, notes at the end. Also zipped (.fb2.zip)."""
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+from lxml import etree
+
+from ingest.clean import one_line
+from ingest.epub import parse_xml
+from ingest.errors import BrokenFile, EmptyDocument, TooLarge
+from ingest.limits import Limits, check_archive, read_member
+from ingest.pdf import Reading
+from ingest.sections import Block, paginate
+
+DEEPEST = 100  # nested elements; text below is kept but flattened
+_PARAGRAPHS = frozenset({"p", "v", "text-author", "date"})
+
+
+def read(path: Path, limits: Limits) -> Reading:
+    """Read an FB2 book, plain or alone in a ZIP archive.
+
+    Raises:
+        BrokenFile, TooLarge, EmptyDocument.
+    """
+    root = parse_xml(_bytes(path, limits), path.name)
+    blocks: list[Block] = []
+    for body in root.iterfind("{*}body"):
+        name = body.get("name")  # "notes", "comments": one section each, whatever is in it
+        start = len(blocks)
+        _visit(body, 0, blocks)
+        if name:
+            titled = body.find("{*}title") is not None
+            for index in range(start + titled, len(blocks)):
+                if blocks[index].level:
+                    blocks[index] = replace(blocks[index], level=6)
+            if not titled:
+                blocks.insert(start, Block(name.capitalize(), 1))
+    limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
+    pages, toc = paginate(blocks)
+    if not pages:
+        raise EmptyDocument(f"{path.name} has no text in it.")
+    title = root.findtext("{*}description/{*}title-info/{*}book-title")
+    heading = next((block.text for block in blocks if block.level), None)
+    return Reading(pages, toc, [title, heading], [])
+
+
+def _bytes(path: Path, limits: Limits) -> bytes:
+    if not zipfile.is_zipfile(path):
+        limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
+        return path.read_bytes()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_archive(archive, path.name, limits)
+            member = next(name for name in archive.namelist() if name.casefold().endswith(".fb2"))
+            return read_member(archive, member, limits)
+    except TooLarge:
+        raise
+    except Exception as error:  # whatever a damaged archive makes zipfile raise
+        raise BrokenFile(f"{path.name} cannot be unpacked ({one_line(str(error))[:120]}). Fetch it again.") from error
+
+
+def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
+    for child in element:
+        if not isinstance(child.tag, str):
+            continue
+        tag = etree.QName(child).localname
+        if depth > DEEPEST:
+            blocks.append(Block(one_line(" ".join(map(str, child.itertext())))))
+        elif tag == "section":
+            _visit(child, depth + 1, blocks)
+        elif tag in ("title", "subtitle"):
+            lines = [one_line("".join(map(str, line.itertext()))) for line in child.iterfind("{*}p")]
+            text = ": ".join(line for line in lines if line) or one_line("".join(map(str, child.itertext())))
+            level = min(6, max(1, depth)) if tag == "title" else 6
+            blocks.append(Block(text, level))
+        elif tag == "table":
+            for row in child.iterfind("{*}tr"):
+                cells = [one_line("".join(map(str, cell.itertext()))) for cell in row]
+                blocks.append(Block(" | ".join(cells), tight=True))
+        elif tag == "stanza":
+            verses = [one_line("".join(map(str, verse.itertext()))) for verse in child.iterfind("{*}v")]
+            blocks.append(Block("\n".join(verses)))
+        elif tag in _PARAGRAPHS:
+            blocks.append(Block(one_line("".join(map(str, child.itertext())))))
+        elif tag not in ("image", "empty-line"):  # epigraph, cite, poem, annotation and what is unknown
+            _visit(child, depth + 1, blocks)

@@ -1,0 +1,304 @@
+"""HTML to blocks of text, for web pages, EPUB chapters and rendered Markdown.
+
+Markup is data: scripts, styles, forms and everything hidden are left out, nothing is fetched, and the HTML parser
+knows no entities of the document's own, so they cannot grow.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import lxml.html
+from lxml import etree
+
+from ingest.clean import one_line, tidy
+from ingest.errors import BrokenFile, EmptyDocument
+from ingest.limits import Limits
+from ingest.pdf import Reading
+from ingest.sections import Block, paginate
+
+_SKIPPED = frozenset(
+    {
+        *(
+            "script",
+            "style",
+            "template",
+            "noscript",
+            "head",
+            "title",
+            "meta",
+            "link",
+            "svg",
+            "math",
+            "iframe",
+            "object",
+        ),
+        *("embed", "applet", "canvas", "audio", "video", "map", "button", "select", "option", "textarea", "input"),
+        *("nav", "rp", "rt", "dialog"),
+    }
+)
+_BLOCKS = frozenset(
+    {
+        *("html", "body", "address", "article", "aside", "blockquote", "center", "dd", "details", "dir", "div", "dl"),
+        *("dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "legend", "li", "main"),
+        *("menu", "ol", "p", "pre", "section", "summary", "ul", "h1", "h2", "h3", "h4", "h5", "h6"),
+        *("table", "tbody", "thead", "tfoot", "tr", "td", "th", "caption"),
+    }
+)
+_HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
+_EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
+_PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
+LAYOUT_CELL = 400  # characters: a table with a longer cell lays out a page and is no table
+DEEPEST = 100  # nested elements; text below is kept but flattened
+
+
+@dataclass
+class _Walk:
+    blocks: list[Block] = field(default_factory=list)
+    anchors: dict[str, int] = field(default_factory=dict)  # id -> index of the block that begins there
+    inline: list[str] = field(default_factory=list)
+    prefix: str = ""  # bullet or number of a list item whose first block is still to come
+    tight: bool = False
+    depth: int = 0
+    lists: list[int | None] = field(default_factory=list)  # open lists: the last number given, None without numbers
+
+    def flush(self, level: int = 0, pre: bool = False) -> None:
+        raw = "".join(self.inline)
+        self.inline.clear()
+        text = tidy(raw) if pre else tidy("\n".join(" ".join(line.split()) for line in raw.split("\v")))
+        if not text:
+            return
+        self.blocks.append(Block(self.prefix + text, level, tight=self.tight))
+        self.prefix = ""
+
+
+def read(path: Path, limits: Limits) -> Reading:
+    """Read a web page.
+
+    Raises:
+        BrokenFile: no markup in it. EmptyDocument: no text in it. TooLarge.
+    """
+    limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
+    data = path.read_bytes()
+    blocks, _, title = extract(data, path.name)
+    limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
+    pages, toc = paginate(blocks)
+    if not pages:
+        raise EmptyDocument(
+            f"{path.name} has no text. If a script fills the page in, open it in a browser and save it from there."
+        )
+    return Reading(pages, toc, [title, first_heading(blocks)], [])
+
+
+def extract(data: bytes | str, name: str) -> tuple[list[Block], dict[str, int], str | None]:
+    """Blocks of a page in reading order, the blocks at which its ids begin, and its `<title>`.
+
+    Raises:
+        BrokenFile: the parser found nothing.
+    """
+    root = _parse(data, name)
+    walk = _Walk()
+    title = root.findtext(".//title")
+    body = root.find(".//body")
+    _visit(root if body is None else body, walk)
+    walk.flush()
+    # An id at the very end points at the last block.
+    last = max(0, len(walk.blocks) - 1)
+    return walk.blocks, {name: min(index, last) for name, index in walk.anchors.items()}, title
+
+
+def first_heading(blocks: list[Block]) -> str | None:
+    """The first heading within the first few blocks."""
+    return next((one_line(block.text) for block in blocks[:12] if block.level), None)
+
+
+def _parse(data: bytes | str, name: str) -> etree._Element:
+    encoding = None
+    if isinstance(data, bytes):
+        head = data[:2048]
+        declared = re.search(
+            rb"<\?xml[^>]*?encoding=[\"']([\w.:-]+)|<meta[^>]+charset=[\"']?([\w.:-]+)", head, re.IGNORECASE
+        )
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            data = data.decode("utf-16", errors="replace")
+        elif not declared or data.startswith(b"\xef\xbb\xbf"):
+            try:
+                data = data.decode("utf-8-sig")
+            except UnicodeDecodeError:
+                encoding = "cp1252"
+        else:
+            encoding = (declared[1] or declared[2]).decode("ascii", errors="replace")
+    if isinstance(data, str):
+        data = re.sub(r"^\s*<\?xml[^>]*\?>", "", data).encode("utf-8", errors="replace")
+        encoding = "utf-8"
+    try:
+        parser = lxml.html.HTMLParser(encoding=encoding, no_network=True, remove_comments=True, remove_pis=True)
+    except LookupError:
+        parser = lxml.html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
+    try:
+        root = lxml.html.document_fromstring(data, parser=parser)
+    except (etree.ParserError, etree.XMLSyntaxError, ValueError, AssertionError) as error:
+        if isinstance(error, etree.ParserError) and "empty" in str(error).casefold():
+            root = lxml.html.document_fromstring("<html><body></body></html>")
+        else:
+            raise BrokenFile(f"{name} is not HTML that can be read ({one_line(str(error))[:120]}).") from error
+    return root
+
+
+def _visit(element: etree._Element, walk: _Walk) -> None:
+    tag = _tag(element)
+    if tag in _SKIPPED or _hidden(element):
+        return
+    if tag in ("span", "a", "div", "p") and _is_page_mark(element):
+        if element.get("id"):
+            walk.anchors.setdefault(element.get("id", ""), len(walk.blocks))
+        return
+    for attribute in ("id", "name"):
+        anchor = element.get(attribute)
+        if anchor and (attribute == "id" or tag == "a"):
+            walk.anchors.setdefault(anchor, len(walk.blocks))
+    if walk.depth > DEEPEST:
+        walk.inline.append(" ".join(element.itertext()))
+        return
+    walk.depth += 1
+    try:
+        if tag in _BLOCKS:
+            _visit_block(element, tag, walk)
+        else:
+            _visit_inline(element, tag, walk)
+    finally:
+        walk.depth -= 1
+
+
+def _visit_block(element: etree._Element, tag: str, walk: _Walk) -> None:
+    walk.flush()
+    if tag == "table" and not _lays_out(element):
+        for row in _rows(element, walk):
+            walk.blocks.append(Block(row, tight=True))
+        return
+    if tag == "li":
+        _list_item(element, walk)
+        return
+    if tag in ("ol", "ul", "menu"):
+        _list(element, tag, walk)
+        return
+    if tag == "pre":
+        walk.inline.append("".join(element.itertext()))
+        walk.flush(pre=True)
+        return
+    level = int(tag[1]) if tag[0] == "h" and tag[1:].isdecimal() else 0
+    before = len(walk.blocks)
+    _children(element, walk)
+    walk.flush(level)
+    if level and len(walk.blocks) > before and not walk.blocks[-1].level:  # blocks within the heading
+        walk.blocks[before:] = [replace(block, level=level) for block in walk.blocks[before:]]
+
+
+def _list(element: etree._Element, tag: str, walk: _Walk) -> None:
+    start = element.get("start") or ""
+    numbered = tag == "ol" and "none" not in (element.get("style") or "")
+    first = int(start) if re.fullmatch(r"\d{1,6}", start) else 1
+    walk.lists.append(first - 1 if numbered else None)
+    _children(element, walk)
+    walk.flush()
+    walk.lists.pop()
+
+
+def _list_item(element: etree._Element, walk: _Walk) -> None:
+    mark = "- "
+    if walk.lists and (number := walk.lists[-1]) is not None:
+        walk.lists[-1] = number + 1
+        mark = f"{number + 1}. "
+    outer = walk.tight
+    walk.prefix, walk.tight = "-" * max(0, len(walk.lists) - 1) + mark, True
+    _children(element, walk)
+    walk.flush()
+    walk.prefix, walk.tight = "", outer
+
+
+def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
+    if tag == "br":
+        walk.inline.append("\v")
+        return
+    if tag in ("sup", "a") and _is_note_mark(element, tag):
+        mark = one_line("".join(element.itertext())).strip("[]()")
+        walk.inline.append(f"[{mark}]" if mark else "")
+        return
+    if tag == "sup":
+        text = one_line("".join(element.itertext()))
+        walk.inline.append(f"^{text}" if re.fullmatch(r"[-−+]?\d+", text) else text)
+        return
+    if tag == "img" and (alt := one_line(element.get("alt") or "")) and len(alt) > 15:
+        walk.inline.append(f" [picture: {alt}] ")
+        return
+    _children(element, walk)
+
+
+def _children(element: etree._Element, walk: _Walk) -> None:
+    if element.text:
+        walk.inline.append(element.text.replace("\v", " "))
+    for child in element:
+        if isinstance(child.tag, str):
+            _visit(child, walk)
+        if child.tail:
+            walk.inline.append(child.tail.replace("\v", " "))
+
+
+def _rows(table: etree._Element, walk: _Walk) -> Iterator[str]:
+    """A table's rows as lines of cells; its caption first."""
+    for row in table.iter("caption", "tr"):
+        if _tag(row) == "caption":
+            if text := _inline_text(row):
+                yield text
+            continue
+        for anchor in row.iter():
+            if isinstance(anchor.tag, str) and anchor.get("id"):
+                walk.anchors.setdefault(anchor.get("id", ""), len(walk.blocks))
+        cells = [_inline_text(cell) for cell in row if _tag(cell) in ("td", "th") and not _hidden(cell)]
+        # Cells without words only space the others: accounts put "$" and ")" into cells of their own.
+        line = " | ".join(cell for cell in cells if cell)
+        if line:
+            yield re.sub(r"([$€£(]) \| |(?<=[\d)]) \| (?=[)%])", r"\1", line)
+
+
+def _inline_text(element: etree._Element) -> str:
+    walk = _Walk()
+    _children(element, walk)
+    walk.flush()
+    return " ".join(one_line(block.text) for block in walk.blocks)
+
+
+def _lays_out(table: etree._Element) -> bool:
+    """Whether a table arranges a page, as old web pages do: nested tables, or cells with an essay in them."""
+    if table.find(".//table") is not None or table.find(".//h1") is not None:
+        return True
+    rows = table.findall(".//tr")
+    if len(rows) == 1 and len(rows[0]) == 1:
+        return True
+    return any(len(" ".join("".join(cell.itertext()).split())) > LAYOUT_CELL for cell in table.iter("td"))
+
+
+def _is_note_mark(element: etree._Element, tag: str) -> bool:
+    kind = f"{element.get('epub:type') or ''} {element.get(_EPUB_TYPE) or ''} {element.get('role') or ''}"
+    if "noteref" in kind:
+        return True
+    text = "".join(element.itertext()).strip().strip("[]()")
+    link = element if tag == "a" else element.find(".//a")
+    linked = link is not None and "#" in (link.get("href") or "")
+    return tag == "sup" and linked and bool(re.fullmatch(r"\d{1,4}|[*†‡§a-z]", text))
+
+
+def _is_page_mark(element: etree._Element) -> bool:
+    """The number of a printed page, left in an e-book's text."""
+    kind = " ".join(element.get(name) or "" for name in ("epub:type", _EPUB_TYPE, "role", "class"))
+    return bool(_PAGE_MARK.search(kind)) and len("".join(map(str, element.itertext())).strip()) <= 12
+
+
+def _hidden(element: etree._Element) -> bool:
+    return "hidden" in element.attrib or bool(_HIDDEN.search(element.get("style") or ""))
+
+
+def _tag(element: etree._Element) -> str:
+    tag = element.tag
+    return tag.rpartition(":")[2].casefold() if isinstance(tag, str) else ""

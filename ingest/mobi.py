@@ -1,0 +1,140 @@
+"""MOBI (MOBI 6, and the MOBI 6 half of files that hold both kinds), from its own records.
+
+A MOBI book is one long HTML page, cut into records and packed. MuPDF opens it too, but lays it out and thereby runs
+paragraphs together; unpacked here, its markup goes the way of any HTML. Not read: DRM, HUFF/CDIC compression.
+Format: https://wiki.mobileread.com/wiki/MOBI
+"""
+
+import re
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ingest import html
+from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
+from ingest.limits import Limits
+from ingest.pdf import Reading
+from ingest.sections import Block, paginate
+
+_STORED, _PALMDOC = 1, 2
+_PAGE_BREAK = re.compile(rb"<\s*mbp:pagebreak[^>]*>", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Header:
+    compression: int
+    text_records: int
+    encryption: int
+    codec: str
+    title: str | None
+    trailing: int  # bit field of the entries that follow the text in each record
+
+
+def read(path: Path, limits: Limits) -> Reading:
+    """Read a MOBI book.
+
+    Raises:
+        BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat for DRM and HUFF/CDIC.
+    """
+    limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
+    data = path.read_bytes()
+    try:
+        records = _records(data)
+        header = _header(records[0])
+    except (struct.error, IndexError) as error:
+        raise BrokenFile(f"{path.name} is cut off before its text begins. Fetch it again.") from error
+    if header.encryption:
+        raise UnsupportedFormat(
+            f"{path.name} is locked by DRM: only the shop's own reader can open it. Use a free copy."
+        )
+    if header.compression not in (_STORED, _PALMDOC):
+        raise UnsupportedFormat(
+            f"{path.name} is packed with MOBI compression {header.compression} (HUFF/CDIC), which is not read here: "
+            "convert it to EPUB, for example with Calibre."
+        )
+    text = records[1 : header.text_records + 1]
+    warnings = []
+    if len(text) < header.text_records:
+        warnings.append(f"The file is cut off: {len(text)} of {header.text_records} pieces of its text are there.")
+    bodies = [_without_trailing(record, header.trailing) for record in text]
+    markup = b"".join(_unpack(body) if header.compression == _PALMDOC else body for body in bodies)
+    blocks = _blocks(markup, header.codec, path.name)
+    limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
+    pages, toc = paginate(blocks)
+    if not pages:
+        raise EmptyDocument(f"{path.name} has no text in it.")
+    return Reading(pages, toc, [header.title, html.first_heading(blocks)], warnings)
+
+
+def _records(data: bytes) -> list[bytes]:
+    (count,) = struct.unpack_from(">H", data, 76)
+    if not count:
+        raise IndexError("no records")
+    starts = [struct.unpack_from(">L", data, 78 + 8 * index)[0] for index in range(count)]
+    return [data[start:end] for start, end in zip(starts, [*starts[1:], len(data)], strict=True) if start < len(data)]
+
+
+def _header(record: bytes) -> _Header:
+    compression, _, _, text_records, _, encryption = struct.unpack_from(">HHLHHH", record, 0)
+    if record[16:20] != b"MOBI":
+        return _Header(compression, text_records, encryption, "cp1252", None, 0)
+    length, _, encoding, _, version = struct.unpack_from(">LLLLL", record, 20)
+    codec = "utf-8" if encoding == 65001 else "cp1252"
+    offset, size = struct.unpack_from(">LL", record, 84)
+    title = record[offset : offset + size].decode(codec, errors="replace") if size < 500 else None
+    trailing = struct.unpack_from(">H", record, 242)[0] if length >= 228 and version >= 5 else 0
+    return _Header(compression, text_records, encryption, codec, title, trailing)
+
+
+def _without_trailing(record: bytes, flags: int) -> bytes:
+    """Drop the entries after a record's text: each ends in its own size, as seven-bit digits read backwards."""
+    for bit in range(15, 0, -1):
+        if flags >> bit & 1 and record:
+            size, shift = 0, 0
+            for byte in reversed(record[-4:]):
+                size |= (byte & 0x7F) << shift
+                shift += 7
+                if byte & 0x80:
+                    break
+            record = record[: max(0, len(record) - size)]
+    if flags & 1 and record:
+        record = record[: max(0, len(record) - (record[-1] & 3) - 1)]
+    return record
+
+
+def _unpack(data: bytes) -> bytes:
+    """PalmDOC compression: literals, runs of literals, a space with a letter, and copies of up to ten bytes."""
+    out = bytearray()
+    index = 0
+    while index < len(data):
+        byte = data[index]
+        index += 1
+        if 1 <= byte <= 8:
+            out += data[index : index + byte]
+            index += byte
+        elif byte < 0x80:
+            out.append(byte)
+        elif byte >= 0xC0:
+            out += bytes((0x20, byte ^ 0x80))
+        elif index < len(data):
+            pair = (byte << 8 | data[index]) & 0x3FFF
+            index += 1
+            distance, length = pair >> 3, (pair & 7) + 3
+            for _ in range(length if 0 < distance <= len(out) else 0):
+                out.append(out[-distance])
+    return bytes(out)
+
+
+def _blocks(markup: bytes, codec: str, name: str) -> list[Block]:
+    """Blocks of the whole book; where it has no headings, the short first lines after its page breaks are them."""
+    chunks = []
+    for piece in _PAGE_BREAK.split(markup):
+        text = piece.decode(codec, errors="replace").replace("\0", "")
+        if text.strip():
+            found, _, _ = html.extract(f"<html><body>{text}</body></html>", name)
+            chunks.append(found)
+    if sum(block.level > 0 for chunk in chunks for block in chunk) < 2:
+        for chunk in chunks:
+            if len(chunk) > 1 and len(chunk[0].text) <= 80:
+                chunk[0] = replace(chunk[0], level=1)
+    return [block for chunk in chunks for block in chunk]

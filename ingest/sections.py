@@ -1,0 +1,170 @@
+"""From a stream of paragraphs and headings to the pages of a reflowable document: its chapters and sections.
+
+Every format without printed pages ends here. A heading opens a section; a section that holds nothing but headings
+joins the one after it; what is too long is parted at paragraph ends.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ingest.clean import doubts, one_line, tidy
+from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
+
+SPLIT_DEPTH = 3  # headings down to this level open a section
+LONGEST = 120_000  # characters of a section under a heading
+UNTITLED = 6_000  # characters of a section in a text without headings
+LONGEST_LABEL = 120
+
+_NUMERAL = re.compile(r"^(?:[IVXLC]+|\d{1,3})\.?$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One paragraph, list item, table or heading of a document without pages."""
+
+    text: str
+    level: int = 0  # 1 to 6 for a heading, 0 for everything else
+    tight: bool = False  # joins a tight neighbour with a line end instead of a blank line: list items
+    toc: tuple[tuple[int, str], ...] = ()  # level and title of entries of a given table of contents that point here
+    starts: bool = False  # opens a section although it is no heading
+
+
+@dataclass
+class _Section:
+    headings: list[tuple[int, str]] = field(default_factory=list)  # for the table of contents
+    titled: bool = False  # the table of contents names it, so its own headings do not
+    blocks: list[Block] = field(default_factory=list)
+
+    @property
+    def bare(self) -> bool:
+        return not any(block.level == 0 and block.text for block in self.blocks)
+
+
+def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[Page], list[TocEntry]]:
+    """Pages and table of contents of a document.
+
+    Args:
+        blocks: in reading order.
+        given_toc: the table of contents is the one that blocks carry; otherwise headings make it.
+    """
+    sections = _merge_bare(_split(blocks, given_toc))
+    pages: list[Page] = []
+    toc: list[TocEntry] = []
+    label = ""
+    headed = any(section.headings for section in sections)
+    for section in sections:
+        pieces = _pieces(section.blocks, LONGEST if headed else UNTITLED)
+        if not pieces:
+            continue
+        toc.extend(TocEntry(level, title, len(pages) + 1) for level, title in section.headings)
+        if headed:
+            label = _label([title for _, title in section.headings]) or "opening"
+        for part, text in enumerate(pieces, 1):
+            number = len(pages) + 1
+            within = label if len(pieces) == 1 else f"{label} (part {part})"
+            name = within if headed else f"part {number}"
+            pages.append(Page(number, name, text, PageQuality(len(text), "text" if text else "none", doubts(text))))
+    return _distinct(pages), toc
+
+
+def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
+    sections = [_Section()]
+    for block in blocks:
+        heading = 0 < block.level <= SPLIT_DEPTH and bool(block.text)
+        if block.toc or block.starts or (heading and not given_toc):
+            sections.append(_Section())
+        section = sections[-1]
+        if block.toc:
+            section.headings.extend(block.toc)
+        elif heading and not section.headings and not section.titled and section.bare:
+            section.headings.append((block.level, one_line(block.text)[:LONGEST_LABEL]))
+            section.titled = given_toc
+        section.blocks.append(block)
+    return [section for section in sections if any(block.text for block in section.blocks) or section.headings]
+
+
+def _merge_bare(sections: list[_Section]) -> list[_Section]:
+    """Sections of nothing but headings join the next one; at the end of the document, the one before."""
+    merged: list[_Section] = []
+    waiting = _Section()
+    for section in sections:
+        waiting.headings += section.headings
+        waiting.blocks += section.blocks
+        if not section.bare:
+            merged.append(waiting)
+            waiting = _Section()
+    if merged:
+        merged[-1].blocks += waiting.blocks
+        merged[-1].headings += waiting.headings
+    elif any(block.text for block in waiting.blocks):
+        merged.append(waiting)
+    return merged
+
+
+def _pieces(blocks: list[Block], most: int) -> list[str]:
+    """The section's text, in pieces of about `most` characters, parted at paragraph ends."""
+    paragraphs: list[list[str]] = []  # each in lines
+    tight = False
+    for block in blocks:
+        text = tidy(block.text)
+        if not text:
+            continue
+        if tight and block.tight:
+            paragraphs[-1].append(text)
+        else:
+            paragraphs.append([text])
+        tight = block.tight
+    pieces: list[list[str]] = [[]]
+    size = 0
+    for paragraph in (part for whole in paragraphs for part in _shorter("\n".join(whole), most)):
+        if size and size + len(paragraph) > most:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(paragraph)
+        size += len(paragraph) + len(PARAGRAPH_SEPARATOR)
+    return [PARAGRAPH_SEPARATOR.join(piece) for piece in pieces if piece]
+
+
+def _shorter(paragraph: str, most: int) -> list[str]:
+    """A paragraph longer than `most`, cut at line ends, else after sentences, else between words, else anywhere."""
+    parts, start = [], 0
+    while len(paragraph) - start > most:
+        window = paragraph[start : start + most]
+        cut = most
+        for border in (r"\n", r"(?<=[.!?…][\"'”’ ])|(?<=[。！？])", r"\s"):
+            ends = [match.end() for match in re.finditer(border, window)]
+            if ends and ends[-1] > most // 2:
+                cut = ends[-1]
+                break
+        parts.append(window[:cut].strip())
+        start += cut
+    return [part for part in (*parts, paragraph[start:].strip()) if part]
+
+
+def _label(titles: list[str]) -> str:
+    """One label, as "Part One: Chapter 3", from the titles that meet at a section.
+
+    A bare numeral becomes "Chapter III".
+    """
+    names: list[str] = []
+    for title in titles[-2:]:
+        name = f"Chapter {title.rstrip('.')}" if _NUMERAL.match(title) else title.strip(" :")
+        if name and name.casefold() not in (kept.casefold() for kept in names):
+            names.append(name)
+    return ": ".join(names)[:LONGEST_LABEL]
+
+
+def _distinct(pages: list[Page]) -> list[Page]:
+    """Labels that occur more than once get a number, so that a citation leads to one place."""
+    totals: dict[str, int] = {}
+    for page in pages:
+        totals[page.label] = totals.get(page.label, 0) + 1
+    seen: dict[str, int] = {}
+    named = []
+    for page in pages:
+        if totals[page.label] > 1:
+            seen[page.label] = seen.get(page.label, 0) + 1
+            page = Page(page.number, f"{page.label} ({seen[page.label]})", page.text, page.quality)
+        named.append(page)
+    return named

@@ -1,0 +1,196 @@
+"""Plain text and Markdown.
+
+Plain text may be hard-wrapped, as in Project Gutenberg's books: lines that were filled are joined to paragraphs, short
+ones (verse, lists, tables) stay as they are. Chapters are found by their headings, where there are such.
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import quantiles
+
+from charset_normalizer import from_bytes
+from markdown_it import MarkdownIt
+
+from ingest import html
+from ingest.clean import seam, tidy, vocabulary
+from ingest.errors import EmptyDocument
+from ingest.limits import Limits
+from ingest.pdf import Reading
+from ingest.sections import Block, paginate
+
+_CHAPTER = re.compile(
+    r"^(?:(?:chapter|book|part|volume|canto|act|scene|stave|letter|adventure|section|appendix|chapitre|kapitel|teil|buch"
+    r"|cap[ií]tulo|capitolo|parte|livre|rozdzia[lł]|глава|часть|книга)\s+(?:the\s+)?[\w-]+\b"
+    r"|(?:prologue|epilogue|preface|foreword|introduction|afterword|conclusion|contents|prolog|epilog|vorwort|préface)\b"
+    r"|第[〇零一二三四五六七八九十百千\d]{1,7}[章回節节卷部]).{0,90}$",
+    re.IGNORECASE,
+)
+_NUMERAL = re.compile(r"^[IVXLC]{1,8}(?:[.:)]?$|[.:]\s+[A-Z\d“\"].{0,80}$)")
+_SENTENCE_END = (".", "!", "?", ";", ",", "”", '"', "’", ":")
+_PART = re.compile(r"^(?:part|book|volume|teil|buch|partie|livre|часть|книга)\b", re.IGNORECASE)
+_GUTENBERG_TITLE = re.compile(r"^Title:[ \t]*(\S.*)$", re.MULTILINE)
+_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)\n", re.DOTALL)
+
+
+def read_text(path: Path, limits: Limits) -> Reading:
+    """Read plain text of any usual encoding.
+
+    Raises:
+        TooLarge, EmptyDocument.
+    """
+    text, warnings = _decode(path, limits)
+    blocks = _with_chapters(_paragraphs(text))
+    pages, toc = paginate(blocks)
+    if not pages:
+        raise EmptyDocument(f"{path.name} holds nothing but blanks.")
+    named = _GUTENBERG_TITLE.search(text[:5000])
+    return Reading(pages, toc, [named[1] if named else None], warnings)
+
+
+def read_markdown(path: Path, limits: Limits) -> Reading:
+    """Read Markdown (CommonMark with tables): rendered to HTML, whose text it then is.
+
+    Raises:
+        TooLarge, EmptyDocument.
+    """
+    text, warnings = _decode(path, limits)
+    title = None
+    if front := _FRONT_MATTER.match(text):
+        text = text[front.end() :]
+        if named := re.search(r"^title:\s*[\"']?(.+?)[\"']?\s*$", front[1], re.MULTILINE | re.IGNORECASE):
+            title = named[1]
+    rendered = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(text)
+    blocks, _, _ = html.extract(f"<html><body>{rendered}</body></html>", path.name)
+    pages, toc = paginate(blocks)
+    if not pages:
+        raise EmptyDocument(f"{path.name} holds no text.")
+    return Reading(pages, toc, [title, html.first_heading(blocks)], warnings)
+
+
+def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:
+    limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
+    data = path.read_bytes()
+    warnings = []
+    if data.startswith((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")):
+        text = data.decode("utf-32", errors="replace")
+    elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        text = data.decode("utf-16", errors="replace")
+    else:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text, encoding = _guess(data)
+            warnings.append(
+                f"The text is not UTF-8; it was read as {encoding}. Check accented letters, or save it as UTF-8."
+            )
+    text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text)
+    limits.check(path.name, "characters", len(text), limits.characters)
+    return text, warnings
+
+
+def _guess(data: bytes) -> tuple[str, str]:
+    sample = data[: 1 << 18]
+    matches = from_bytes(sample[: sample.rfind(b"\n") + 1] or sample)
+    best = matches.best()
+    encoding = best.encoding if best else "cp1252"
+    # Western Europe's page is the likeliest of those that explain the bytes equally well.
+    for match in matches:
+        alike = best and (match.chaos, match.coherence) == (best.chaos, best.coherence)
+        if alike and "cp1252" in (match.encoding, *match.could_be_from_charset):
+            encoding = "cp1252"
+    if encoding in ("ascii", "latin_1", "utf_8"):  # no more was seen in the sample; Windows' page holds the rest
+        encoding = "cp1252"
+    return data.decode(encoding, errors="replace"), encoding
+
+
+@dataclass(frozen=True)
+class _Paragraph:
+    text: str
+    gap: int  # blank lines before it
+
+
+def _paragraphs(text: str) -> list[_Paragraph]:
+    lines = [line.rstrip() for line in text.expandtabs(4).split("\n")]
+    filled = [line for line in lines if line]
+    if not filled:
+        return []
+    blanks = len(lines) - len(filled)
+    if blanks * 20 < len(filled) and sum(map(len, filled)) > 120 * len(filled):
+        return [_Paragraph(line, 0) for line in filled]  # one paragraph a line
+    width = quantiles(map(len, filled), n=20)[17] if len(filled) > 1 else 0  # 90 of 100 lines are no longer
+    wrapped = 40 <= width <= 120
+    words = vocabulary(filled) if wrapped else set()
+    paragraphs, current, gap = [], list[str](), 2
+    for line in [*lines, ""]:
+        if line:
+            current.append(line)
+            continue
+        if current:
+            paragraphs.append(_Paragraph(_joined(current, width, words) if wrapped else "\n".join(current), gap))
+            current, gap = [], 0
+        gap += 1
+    return paragraphs
+
+
+def _joined(lines: list[str], width: float, words: set[str]) -> str:
+    """Lines of one paragraph: after a filled line the next one follows on, after a short one it stays a line."""
+    indent = min(len(line) - len(line.lstrip()) for line in lines)
+    verse = indent >= 3 and len(lines) > 1
+    pieces = [lines[0].strip()]
+    for before, line in pairwise(lines):
+        bare = line.strip()
+        full = len(before) + 1 + len(bare.split(maxsplit=1)[0]) > width - 8
+        if full and not verse and not re.match(r"[-*•]\s|\d{1,3}[.)]\s", bare):
+            lost, glue = seam(pieces[-1], bare, words)
+            pieces[-1] = pieces[-1][: len(pieces[-1]) - lost]
+            pieces.append(glue + bare)
+        else:
+            pieces.append("\n" + bare)
+    return "".join(pieces)
+
+
+def _with_chapters(paragraphs: list[_Paragraph]) -> list[Block]:
+    """Paragraphs as blocks, headings among them where the text has at least two."""
+    titles = [tidy(paragraph.text) for paragraph in paragraphs]
+    named = [_is_heading(title) for title in titles]
+    apart = [
+        paragraph.gap >= 2
+        and len(title) <= 70
+        and "\n" not in title
+        and title[:1].isalnum()
+        and not title.endswith(_SENTENCE_END)
+        for paragraph, title in zip(paragraphs, titles, strict=True)
+    ]
+    apart = apart if sum(apart) >= 2 else [False] * len(titles)
+    if sum(named) + sum(apart) < 2:
+        return [Block(paragraph.text) for paragraph in paragraphs]
+    upper = any(_PART.match(title) for title, is_named in zip(titles, named, strict=True) if is_named) or any(
+        is_apart and not is_named for is_apart, is_named in zip(apart, named, strict=True)
+    )
+    found = [is_named or is_apart for is_named, is_apart in zip(named, apart, strict=True)]
+    one_lines = [" ".join(title.split()) for title in titles]
+    last = {title.casefold(): index for index, title in enumerate(one_lines) if not _NUMERAL.match(title)}
+    blocks = []
+    for index, paragraph in enumerate(paragraphs):
+        title = one_lines[index]
+        # A title that comes again is a line of a table of contents here.
+        if found[index] and last.get(title.casefold(), index) == index:
+            blocks.append(Block(title, 2 if upper and named[index] and not _PART.match(title) else 1))
+        else:
+            blocks.append(Block(paragraph.text))
+    return blocks
+
+
+def _is_heading(text: str) -> bool:
+    first, _, second = text.partition("\n")
+    if len(second) >= 80 or "\n" in second:
+        return False
+    if _NUMERAL.match(first):
+        return len(first) < 10 or not first.endswith(_SENTENCE_END)
+    if not _CHAPTER.match(first):
+        return False
+    # "Part of it was true." begins like a heading; "Chapter 1. I am born." is one.
+    numbered = re.match(r"\w+\s+(?:[\dIVXLC]+|[A-Z]+)\b[.:]?", first)
+    return first.isupper() or (not first.endswith(_SENTENCE_END) and len(first) < 70) or bool(numbered)

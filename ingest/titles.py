@@ -1,0 +1,37 @@
+"""A document's title: its metadata where they make sense, else its first heading, else the file's name."""
+
+import re
+from pathlib import Path
+
+from ingest.clean import one_line
+
+LONGEST = 200  # characters
+
+_FILE_NAME = re.compile(
+    r"^\S*\w\.(docx?|odt|rtf|pdf|txt|md|html?|xhtml|tex|dvi|ps|pages|indd|qxp|qxd|pptx?|xlsx?|wpd|pub|fm|epub|mobi)$",
+    re.IGNORECASE,
+)
+_PROGRAM = re.compile(
+    r"^(microsoft (word|powerpoint|excel|office)\b.*|adobe \w+( pdf)?|powerpoint presentation|word document"
+    r"|slide ?\d+|presentation\d*|document\d*|doc\d+|layout \d+|print|scan(ned)?[ _\d]*|img[_ \d]*|output|template"
+    r"|unknown|untitled.*|unbenannt.*|sans titre.*|sin t[ií]tulo.*|ohne titel.*|no title|title|none|null|default"
+    r"|new document|tmp\w*|temp\w*|index|cover|contents"
+    r"|table of contents|inhalt(sverzeichnis)?|table des mati[eè]res|\(anonymous\))$",
+    re.IGNORECASE,
+)
+
+
+def sane(title: str | None) -> str:
+    """`title` on one line, or "" where it is a program's stand-in, a file name, or no words at all."""
+    title = one_line(title or "")
+    if not re.search(r"[^\W\d_]", title) or len(title) > LONGEST or "\ufffd" in title or " | " in title:
+        return ""
+    return "" if _FILE_NAME.match(title) or _PROGRAM.match(title) else title
+
+
+def choose(path: Path, *candidates: str | None) -> str:
+    """The first candidate that makes sense, else the file's stem with its separators as spaces."""
+    for candidate in candidates:
+        if title := sane(candidate):
+            return title
+    return one_line(re.sub(r"_+", " ", path.stem))[:LONGEST] or path.name or "document"

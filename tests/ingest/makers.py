@@ -1,0 +1,107 @@
+"""Small files made by hand, for what no sample at hand shows."""
+
+import struct
+import zipfile
+from pathlib import Path
+
+import pymupdf
+
+
+def pdf(path: Path, pages: list[list[tuple[float, float, str]]], **save: object) -> Path:
+    """A PDF whose pages hold lines of 11-point print at (x, y), in the order given."""
+    document = pymupdf.open()
+    for lines in pages:
+        page = document.new_page(width=400, height=600)
+        for x, y, text in lines:
+            page.insert_text((x, y), text, fontsize=11)
+    document.save(str(path), **save)
+    document.close()
+    return path
+
+
+def mobi(path: Path, markup: str, title: str = "A Small Book", encryption: int = 0, packed: bool = False) -> Path:
+    """A MOBI 6 book: a Palm database of a header record and text records of 4096 bytes."""
+    text, name = markup.encode(), title.encode()
+    pieces = [text[start : start + 4096] for start in range(0, len(text), 4096)]
+    palmdoc = struct.pack(">HHLHHHH", 2 if packed else 1, 0, len(text), len(pieces), 4096, encryption, 0)
+    header = bytearray(232)
+    header[0:4] = b"MOBI"
+    struct.pack_into(">LLLLL", header, 4, 232, 2, 65001, 1, 6)  # length, type, UTF-8, id, version
+    for offset in range(24, 64, 4):
+        struct.pack_into(">L", header, offset, 0xFFFFFFFF)  # indexes: none
+    struct.pack_into(">L", header, 64, len(pieces) + 1)  # first record that is not text
+    struct.pack_into(">LL", header, 68, 16 + 232, len(name))
+    struct.pack_into(">L", header, 92, len(pieces) + 1)  # first picture
+    records = [
+        palmdoc + bytes(header) + name + b"\0" * 4,
+        *(palmdoc_pack(piece) if packed else piece for piece in pieces),
+    ]
+    start = 78 + 8 * len(records) + 2
+    database = struct.pack(
+        ">32sHHLLLLLL4s4sLLH", b"small", 0, 0, 0, 0, 0, 0, 0, 0, b"BOOK", b"MOBI", 1, 0, len(records)
+    )
+    index = b""
+    for number, record in enumerate(records):
+        index += struct.pack(">LL", start, number)
+        start += len(record)
+    path.write_bytes(database + index + b"\0\0" + b"".join(records))
+    return path
+
+
+def palmdoc_pack(data: bytes) -> bytes:
+    """PalmDOC compression with all four of its codes, greedily."""
+    out, index = bytearray(), 0
+    while index < len(data):
+        length = next(
+            (
+                n
+                for n in range(min(10, len(data) - index), 2, -1)
+                if data.rfind(data[index : index + n], max(0, index - 2047), index) >= 0
+            ),
+            0,
+        )
+        if length:
+            distance = index - data.rfind(data[index : index + length], max(0, index - 2047), index)
+            out += struct.pack(">H", 0x8000 | distance << 3 | length - 3)
+            index += length
+        elif data[index] == 0x20 and index + 1 < len(data) and 0x40 <= data[index + 1] < 0x80:
+            out.append(data[index + 1] ^ 0x80)
+            index += 2
+        elif data[index] == 0 or 9 <= data[index] < 0x80:
+            out.append(data[index])
+            index += 1
+        else:
+            out += bytes((1, data[index]))
+            index += 1
+    return bytes(out)
+
+
+def archive(path: Path, members: dict[str, str | bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return path
+
+
+def epub(path: Path, chapters: dict[str, str], nav: str = "", **more: str | bytes) -> Path:
+    """An EPUB 3 of the chapters given (file name -> body markup)."""
+    items = "".join(f'<item id="{n}" href="{n}" media-type="application/xhtml+xml"/>' for n in chapters)
+    spine = "".join(f'<itemref idref="{n}"/>' for n in chapters)
+    if nav:
+        items += '<item id="nav" href="nav.xhtml" properties="nav" media-type="application/xhtml+xml"/>'
+    members: dict[str, str | bytes] = {
+        "mimetype": "application/epub+zip",
+        "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+        '<rootfile full-path="book/package.opf"/></rootfiles></container>',
+        "book/package.opf": '<package xmlns="http://www.idpf.org/2007/opf"><metadata '
+        'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Made by Hand</dc:title></metadata>'
+        f"<manifest>{items}</manifest><spine>{spine}</spine></package>",
+        **{f"book/{name}": f"<html><body>{body}</body></html>" for name, body in chapters.items()},
+        **{name.replace("__", "/"): data for name, data in more.items()},
+    }
+    if nav:
+        members["book/nav.xhtml"] = (
+            '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"><body>'
+            f'<nav epub:type="toc"><ol>{nav}</ol></nav></body></html>'
+        )
+    return archive(path, members)

@@ -1,0 +1,234 @@
+"""Files that are broken, locked, empty, too large or something else: a clear error, and never another exception."""
+
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import docx
+import pymupdf
+import pytest
+
+import ingest.pdf
+from ingest import (
+    BrokenFile,
+    EmptyDocument,
+    IngestError,
+    Limits,
+    OcrUnavailable,
+    PasswordNeeded,
+    TooLarge,
+    UnsupportedFormat,
+    WrongPassword,
+    ocr_languages,
+)
+from ingest import (
+    ingest as read,
+)
+from tests.ingest import makers
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "words"),
+    [
+        ("a.pdf", b"", EmptyDocument, "0 bytes"),
+        ("a.txt", b"  \n\n ", EmptyDocument, "empty"),
+        ("a.pdf", b"<3 this is no pdf", BrokenFile, "no PDF"),
+        ("a.pdf", b"%PDF-1.7\nrubbish", BrokenFile, "cannot be opened as PDF"),
+        ("a.epub", b"PK\x03\x04" + bytes(100), BrokenFile, "damaged"),
+        ("a.mobi", bytes(60) + b"BOOKMOBI" + bytes(10), BrokenFile, "cut off"),
+        ("a.docx", b"\xd0\xcf\x11\xe0" + "EncryptedPackage".encode("utf-16-le"), UnsupportedFormat, "encrypted Office"),
+        ("a.doc", b"\xd0\xcf\x11\xe0" + bytes(600), UnsupportedFormat, "before 2007"),
+        ("a.txt", b"\x89PNG\r\n\x1a\n" + bytes(50), UnsupportedFormat, "PNG picture"),
+        ("a.pdf", b"\x7fELF" + bytes(50), UnsupportedFormat, "a program"),
+        ("a.bin", bytes(range(256)) * 4, UnsupportedFormat, "binary file of unknown kind"),
+        ("a.rtf", b"{\\rtf1 text}", UnsupportedFormat, "RTF"),
+        ("a.xml", b"<?xml version='1.0'?><data/>", UnsupportedFormat, "XML"),
+        ("a.html", b"<html><body><script>x()</script></body></html>", EmptyDocument, "no text"),
+        ("a.md", b"<!-- nothing -->\n", EmptyDocument, "no text"),
+    ],
+)
+def test_refused(tmp_path: Path, name: str, content: bytes, error: type[IngestError], words: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(error, match=words) as caught:
+        read(path)
+    assert name in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.pdf"):
+        with pytest.raises(BrokenFile, match="not there, or is no file"):
+            read(path)
+
+
+def test_content_decides_what_a_file_is(tmp_path: Path) -> None:
+    path = makers.pdf(tmp_path / "notes.txt", [[(50, 300, "Really a PDF.")]])
+    document = read(path)
+    assert (document.format, document.text) == ("pdf", "Really a PDF.")
+    assert "named .txt, but it is PDF" in document.warnings[0]
+    with pytest.raises(UnsupportedFormat, match="a ZIP archive of 1 files"):
+        read(makers.archive(tmp_path / "a.epub", {"readme.txt": "hello"}))
+
+
+def test_passwords(tmp_path: Path) -> None:
+    path = makers.pdf(
+        tmp_path / "a.pdf",
+        [[(50, 300, "Secret.")]],
+        encryption=pymupdf.PDF_ENCRYPT_AES_256,
+        user_pw="open",
+        owner_pw="o",
+    )
+    with pytest.raises(PasswordNeeded, match=r"a\.pdf is encrypted"):
+        read(path)
+    with pytest.raises(WrongPassword, match="does not open"):
+        read(path, password="shut")
+    assert read(path, password="open").text == "Secret."
+
+
+def test_drm_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedFormat, match="DRM"):
+        read(makers.mobi(tmp_path / "a.mobi", "<p>x</p>", encryption=2))
+    locked = (
+        '<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container" xmlns:e="http://www.w3.org/2001/04/xmlenc#">'
+        '<e:EncryptedData><e:EncryptionMethod Algorithm="{}"/></e:EncryptedData></encryption>'
+    )
+    chapters = {"a.xhtml": "<p>Words.</p>"}
+    fonts = locked.format("http://www.idpf.org/2008/embedding")
+    assert read(makers.epub(tmp_path / "fonts.epub", chapters, **{"META-INF__encryption.xml": fonts})).text == "Words."
+    text = locked.format("http://www.w3.org/2001/04/xmlenc#aes128-cbc")
+    path = makers.epub(tmp_path / "text.epub", chapters, **{"META-INF__encryption.xml": text})
+    with pytest.raises(UnsupportedFormat, match="DRM"):
+        read(path)
+
+
+def test_zip_bombs_are_refused_before_unpacking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = makers.epub(tmp_path / "bomb.epub", {"a.xhtml": "<p>x</p>"}, **{"book__big.bin": bytes(40 << 20)})
+    opened: list[str] = []
+    original = zipfile.ZipFile.open
+    monkeypatch.setattr(
+        zipfile.ZipFile,
+        "open",
+        lambda self, name, *rest, **more: opened.append(str(name)) or original(self, name, *rest, **more),
+    )
+    with pytest.raises(TooLarge, match="zip bomb"):
+        read(bomb)
+    with pytest.raises(TooLarge, match="bytes when unpacked"):
+        read(bomb, limits=Limits(unpacked_bytes=1 << 20))
+    with pytest.raises(TooLarge, match="archive members"):
+        read(bomb, limits=Limits(archive_members=3))
+    assert opened == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [(Limits(file_bytes=100), "bytes"), (Limits(pages=2), "3 pages"), (Limits(characters=20), "characters")],
+    ids=["bytes", "pages", "characters"],
+)
+def test_limits(tmp_path: Path, limits: Limits, words: str) -> None:
+    path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, f"Page {n} says so.")] for n in range(3)])
+    with pytest.raises(TooLarge, match=words):
+        read(path, limits=limits)
+    with pytest.raises(ValueError, match="at least 1"):
+        Limits(pages=0)
+
+
+def test_entities_do_not_grow_and_nothing_is_fetched(tmp_path: Path) -> None:
+    laughs = '<!ENTITY a0 "ha">' + "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10))
+    path = tmp_path / "a.fb2"
+    path.write_text(
+        f'<?xml version="1.0"?><!DOCTYPE x [{laughs}<!ENTITY f SYSTEM "file:///etc/passwd">]>'
+        "<FictionBook><body><section><p>&a9; &f; end</p></section></body></FictionBook>"
+    )
+    try:
+        text = read(path).text
+    except EmptyDocument:
+        text = ""
+    assert len(text) < 200
+    assert "root:" not in text
+
+
+def deep(tag: str, depth: int) -> str:
+    return f"<{tag}>" * depth + "deep words" + f"</{tag}>" * depth
+
+
+@pytest.mark.parametrize("depth", [90, 1_000, 20_000])
+def test_deep_nesting_does_not_exhaust_the_stack(tmp_path: Path, depth: int) -> None:
+    for name, content in {
+        "a.html": f"<html><p>top</p>{deep('div', depth)}",
+        "b.html": f"<html><p>top</p>{deep('table><tr><td', depth)}",
+        "c.fb2": f"<FictionBook><body><p>top</p>{deep('cite', depth)}</body></FictionBook>",
+        "d.md": "top\n\n" + ">" * min(depth, 5_000) + " deep words",
+    }.items():
+        (tmp_path / name).write_text(content)
+        try:
+            assert "top" in read(tmp_path / name).text
+        except IngestError as error:
+            assert name in str(error)  # noqa: PT017
+
+
+def test_pages_without_text_are_named(tmp_path: Path) -> None:
+    path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], [], []])
+    document = read(path, ocr=False)
+    assert [page.quality.source for page in document.pages] == ["text", "none", "none"]
+    assert any("No text on pages 2-3" in warning for warning in document.warnings)
+
+
+@pytest.mark.skipif(bool(ocr_languages()), reason="Tesseract is installed here")
+def test_ocr_demanded_where_there_is_none(tmp_path: Path) -> None:
+    path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")]])
+    with pytest.raises(OcrUnavailable, match="Tesseract"):
+        read(path, ocr=True)
+    assert read(path, ocr=None).text == "Words."
+
+
+@pytest.mark.skipif(not ocr_languages(), reason="Tesseract's language data is not installed")
+def test_ocr_reads_a_scan(data: Path) -> None:
+    document = read(data / "pdf" / "ocrmypdf__linn.pdf", ocr=True)
+    assert document.pages[0].quality.source == "ocr"
+    assert len(document.text) > 500
+
+
+def test_failing_ocr_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "eng.traineddata").write_bytes(b"no language data")
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    assert ingest.pdf.ocr_languages() == ("eng",)
+    document = read(makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], []]))
+    assert document.pages[0].text == "Words."
+    assert "OCR failed" in document.pages[1].quality.warnings[0]
+
+
+def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
+    """Whole files with bytes changed, cut and doubled: a document or an IngestError, whatever comes."""
+    word = docx.Document()
+    word.add_heading("Title", 1)
+    word.add_paragraph("Words in a document.")
+    word.save(str(tmp_path / "whole.docx"))
+    whole: dict[str, Callable[[], Path]] = {
+        "pdf": lambda: makers.pdf(tmp_path / "whole.pdf", [[(50, 300, "Some words.")]] * 3),
+        "epub": lambda: makers.epub(
+            tmp_path / "whole.epub", {"a.xhtml": "<h1>A</h1><p>Words.</p>"}, '<li><a href="a.xhtml">A</a></li>'
+        ),
+        "mobi": lambda: makers.mobi(
+            tmp_path / "whole.mobi", "<h1>A</h1><p>Words and words and words.</p>", packed=True
+        ),
+        "docx": lambda: tmp_path / "whole.docx",
+    }
+    dice = random.Random(7)
+    outcomes = {"read": 0, "refused": 0}
+    for suffix, make in whole.items():
+        data = make().read_bytes()
+        for trial in range(40):
+            broken = bytearray(data)
+            for _ in range(dice.randint(1, 12)):
+                broken[dice.randrange(len(broken))] = dice.randrange(256)
+            if trial % 3 == 0:
+                del broken[dice.randrange(len(broken)) :]
+            path = tmp_path / f"broken.{suffix}"
+            path.write_bytes(bytes(broken))
+            try:
+                read(path, ocr=False)
+                outcomes["read"] += 1
+            except IngestError:
+                outcomes["refused"] += 1
+    assert min(outcomes.values()) > 10
