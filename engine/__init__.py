@@ -15,7 +15,7 @@ from engine.errors import (
     SettingsError,
     UnsupportedModel,
 )
-from engine.memory_report import memory_report
+from engine.measure import memory_report
 from engine.method import Method
 from engine.methods import DEFAULT_METHOD, METHODS, make_method
 from engine.model import Encoding, Model, load_model

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from engine import architectures
 from engine.chat import Chat
-from engine.errors import ModelNotFound, SettingsError
+from engine.errors import ModelNotFound, OutOfMemory, SettingsError
 from engine.memory import Memory
 from engine.seam import ModelSpec, attach
 
@@ -70,8 +70,14 @@ class Model:
             Hidden states [T, hidden] after the last norm.
         """
         memory.begin(source)
-        with torch.no_grad():
-            output = self.network.base_model(input_ids=ids.to(self.device)[None], use_cache=False, memory=memory)
+        try:
+            with torch.no_grad():
+                output = self.network.base_model(input_ids=ids.to(self.device)[None], use_cache=False, memory=memory)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise OutOfMemory(
+                f"Memory ran out on {self.device} in a pass of {len(ids)} tokens; nothing read so far is lost. "
+                f"Choose a smaller budget, or close other programs."
+            ) from error
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.attention import Segment, Shared, attend, causal_mask
 from engine.errors import ContextMismatch
+from engine.measure import require_memory
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
@@ -88,6 +89,8 @@ class SlotMemory(Memory):
     def reserve(self, tokens: int) -> None:
         """Allocate for the whole reading where there is no budget."""
         if self.capacity is None and self.entries == 0:
+            per_entry = self.spec.entry_bytes * 3 // 2 + 8 * sum(layer.kv_heads for layer in self.spec.layers)
+            require_memory(tokens * per_entry, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self._new_slots(0, max(tokens, FIRST_CAPACITY))
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.attention import Picked, Segment, hide
 from engine.host import HostTier
+from engine.measure import require_memory
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import far_query_position
@@ -77,6 +78,14 @@ class ExactMemory(WindowMemory):
     def room(self) -> int:
         """While retrieving a pass may not outgrow the window: what it carries is not in the host tier yet."""
         return self.window if self.retrieving else super().room()
+
+    def reserve(self, tokens: int) -> None:
+        """Refuse a text that the host's memory cannot hold."""
+        wide = (
+            torch.empty((), dtype=self.host.dtype).element_size()
+            / torch.empty((), dtype=self.spec.dtype).element_size()
+        )
+        require_memory(int(tokens * self.spec.entry_bytes * wide), torch.device("cpu"), f"Keeping {tokens:,} tokens")
 
     def _segments(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """The window's segments, and the far entries if there are any."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from engine import Answer, AnswerPiece, Conversation, Model, Reader, Sampling, SettingsError, make_method
+from engine import Answer, AnswerPiece, Conversation, Method, Model, Reader, Sampling, SettingsError, make_method
 from engine.chat import INSTRUCTION, Chat
 from engine.conversation import _cut, _steady
-from engine.errors import ContextMismatch, ModelNotFound, UnsupportedModel
+from engine.errors import ContextMismatch, ModelNotFound, OutOfMemory, UnsupportedModel
 from engine.memory import AttentionMass
 from engine.model import load_model
 from engine.sampling import choose
@@ -174,6 +175,16 @@ def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
     parts, meta = reader.state()
     with pytest.raises(ContextMismatch, match="text of"):
         Reader.resume(model, FULL, ids[:-1], {n: p.tensors for n, p in parts.items()}, meta)
+
+
+@pytest.mark.parametrize("method", [FULL, make_method("exact")], ids=["full", "exact"])
+def test_what_cannot_fit_is_refused_before_reading(
+    model: Model, monkeypatch: pytest.MonkeyPatch, method: Method
+) -> None:
+    scarce = psutil.virtual_memory()._replace(available=10_000)
+    monkeypatch.setattr("engine.measure.psutil.virtual_memory", lambda: scarce)
+    with pytest.raises(OutOfMemory, match="are free"):
+        Reader(model, method, torch.randint(4, 260, (5000,)))
 
 
 def test_settings_from_the_command_line_are_read_as_their_type() -> None:

@@ -1,0 +1,37 @@
+"""How much memory there is and how much of it this process uses, in bytes."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import psutil
+import torch
+
+from engine.errors import OutOfMemory
+
+
+def require_memory(needed: int, device: torch.device, what: str) -> None:
+    """Refuse what cannot fit, before it is begun.
+
+    Raises:
+        OutOfMemory: with what is needed and what is free.
+    """
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    if needed > free:
+        raise OutOfMemory(
+            f"{what} needs {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free: choose a condensing "
+            f"method such as infinipot, read a shorter text, or close other programs."
+        )
+
+
+def memory_report() -> dict[str, int]:
+    """Resident and peak resident bytes of the process, allocated and peak allocated bytes of the GPU (0 without)."""
+    gpu = torch.cuda.is_available()
+    unit = 1 if sys.platform == "darwin" else 1024
+    return {
+        "process_bytes": psutil.Process().memory_info().rss,
+        "peak_process_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        "gpu_bytes": torch.cuda.memory_allocated() if gpu else 0,
+        "peak_gpu_bytes": torch.cuda.max_memory_allocated() if gpu else 0,
+    }
