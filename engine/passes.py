@@ -40,12 +40,11 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
     """
     at = 0
     while at < len(ids):
-        started = time.perf_counter()
         room = memory.room()
         if room == 0:
-            catalyst_seconds = condense(model, method, memory)
-            yield Pass(0, time.perf_counter() - started, None, catalyst_seconds)
+            yield condense(model, method, memory)
             continue
+        started = time.perf_counter()
         end = min(at + chunk, at + room, len(ids))
         hidden = model.forward(ids[at:end], memory, source[at:end])
         novelty = None
@@ -57,23 +56,19 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
         at = end
 
 
-def condense(model: Model, method: Method, memory: Memory) -> float:
-    """Make room in a full memory, showing it first what the catalyst prompt attends to, if its method has one.
-
-    Returns:
-        Seconds that the catalyst's tokens took.
-    """
+def condense(model: Model, method: Method, memory: Memory) -> Pass:
+    """Make room in a memory, showing it first what the catalyst prompt attends to, if its method has one."""
+    started = time.perf_counter()
     prompt = method.catalyst()
     if prompt is None:
         memory.condense()
-        return 0.0
-    started = time.perf_counter()
+        return Pass(0, time.perf_counter() - started, None)
     ids = torch.tensor(model.chat.turn(prompt))
     with memory.observing():
         model.forward(ids, memory, torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32))
-        seconds = time.perf_counter() - started
+        catalyst_seconds = time.perf_counter() - started
         memory.condense()
-    return seconds
+    return Pass(0, time.perf_counter() - started, None, catalyst_seconds)
 
 
 def novelties(model: Model, before: Tensor | None, hidden: Tensor, ids: Tensor) -> Tensor:

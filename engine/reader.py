@@ -17,7 +17,7 @@ from engine.errors import ContextMismatch, SettingsError
 from engine.memory import NOT_IN_SOURCE
 from engine.method import Method
 from engine.model import Model
-from engine.passes import condense, feed
+from engine.passes import Pass, condense, feed
 from engine.records import LoadedParts, Parts, ReadProgress
 
 CHUNK = 256  # tokens per pass on a CPU
@@ -67,15 +67,18 @@ class Reader:
         """Read on to the end, one record per pass. Stop iterating to pause or cancel."""
         fed = feed(self.model, self.method, self.memory, self._ids[self.done :], self._source[self.done :], self.chunk)
         for step in fed:
-            self.done += step.tokens
-            self.seconds += step.seconds
-            self.catalyst_seconds += step.catalyst_seconds
-            self.distill_seconds += 0.0 if step.tokens else step.seconds - step.catalyst_seconds
+            self._count(step)
             yield self.progress("reading" if step.tokens else "distilling")
         if self.memory.room() < self.method.tail_reserve():
-            condense(self.model, self.method, self.memory)
+            self._count(condense(self.model, self.method, self.memory))
         self.finished = True
         yield self.progress("ready")
+
+    def _count(self, step: Pass) -> None:
+        self.done += step.tokens
+        self.seconds += step.seconds
+        self.catalyst_seconds += step.catalyst_seconds
+        self.distill_seconds += 0.0 if step.tokens else step.seconds - step.catalyst_seconds
 
     def progress(self, stage: str) -> ReadProgress:
         """Where the reading stands."""

@@ -1,0 +1,127 @@
+"""The host tier: search and gather against brute force, slabs, forks, state."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import Model, make_method
+from engine.host import HostTier
+from tests.engine.reading import loaded, next_logits, read
+
+HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
+
+
+@pytest.fixture(autouse=True)
+def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slabs of 64 entries, forks' of 4, so that a few hundred entries fill several."""
+    monkeypatch.setattr("engine.host.SLAB", 64)
+
+
+def entries(count: int, seed: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    keys = [torch.randn(HEADS, count, SIZE, generator=generator) for _ in range(LAYERS)]
+    values = [torch.randn(HEADS, count, SIZE, generator=generator) for _ in range(LAYERS)]
+    return keys, values, torch.arange(count, dtype=torch.int32) + 1000 * seed
+
+
+@pytest.fixture
+def tier(model: Model) -> HostTier:
+    """201 entries, appended in three goes."""
+    tier = HostTier(model.spec, torch.float32)
+    for count, seed in ((50, 0), (100, 1), (51, 2)):
+        tier.append(*entries(count, seed))
+    return tier
+
+
+def everything(layer: int) -> tuple[Tensor, Tensor, Tensor]:
+    parts = [entries(count, seed) for count, seed in ((50, 0), (100, 1), (51, 2))]
+    keys, values, sources = zip(*parts, strict=True)
+    return torch.cat([k[layer] for k in keys], 1), torch.cat([v[layer] for v in values], 1), torch.cat(list(sources))
+
+
+@pytest.mark.parametrize("top", [1, 7, 64, 1000])
+@pytest.mark.parametrize("limits", [[201] * 5, [1, 2, 63, 130, 201], [0, 0, 1, 64, 65]])
+def test_search_is_exact(tier: HostTier, top: int, limits: list[int]) -> None:
+    q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
+    index, held = tier.search(1, q, torch.tensor(limits), top)
+    keys, _, _ = everything(1)
+    scores = q @ keys.repeat_interleave(3, dim=0).transpose(1, 2)
+    for query, limit in enumerate(limits):
+        for head in range(QUERY_HEADS):
+            wanted = min(top, limit)
+            expected = set(scores[head, query, :limit].topk(wanted).indices.tolist())
+            found = index[head, query][held[head, query]].tolist()
+            assert set(found) == expected
+            assert len(found) == wanted
+
+
+def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
+    limits = torch.tensor([10, 50, 100, 150, 201])
+    whole = tier.search(0, q, limits, 8)
+    monkeypatch.setattr("engine.host.SCORE_BYTES", 1)
+    steps = tier.search(0, q, limits, 8)
+    for query in range(5):
+        for head in range(QUERY_HEADS):
+            kept = [set(i[head, query][h[head, query]].tolist()) for i, h in (whole, steps)]
+            assert kept[0] == kept[1]
+
+
+def test_gather_gives_the_entries_of_each_query_heads_group(tier: HostTier) -> None:
+    index = torch.randint(0, 201, (QUERY_HEADS, 4, 9), generator=torch.Generator().manual_seed(3))
+    keys, values, source = tier.gather(2, index, torch.device("cpu"))
+    all_keys, all_values, all_sources = everything(2)
+    for head in range(QUERY_HEADS):
+        assert torch.equal(keys[head], all_keys[head // 3][index[head]])
+        assert torch.equal(values[head], all_values[head // 3][index[head]])
+    assert torch.equal(source, all_sources[index])
+
+
+def test_a_fork_sees_the_base_and_keeps_its_own(tier: HostTier) -> None:
+    first, second = tier.fork(), tier.fork()
+    before = tier.source().clone()
+    first.append(*entries(30, 7))
+    assert first.length == 231
+    assert second.length == tier.length == 201
+    assert torch.equal(tier.source(), before)
+    assert torch.equal(first.source()[201:], entries(30, 7)[2])
+    assert sum(part.tensors["source"].shape[0] for part in first.state().values()) == 30
+
+
+def test_a_snapshot_is_not_moved_by_later_entries(tier: HostTier) -> None:
+    snapshot = tier.snapshot()
+    tier.append(*entries(40, 5))
+    assert snapshot.length == 201
+    assert snapshot.source().shape[0] == 201
+    assert int(snapshot.search(0, torch.ones(QUERY_HEADS, 1, SIZE), torch.tensor([201]), 1000)[0].max()) <= 200
+
+
+def test_full_slabs_are_sealed_and_everything_comes_back(tier: HostTier, model: Model) -> None:
+    parts = tier.state()
+    assert [part.sealed for part in parts.values()] == [True, True, True, False]
+    again = HostTier(model.spec, torch.float32)
+    again.restore(loaded(parts))
+    assert torch.equal(again.source(), tier.source())
+    again.append(*entries(40, 5))
+    tier.append(*entries(40, 5))
+    index = torch.arange(241).expand(QUERY_HEADS, 1, -1)
+    for mine, theirs in zip(
+        again.gather(1, index, torch.device("cpu")), tier.gather(1, index, torch.device("cpu")), strict=True
+    ):
+        assert torch.equal(mine, theirs)
+
+
+def test_slab_size_does_not_change_an_answer(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = make_method("exact", budget=96, top_k=24, store="float32")
+    question = torch.tensor([1, 80, 81, 82, 2])
+    small = next_logits(model, method, read(model, method, ids).memory, question)
+    monkeypatch.setattr("engine.host.SLAB", 32768)
+    large = next_logits(model, method, read(model, method, ids).memory, question)
+    torch.testing.assert_close(small, large, atol=2e-5, rtol=1e-4)
+
+
+def test_the_host_tier_counts_its_bytes(tier: HostTier) -> None:
+    per_entry = LAYERS * 2 * HEADS * SIZE * 4 + 4
+    assert tier.nbytes() == 4 * 64 * per_entry  # four slabs, the last one not full

@@ -1,0 +1,109 @@
+"""Windows, sinks and far entries against plain implementations that go token by token."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import Model
+from engine.methods.exact import ExactMemory
+from engine.rope import Rope
+from engine.window import WindowMemory
+
+SINKS, WINDOW, SCALE = 4, 24, 8**-0.5
+
+
+def stream(count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q [6, T, 8], k and v [2, T, 8]."""
+    generator = torch.Generator().manual_seed(5)
+    return tuple(torch.randn(heads, count, 8, generator=generator) for heads in (6, 2, 2))  # type: ignore[return-value]
+
+
+def softmax_over(logits: Tensor, values: Tensor) -> Tensor:
+    return logits.softmax(-1) @ values
+
+
+def streaming_llm(rope: Rope, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The paper's procedure: at each token evict, number the cache from 0, rotate all of it."""
+    outputs = []
+    for now in range(q.shape[1]):
+        cache = [*range(min(SINKS, now + 1)), *range(max(SINKS, now + 1 - WINDOW), now + 1)]
+        keys = rope.rotate(k[:, cache], 0).repeat_interleave(3, 0)
+        query = rope.to_constant(q[:, now : now + 1], len(cache) - 1)
+        outputs.append(softmax_over(query @ keys.transpose(1, 2) * SCALE, v[:, cache].repeat_interleave(3, 0)))
+    return torch.cat(outputs, dim=1)
+
+
+def through(memory: WindowMemory, q: Tensor, k: Tensor, v: Tensor, chunk: int) -> Tensor:
+    outputs = []
+    for at in range(0, q.shape[1], chunk):
+        part = slice(at, at + chunk)
+        memory.begin(torch.arange(at, min(at + chunk, q.shape[1]), dtype=torch.int32))
+        for layer in range(len(memory.spec.layers)):
+            output = memory.attend(layer, q[:, part], k[:, part], v[:, part], SCALE, None)
+        memory.commit()
+        outputs.append(output)
+    return torch.cat(outputs, dim=1)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 5, 64, 700])
+def test_chunks_equal_streaming_llm_token_by_token(model: Model, chunk: int) -> None:
+    q, k, v = stream(700)
+    memory = WindowMemory(model.spec, SINKS, WINDOW)
+    expected = streaming_llm(model.spec.layers[0].rope, q, k, v)
+    torch.testing.assert_close(through(memory, q, k, v, chunk), expected, atol=1e-5, rtol=1e-4)
+
+
+def exact_attention(rope: Rope, q: Tensor, k: Tensor, v: Tensor, now: int, top: int) -> Tensor:
+    """Sinks, window and the best of all else, one softmax, for the token number `now`."""
+    window = list(range(max(SINKS, now + 1 - WINDOW), now + 1))
+    far = list(range(SINKS, max(SINKS, now + 1 - WINDOW)))
+    place = min(now, SINKS + WINDOW - 1)
+    outputs = []
+    for head in range(q.shape[0]):
+        keys, values = k[head // 3], v[head // 3]
+        query = q[head, now : now + 1]
+        clamped = rope.to_constant(query, place)
+        pieces = [(clamped @ rope.rotate(keys[:SINKS], 0).T, values[:SINKS])]
+        turned = rope.rotate(query, WINDOW - 1) @ rope.rotate(keys[window], WINDOW - len(window)).T
+        pieces.append((turned, values[window]))
+        scores = clamped @ keys[far].T
+        best = scores[0].topk(min(top, len(far))).indices
+        pieces.append((scores[:, best], values[far][best]))
+        logits = torch.cat([piece for piece, _ in pieces], dim=1) * SCALE
+        outputs.append(softmax_over(logits, torch.cat([value for _, value in pieces])))
+    return torch.stack(outputs)
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 24])
+def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: int) -> None:
+    q, k, v = stream(340)
+    context = ExactMemory(model.spec, SINKS, WINDOW, 16, torch.float32)
+    through(context, q[:, :300], k[:, :300], v[:, :300], 64)
+    fork = context.fork()
+    output = through(fork, q[:, 300:], k[:, 300:], v[:, 300:], chunk)
+    rope = model.spec.layers[0].rope
+    expected = torch.cat([exact_attention(rope, q, k, v, now, 16) for now in range(300, 340)], dim=1)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_reading_does_not_search(model: Model) -> None:
+    q, k, v = stream(200)
+    read = through(ExactMemory(model.spec, SINKS, WINDOW, 16, torch.float32), q, k, v, 64)
+    plain = through(WindowMemory(model.spec, SINKS, WINDOW), q, k, v, 64)
+    assert torch.equal(read, plain)
+
+
+def test_the_buffer_does_not_grow_with_the_text(model: Model) -> None:
+    memory = WindowMemory(model.spec, SINKS, WINDOW)
+    q, k, v = stream(64)
+    sizes = set()
+    for _ in range(100):
+        memory.begin(torch.zeros(64, dtype=torch.int32))
+        for layer in range(3):
+            memory.attend(layer, q, k, v, SCALE, None)
+        memory.commit()
+        sizes.add(memory.usage().bytes["device"])
+    assert memory.seen == 6400
+    assert len(sizes) == 1
