@@ -60,7 +60,7 @@ class Conversation:
                 reason = "stop"
                 break
             ids.append(token)
-            text, stopped = _cut(self.model.decode(ids), sampling.stop)
+            text, stopped = _cut(self.model.decode(ids).lstrip(), sampling.stop)
             if stopped:
                 reason = "stop"
                 break
@@ -73,7 +73,7 @@ class Conversation:
             if len(ids) == sampling.max_tokens:
                 break
             token = choose(logits, sampling, generator)
-        text, _ = _cut(self.model.decode(ids), sampling.stop)
+        text, _ = _cut(self.model.decode(ids).lstrip(), sampling.stop)
         if len(text) > shown:
             yield AnswerPiece(text[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec

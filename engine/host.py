@@ -48,8 +48,12 @@ class HostTier:
     slabs: list[Slab] = field(default_factory=list)
     shared: int = 0
     length: int = 0
+    expected: int = 0  # entries that are to come in all, where that is known
 
-    def _new_slab(self, capacity: int) -> Slab:
+    def _new_slab(self) -> Slab:
+        capacity = SLAB if self.shared == 0 else SLAB // 16
+        if self.expected > self.length:
+            capacity = min(capacity, self.expected - self.length)
         sizes = [(layer.kv_heads, capacity, layer.head_size) for layer in self.spec.layers]
         return Slab(
             [torch.empty(size, dtype=self.dtype) for size in sizes],
@@ -62,7 +66,7 @@ class HostTier:
         done, count = 0, source.shape[0]
         while done < count:
             if len(self.slabs) == self.shared or self.slabs[-1].length == self.slabs[-1].capacity:
-                self.slabs.append(self._new_slab(SLAB if self.shared == 0 else SLAB // 16))
+                self.slabs.append(self._new_slab())
             slab = self.slabs[-1]
             step = min(count - done, slab.capacity - slab.length)
             here, there = slice(slab.length, slab.length + step), slice(done, done + step)
@@ -71,8 +75,8 @@ class HostTier:
                 slab.values[layer][:, here] = values[layer][:, there].to("cpu", self.dtype)
             slab.source[here] = source[there].cpu()
             slab.length += step
+            self.length += step
             done += step
-        self.length += count
 
     def fork(self) -> HostTier:
         """Sees all entries so far; appends into slabs of its own."""
@@ -174,25 +178,12 @@ class HostTier:
         return parts
 
     def restore(self, parts: LoadedParts) -> None:
-        """Slabs from disk are used where they are mapped; only the last, unfinished one is copied to be filled."""
+        """Slabs from disk are used where they are mapped, as full ones: what comes next goes into new slabs."""
         for name in sorted(name for name in parts if name.startswith("host-")):
             tensors = parts[name]
             length = tensors["source"].shape[0]
             layers = range(len(self.spec.layers))
-            capacity = SLAB if self.shared == 0 else SLAB // 16
-            slab = Slab(
-                [tensors[f"{layer}.keys"] for layer in layers],
-                [tensors[f"{layer}.values"] for layer in layers],
-                tensors["source"],
-                length,
-            )
-            if length < capacity:
-                grown = self._new_slab(capacity)
-                grown.length = length
-                for layer in layers:
-                    grown.keys[layer][:, :length] = slab.keys[layer]
-                    grown.values[layer][:, :length] = slab.values[layer]
-                grown.source[:length] = slab.source
-                slab = grown
-            self.slabs.append(slab)
+            keys = [tensors[f"{layer}.keys"] for layer in layers]
+            values = [tensors[f"{layer}.values"] for layer in layers]
+            self.slabs.append(Slab(keys, values, tensors["source"], length))
             self.length += length

@@ -51,7 +51,7 @@ class Reader:
         self._ids = torch.cat([prefix, *(ids[start:end].long() for start, end in spans)])
         self._source = torch.cat([torch.full((len(prefix),), NOT_IN_SOURCE, dtype=torch.int32), *positions])
         self.memory = new_memory(model, method)
-        self.memory.reserve(len(self._ids) + 1024)
+        self.memory.reserve(len(self._ids))
         self.done = 0
         self.seconds = 0.0
         self.distill_seconds = 0.0

@@ -80,7 +80,8 @@ class ExactMemory(WindowMemory):
         return self.window if self.retrieving else super().room()
 
     def reserve(self, tokens: int) -> None:
-        """Refuse a text that the host's memory cannot hold."""
+        """Refuse a text that the host's memory cannot hold; else the last slab is no larger than it must be."""
+        self.host.expected = tokens
         wide = (
             torch.empty((), dtype=self.host.dtype).element_size()
             / torch.empty((), dtype=self.spec.dtype).element_size()

@@ -38,7 +38,7 @@ def test_greedy_answers_are_those_of_transformers_generate(model: Model, ids: Te
             whole, attention_mask=torch.ones_like(whole), max_new_tokens=20, do_sample=False, pad_token_id=0
         )[0, len(prompt) :].tolist()
         expected = [token for token in expected if token not in model.stop_ids]
-        assert last.text == model.decode(expected)
+        assert last.text == model.decode(expected).lstrip()
         assert "".join(piece.text for piece in pieces if isinstance(piece, AnswerPiece)) == last.text
         prompt += expected
 
