@@ -69,8 +69,9 @@ class Haystack:
         hay = self._filler(tokens) if kind == "passkey" else self._stretch(rng, tokens)
         key = str(rng.randrange(10000, 100000))
         needle = self._ids(f" The pass key is {key}. Remember it. {key} is the pass key.")
-        at = self._sentence_end(hay, int(depth * (tokens - len(needle))))
-        ids = torch.cat([hay[:at], needle, hay[at : tokens - len(needle)]])
+        room = tokens - len(needle)
+        at = self._sentence_end(hay[:room], int(depth * room))
+        ids = torch.cat([hay[:at], needle, hay[at:room]])
         return Trial(kind, ids, [Question("What is the pass key?", key, at, at + len(needle))], depth)
 
     def _facts(self, rng: random.Random, tokens: int) -> Trial:

@@ -102,7 +102,11 @@ class Model:
             if end <= at:
                 end = at + ENCODE_CHARACTERS
             piece = self.tokenizer(
-                text[at:end], add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True
+                text[at:end],
+                add_special_tokens=False,
+                return_offsets_mapping=True,
+                split_special_tokens=True,
+                verbose=False,  # or it warns of texts longer than the model's window, which is the point
             )
             ids.append(torch.tensor(piece["input_ids"], dtype=torch.long))
             starts.append(torch.tensor([start for start, _ in piece["offset_mapping"]], dtype=torch.long) + at)

@@ -11,17 +11,61 @@ from training.pocket.prepare import Materials, prepare
 from training.pocket.prose import HELD_OUT_BOOKS
 from training.pocket.settings import PocketSettings
 
-_WORDS = (
-    "the old man walked along the river and thought about the house where his mother had lived before the war she was "
-    "a quiet woman with grey eyes who never spoke of the sea though she had crossed it twice in a small boat"
-).split()
+_WORDS = [
+    "the",
+    "old",
+    "man",
+    "walked",
+    "along",
+    "the",
+    "river",
+    "and",
+    "thought",
+    "about",
+    "the",
+    "house",
+    "where",
+    "his",
+    "mother",
+    "had",
+    "lived",
+    "before",
+    "the",
+    "war",
+    "she",
+    "was",
+    "a",
+    "quiet",
+    "woman",
+    "with",
+    "grey",
+    "eyes",
+    "who",
+    "never",
+    "spoke",
+    "of",
+    "the",
+    "sea",
+    "though",
+    "she",
+    "had",
+    "crossed",
+    "it",
+    "twice",
+    "in",
+    "a",
+    "small",
+    "boat",
+]
 
 
 def _book(seed: int) -> str:
     rng = random.Random(seed)
     paragraphs = []
     for _ in range(60):
-        sentences = [" ".join(rng.choice(_WORDS) for _ in range(rng.randint(6, 16))).capitalize() + "." for _ in range(4)]
+        sentences = [
+            " ".join(rng.choice(_WORDS) for _ in range(rng.randint(6, 16))).capitalize() + "." for _ in range(4)
+        ]
         paragraphs.append(" ".join(sentences))
     return "\n\n".join(paragraphs)
 
@@ -43,8 +87,22 @@ def settings(library: Path, tmp_path_factory: pytest.TempPathFactory) -> PocketS
     """Settings of a model small enough to train in a test."""
     work = tmp_path_factory.mktemp("work")
     return PocketSettings(
-        data_dir=library, work_dir=work, out_dir=work / "model", tokens=1, vocabulary=1024, width=32, layers=2, heads=2,
-        kv_heads=1, head_size=16, inner=64, window=512, workers=1, scale=0.25, checkpoint_seconds=1e9)
+        data_dir=library,
+        work_dir=work,
+        out_dir=work / "model",
+        tokens=1,
+        vocabulary=1024,
+        width=32,
+        layers=2,
+        heads=2,
+        kv_heads=1,
+        head_size=16,
+        inner=64,
+        window=512,
+        workers=1,
+        scale=0.25,
+        checkpoint_seconds=1e9,
+    )
 
 
 @pytest.fixture(scope="session")

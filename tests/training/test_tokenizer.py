@@ -9,9 +9,16 @@ from training.pocket.prepare import Materials
 from training.pocket.tokenizer import SYSTEM, load_tokenizer
 
 
-@pytest.mark.parametrize("text", [
-    " Plain words.", "\n\nA “quoted” line — with dashes… and é, ü, 漢字 🐟.", " 71432 and 3.14", "\ttabs\n \n  spaces  ", " a-b_c/d's",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        " Plain words.",
+        "\n\nA “quoted” line — with dashes… and é, ü, 漢字 🐟.",
+        " 71432 and 3.14",
+        "\ttabs\n \n  spaces  ",
+        " a-b_c/d's",
+    ],
+)
 def test_round_trip(materials: Materials, text: str) -> None:
     ids = materials.tokenizer(text)["input_ids"]
     assert materials.tokenizer.decode(ids) == text
@@ -29,7 +36,11 @@ def test_digits_stand_alone(materials: Materials) -> None:
 
 
 def test_chat_template(materials: Materials) -> None:
-    messages = [{"role": "system", "content": SYSTEM + "Text."}, {"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}]
+    messages = [
+        {"role": "system", "content": SYSTEM + "Text."},
+        {"role": "user", "content": "q1"},
+        {"role": "assistant", "content": "a1"},
+    ]
     rendered = materials.tokenizer.apply_chat_template(messages, tokenize=False)
     assert rendered == f"<|bos|>{SYSTEM}Text.<|user|>q1<|assistant|>a1<|end|>"
     messages.append({"role": "user", "content": "q2"})
@@ -40,11 +51,12 @@ def test_chat_template(materials: Materials) -> None:
 def test_loads_with_auto_tokenizer(materials: Materials, tmp_path: Path) -> None:
     materials.tokenizer.save_pretrained(tmp_path, save_jinja_files=False)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert loaded.eos_token == "<|end|>" and loaded.bos_token == "<|bos|>"
+    assert loaded.eos_token == "<|end|>"
+    assert loaded.bos_token == "<|bos|>"
     assert loaded.chat_template == materials.tokenizer.chat_template
     assert loaded("The river.")["input_ids"] == materials.tokenizer("The river.")["input_ids"]
 
 
 def test_missing_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="tokenizer.json"):
+    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
         load_tokenizer(tmp_path)

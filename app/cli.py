@@ -1,0 +1,75 @@
+"""The command line: `stockpot COMMAND ...`.
+
+Standard output carries only the result, progress and messages go to standard error, and the exit status is
+0 for success, 1 for an error and 2 for wrong usage. Each command group is a file in `commands/`; whatever is
+heavy (torch, gradio) is imported inside the command that needs it, so that `stockpot --help` is instant.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from app.commands import asking, bench, machine, reading, serving, shelf, train
+from app.errors import UsageError, expected, phrase
+
+DESCRIPTION = "Read long documents once, talk with them for ever."
+GROUPS = (serving, reading, asking, shelf, machine, bench, train)
+
+
+def global_options(*, suppress: bool) -> argparse.ArgumentParser:
+    """The options that every command takes, before or after its name.
+
+    Args:
+        suppress: leave absent options unset, so that a subcommand's parser does not undo what stood before it.
+    """
+
+    def default(value: object) -> object:
+        return argparse.SUPPRESS if suppress else value
+
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("global options")
+    group.add_argument("--home", metavar="DIR", default=default(None),
+                       help="where everything is kept (default: $STOCKPOT_HOME, else ~/.stockpot)")
+    group.add_argument("--model", metavar="pocket|PATH|HUB_ID", default=default(None),
+                       help="model to read and answer with (default: pocket; for a context, the one that read it)")
+    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default=default("auto"),
+                       help="where the model runs (default: auto)")
+    group.add_argument("--seed", type=int, default=default(0), help="seed of everything random (default: 0)")
+    group.add_argument("--verbose", action="store_true", default=default(False),
+                       help="log what happens to standard error, with tracebacks")
+    return parser
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole parser, with every command registered by its group."""
+    parser = argparse.ArgumentParser(
+        prog="stockpot", description=DESCRIPTION, parents=[global_options(suppress=False)])
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
+    shared = global_options(suppress=True)
+    for group in GROUPS:
+        group.register(commands, shared)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status (0 success, 1 error, 2 wrong usage)."""
+    arguments = build_parser().parse_args(argv)
+    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, stream=sys.stderr,
+                        format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        return int(arguments.run(arguments) or 0)
+    except BrokenPipeError:
+        # The reader of our output went away (`stockpot list ... | head`); there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (Exception, KeyboardInterrupt) as error:
+        if arguments.verbose or not (expected(error) or isinstance(error, KeyboardInterrupt)):
+            logging.getLogger(__name__).error("%s failed", arguments.command, exc_info=error)
+        print(f"stockpot: {phrase(error)}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""`stockpot ask` and `stockpot chat`: questions over a context."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from app.commands.common import Arguments, Commands, add_json_flag, note, open_service, print_json
+from app.words import printable
+
+if TYPE_CHECKING:
+    from app.service import Service
+    from app.turns import AnswerOptions
+    from sessions import SessionRow, TurnRow
+
+
+def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the commands."""
+    ask = commands.add_parser("ask", parents=[shared], help="ask one question",
+                              description="Ask one question over a context. The answer is all that is printed.")
+    ask.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
+    ask.add_argument("question", help="the question")
+    _add_options(ask)
+    add_json_flag(ask)
+    ask.set_defaults(run=run_ask)
+    chat = commands.add_parser("chat", parents=[shared], help="ask questions, one a line",
+                               description="Ask questions one after another; an empty line or end of input ends it.")
+    chat.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
+    _add_options(chat)
+    chat.set_defaults(run=run_chat)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", metavar="S", help="session to go on with (default: a new one)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default: 0)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="share of probability to sample from (default: 1)")
+    parser.add_argument("--max-tokens", type=int, default=200, help="longest answer, in tokens (default: 200)")
+
+
+def _open(arguments: Arguments) -> tuple["Service", "SessionRow", "AnswerOptions"]:
+    from app.home import canonical_model
+    from app.shelf import find_context, find_session
+    from app.turns import AnswerOptions, session_for
+
+    options = AnswerOptions(arguments.temperature, arguments.top_p, arguments.max_tokens)
+    service = open_service(arguments)
+    context = find_context(service, arguments.context)
+    if arguments.model and canonical_model(arguments.model) != context.model:
+        note(f"note: context {context.id} was read by {context.model}, which answers; --model is for new readings.")
+    session = find_session(service, arguments.session).id if arguments.session else None
+    return service, session_for(service, context.id, session), options
+
+
+def run_ask(arguments: Arguments) -> int:
+    """Answer one question."""
+    from app.turns import answer, keep_question
+
+    if not arguments.question.strip():
+        from app.errors import UsageError
+
+        raise UsageError("The question is empty.")
+    service, session, options = _open(arguments)
+    try:
+        turn = keep_question(service, session.id, arguments.question)
+
+        def show(text: str) -> None:
+            if not arguments.json:
+                print(printable(text), end="", flush=True)
+
+        turn = answer(service, turn.id, options, show)
+        if arguments.json:
+            print_json(result_of(turn))
+        else:
+            print()
+            _note_sources(service, turn)
+        return 0
+    finally:
+        service.close()
+
+
+def run_chat(arguments: Arguments) -> int:
+    """Answer questions from standard input until it ends."""
+    from app.turns import answer, keep_question
+
+    service, session, options = _open(arguments)
+    try:
+        note(f"Session {session.id}. An empty line ends it.")
+        while True:
+            if sys.stdin.isatty():
+                print("> ", end="", file=sys.stderr, flush=True)
+            line = sys.stdin.readline()
+            if not line.strip():
+                return 0
+            turn = keep_question(service, session.id, line)
+            turn = answer(service, turn.id, options, lambda text: print(printable(text), end="", flush=True))
+            print(flush=True)
+            _note_sources(service, turn)
+    finally:
+        service.close()
+
+
+def result_of(turn: "TurnRow") -> dict[str, Any]:
+    """The object of `ask --json`."""
+    measured = turn.measurements
+    return {
+        "session": turn.session_id,
+        "turn": turn.id,
+        "answer": turn.answer,
+        "sources": [{key: source[key] for key in ("document", "page", "quote", "weight")} for source in turn.sources],
+        "time_to_first_token_seconds": measured.get("time_to_first_token_seconds"),
+        "tokens_per_second": measured.get("tokens_per_second"),
+        "prompt_tokens": measured.get("prompt_tokens"),
+        "answer_tokens": measured.get("answer_tokens"),
+        "kv_entries": measured.get("kv_entries"),
+        "kv_bytes": measured.get("kv_bytes"),
+    }
+
+
+def _note_sources(service: "Service", turn: "TurnRow") -> None:
+    measured = turn.measurements
+    for source in turn.sources[:3]:
+        quote = " ".join(source["quote"].split())
+        note(f"  {source['place']} ({source['weight']:.0%}): {quote if len(quote) < 160 else quote[:157] + '...'}")
+    if measured:
+        note(f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "
+             f"{measured['tokens_per_second']:.0f} tokens/s. Session {turn.session_id}.")

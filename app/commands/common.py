@@ -1,0 +1,74 @@
+"""What commands share: opening the home, printing results, and progress on standard error."""
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from app.words import printable
+
+if TYPE_CHECKING:
+    from app.service import Service
+
+Arguments: TypeAlias = argparse.Namespace
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+LINE_SEC = 5.0
+"""Where standard error is no terminal, progress is one line this often."""
+
+
+def open_service(arguments: Arguments) -> "Service":
+    """The home that the global options name, opened."""
+    from app.service import Service
+
+    return Service(arguments.home, arguments.model, arguments.device, arguments.seed)
+
+
+def add_json_flag(parser: argparse.ArgumentParser) -> None:
+    """The flag for programs."""
+    parser.add_argument("--json", action="store_true", help="print one JSON value instead of text")
+
+
+def print_json(value: Any) -> None:
+    """The result, for programs."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def note(text: str) -> None:
+    """A message for the person, not part of the result."""
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
+    """Rows as aligned text. columns: key -> heading; the last one is not padded."""
+    if not rows:
+        return ""
+    cells = [[*columns.values()]] + [["" if row.get(key) is None else str(row.get(key)) for key in columns]
+                                     for row in rows]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+                     for line in cells)
+
+
+class ProgressLine:
+    """Progress on standard error: one line that is written over in a terminal, a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        """Nothing is shown yet."""
+        self._terminal = sys.stderr.isatty()
+        self._shown_at = 0.0
+        self._width = 0
+
+    def show(self, text: str, *, last: bool = False) -> None:
+        """Show where things stand. last: nothing follows on this line."""
+        now = time.monotonic()
+        if not self._terminal:
+            if last or now - self._shown_at >= LINE_SEC:
+                self._shown_at = now
+                note(text)
+            return
+        if last or now - self._shown_at >= 0.1:
+            self._shown_at = now
+            print("\r" + text.ljust(self._width), end="\n" if last else "", file=sys.stderr, flush=True)
+            self._width = 0 if last else len(text)

@@ -1,0 +1,45 @@
+"""`stockpot methods` and `stockpot doctor`: what there is to choose, and whether this machine is fit for it."""
+
+import argparse
+
+from app.commands.common import Arguments, Commands, add_json_flag, print_json
+
+
+def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the commands."""
+    parser = commands.add_parser("methods", parents=[shared], help="list the methods and their settings")
+    add_json_flag(parser)
+    parser.set_defaults(run=run_methods)
+    parser = commands.add_parser("doctor", parents=[shared], help="check this machine and installation")
+    add_json_flag(parser)
+    parser.set_defaults(run=run_doctor)
+
+
+def run_methods(arguments: Arguments) -> int:
+    """List the methods."""
+    from app.methods import methods_table
+
+    rows = methods_table()
+    if arguments.json:
+        print_json(rows)
+        return 0
+    for row in rows:
+        mark = " (default)" if row["default"] else ""
+        print(f"{row['name']}{mark}, {row['family']}: {row['summary']}")
+        print("    " + ", ".join(f"{key}={value}" for key, value in row["settings"].items()))
+    return 0
+
+
+def run_doctor(arguments: Arguments) -> int:
+    """Check everything; 1 if something that is needed is missing."""
+    from app.doctor import examine
+
+    checks = examine(arguments.home, arguments.model, arguments.device)
+    fit = all(check.ok or not check.needed for check in checks)
+    if arguments.json:
+        print_json({"ok": fit, "checks": [vars(check) for check in checks]})
+    else:
+        for check in checks:
+            mark = "ok  " if check.ok else ("FAIL" if check.needed else "note")
+            print(f"{mark}  {check.name}: {check.detail}" + (f" {check.advice}" if check.advice else ""))
+    return 0 if fit else 1

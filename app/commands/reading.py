@@ -1,0 +1,150 @@
+"""`stockpot ingest`: files are read once and become a context."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.commands.common import (
+    Arguments,
+    Commands,
+    ProgressLine,
+    add_json_flag,
+    note,
+    open_service,
+    print_json,
+)
+from app.errors import UsageError
+from app.words import byte_size, clock
+
+if TYPE_CHECKING:
+    from app.readings import Report
+    from app.service import Service
+    from sessions import ContextRow
+
+
+def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "ingest", parents=[shared], help="read files and keep what was read",
+        description="Read one or several files, one after another, and keep the reading as a context to talk with. "
+        "Files that are known are not extracted again; a reading that was interrupted goes on from its checkpoint.")
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path,
+                        help="PDF, EPUB, FB2, MOBI, DOCX, HTML, Markdown or text")
+    parser.add_argument("--title", metavar="T", help="title of the document (for a single file)")
+    parser.add_argument("--method", metavar="METHOD",
+                        help="how the memory keeps what it reads (default: the one `stockpot methods` marks)")
+    parser.add_argument("--budget", metavar="N",
+                        help="entries per KV head and layer on the device (default: the method's)")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings",
+                        help="another setting of the method; may be given several times")
+    parser.add_argument("--password", metavar="P", help="password of an encrypted file")
+    parser.add_argument("--ocr", action=argparse.BooleanOptionalAction, default=None,
+                        help="recognise pages that are pictures (default: where Tesseract is installed)")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def settings_of(arguments: Arguments) -> dict[str, Any]:
+    """The method's settings as given.
+
+    Raises:
+        UsageError: not KEY=VALUE, or a budget that is no number.
+    """
+    settings: dict[str, Any] = {}
+    for each in arguments.settings:
+        key, equals, value = each.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set takes KEY=VALUE, not {each!r}.")
+        settings[key.strip()] = value
+    if arguments.budget is not None:
+        if arguments.budget.lower() != "none" and not arguments.budget.replace("_", "").replace(",", "").isdigit():
+            raise UsageError(f"--budget takes a whole number (or none), not {arguments.budget!r}.")
+        settings["budget"] = arguments.budget.replace(",", "")
+    return settings
+
+
+def run(arguments: Arguments) -> int:
+    """Read the files; print what came of it."""
+    settings = settings_of(arguments)
+    import engine
+    from app.documents import Options, add_documents
+    from app.readings import begin, read
+
+    method = arguments.method or engine.DEFAULT_METHOD
+    engine.make_method(method, **settings)  # refuse wrong settings before any work
+    service = open_service(arguments)
+    progress = ProgressLine()
+    try:
+        options = Options(arguments.title, arguments.password, arguments.ocr)
+        added = add_documents(service, arguments.files, options, lambda name, done, total: progress.show(
+            f"{name}: page {done:,} of {total:,}"))
+        for warning in added.warnings:
+            note(f"warning: {warning}")
+        ids = [row.id for row in added.documents]
+        row = begin(service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage))
+        known = row.status == "ready"
+        if known:
+            note(f"Known already: context {row.id}. Nothing had to be read.")
+        else:
+            try:
+                row = read(service, row.id, lambda report: progress.show(describe(report, row.budget)))
+            except KeyboardInterrupt:
+                note("\nStopped; the same command goes on from the last checkpoint.")
+                raise
+        result = summary(service, row, added.warnings)
+        if arguments.json:
+            print_json(result)
+        else:
+            print(in_words(result))
+        return 0
+    finally:
+        service.close()
+
+
+def describe(report: "Report", budget: int | None) -> str:
+    """One line of progress."""
+    if not report.usage:
+        return report.stage
+    entries = report.usage["entries"]["device"]
+    of_budget = f" of {budget:,}" if budget else ""
+    return (f"{report.stage}: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
+            f"{report.tokens_per_second:,.0f} tokens/s, {clock(report.seconds_left)} left, "
+            f"{entries:,}{of_budget} entries")
+
+
+def summary(service: "Service", row: "ContextRow", warnings: list[str]) -> dict[str, Any]:
+    """The object of `ingest --json`. kv_entries: on the device, where the budget counts them."""
+    import engine
+
+    documents = service.store.context_documents(row.id)
+    usage = row.usage or {"entries": {"device": 0}, "bytes": {"device": 0, "host": 0, "disk": 0}}
+    return {
+        "context": row.id,
+        "documents": [{"id": each.id, "title": each.title, "pages": each.pages, "characters": each.characters,
+                       "sha256": each.sha256} for each in documents],
+        "tokens": row.tokens,
+        "method": row.method,
+        "budget": row.budget,
+        "seconds": round(row.seconds, 3),
+        "tokens_per_second": round(row.tokens_read / row.seconds, 1) if row.seconds else 0.0,
+        "kv_entries": usage["entries"]["device"],
+        "kv_bytes": usage["bytes"],
+        "peak_memory_bytes": engine.memory_report()["peak_process_bytes"],
+        "warnings": warnings,
+    }
+
+
+def in_words(result: dict[str, Any]) -> str:
+    """The same for a person."""
+    lines = []
+    for document in result["documents"]:
+        lines.append(f"{document['title']}: {document['pages']:,} pages, {document['characters']:,} characters")
+    budget = "no budget" if result["budget"] is None else f"budget {result['budget']:,}"
+    kv = ", ".join(f"{byte_size(size)} on the {tier}" for tier, size in result["kv_bytes"].items() if size)
+    lines += [
+        f"Read {result['tokens']:,} tokens in {clock(result['seconds'])} ({result['tokens_per_second']:,.0f} tokens/s) "
+        f"with {result['method']}, {budget}.",
+        f"It holds {result['kv_entries']:,} entries per KV head and layer on the device; {kv or 'nothing kept'}.",
+        f"Context {result['context']}. Ask it: stockpot ask {result['context']} \"...\"",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,177 @@
+"""`stockpot list`, `show`, `rename`, `delete`, `search` and `export`: what is kept."""
+
+import argparse
+import sys
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from app.commands.common import (
+    Arguments,
+    Commands,
+    add_json_flag,
+    note,
+    open_service,
+    print_json,
+    table,
+)
+from app.errors import UsageError
+from app.words import byte_size, printable
+
+COLUMNS = {
+    "documents": {"id": "ID", "title": "TITLE", "format": "FORMAT", "pages": "PAGES", "characters": "CHARACTERS",
+                  "when": "ADDED"},
+    "contexts": {"id": "ID", "title": "TITLE", "method": "METHOD", "budget": "BUDGET", "tokens": "TOKENS",
+                 "status": "STATUS", "when": "BEGUN"},
+    "sessions": {"id": "ID", "title": "TITLE", "context_id": "CONTEXT", "turns": "TURNS", "when": "LAST USED"},
+}
+
+
+def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the commands."""
+    parser = commands.add_parser("list", parents=[shared], help="list documents, contexts or sessions")
+    parser.add_argument("noun", choices=tuple(COLUMNS), help="what to list")
+    add_json_flag(parser)
+    parser.set_defaults(run=run_list)
+
+    parser = commands.add_parser("show", parents=[shared], help="show one document, context or session")
+    parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title")
+    add_json_flag(parser)
+    parser.set_defaults(run=run_show)
+
+    parser = commands.add_parser("rename", parents=[shared], help="give a document or session another title")
+    parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title")
+    parser.add_argument("title", help="the new title")
+    parser.set_defaults(run=run_rename)
+
+    parser = commands.add_parser("delete", parents=[shared], help="delete something and everything derived from it")
+    parser.add_argument("id", metavar="ID", help="id of a document, context or session, a prefix of it, or its title")
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    parser.set_defaults(run=run_delete)
+
+    parser = commands.add_parser("search", parents=[shared], help="search questions and answers of all sessions")
+    parser.add_argument("query", help='words to find; "several words" in quotes are a phrase')
+    parser.add_argument("--limit", type=int, default=20, help="most hits (default: 20)")
+    add_json_flag(parser)
+    parser.set_defaults(run=run_search)
+
+    parser = commands.add_parser("export", parents=[shared], help="print a session as a text to keep")
+    parser.add_argument("session", metavar="SESSION", help="id of a session, a prefix of it, or its title")
+    parser.add_argument("--format", choices=("md", "json"), default="md", help="Markdown or JSON (default: md)")
+    parser.set_defaults(run=run_export)
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def run_list(arguments: Arguments) -> int:
+    """List what there is."""
+    from app.shelf import listing
+
+    service = open_service(arguments)
+    rows = listing(service, arguments.noun)
+    if arguments.json:
+        print_json(rows)
+        return 0
+    key = "updated_at" if arguments.noun == "sessions" else "created_at"
+    text = table([{**row, "when": _when(row[key])} for row in rows], COLUMNS[arguments.noun])
+    if text:
+        print(printable(text))
+    else:
+        note(f"There are no {arguments.noun} yet.")
+    return 0
+
+
+def run_show(arguments: Arguments) -> int:
+    """Show one thing."""
+    from app.shelf import details, find
+
+    service = open_service(arguments)
+    facts = details(service, *find(service, arguments.id))
+    if arguments.json:
+        print_json(facts)
+    else:
+        print(printable("\n".join(_describe(facts))))
+    return 0
+
+
+def _describe(facts: dict[str, Any]) -> list[str]:
+    lines = [f"{facts['kind']} {facts['id']}: {facts['title']}"]
+    for key, value in facts.items():
+        if key in ("kind", "id", "title") or value in (None, [], {}):
+            continue
+        if key.endswith("_at"):
+            lines.append(f"  {key.removesuffix('_at')}: {_when(value)}")
+        elif key.startswith("bytes") or key.endswith("_bytes"):
+            lines.append(f"  {key.replace('_', ' ')}: {byte_size(value)}")
+        elif key == "turns" and isinstance(value, list):
+            for turn in value:
+                lines += [f"  {turn['position'] + 1}. {turn['question']}", f"     {turn['answer']}"]
+        elif key == "documents":
+            lines += [f"  document: {each['id']} {each['title']}" for each in value]
+        elif key == "contents":
+            lines += [f"  {'  ' * entry['level']}{entry['title']} (page {entry['page']})" for entry in value]
+        elif isinstance(value, dict):
+            lines.append(f"  {key}: " + ", ".join(f"{name} {each}" for name, each in value.items()))
+        elif isinstance(value, list):
+            lines.append(f"  {key}: " + ", ".join(str(each) for each in value))
+        else:
+            lines.append(f"  {key.replace('_', ' ')}: {value}")
+    return lines
+
+
+def run_rename(arguments: Arguments) -> int:
+    """Give something another title."""
+    from app.shelf import find, rename
+
+    service = open_service(arguments)
+    row = rename(service, *find(service, arguments.id), arguments.title)
+    print(row.id)
+    return 0
+
+
+def run_delete(arguments: Arguments) -> int:
+    """Delete something, after asking."""
+    from app.shelf import delete, derived, find
+
+    service = open_service(arguments)
+    kind, row = find(service, arguments.id)
+    if not arguments.yes:
+        also = derived(service, kind, row)
+        question = f"Delete {kind} {row.id}{f' with {also}' if also else ''}? [y/N] "
+        if not sys.stdin.isatty():
+            raise UsageError(f"{question.removesuffix(' [y/N] ')} There is nobody to ask: add --yes.")
+        print(question, end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
+            note("Nothing was deleted.")
+            return 1
+    delete(service, kind, row)
+    print(row.id)
+    return 0
+
+
+def run_search(arguments: Arguments) -> int:
+    """Search all sessions."""
+    service = open_service(arguments)
+    hits = service.store.search(arguments.query, arguments.limit)
+    if arguments.json:
+        print_json([{"session": hit.session.id, "title": hit.session.title, "turn": hit.turn.id,
+                     "snippet": hit.snippet, "highlights": hit.highlights, "question": hit.turn.question,
+                     "answer": hit.turn.answer, "sources": asdict(hit.turn)["sources"]} for hit in hits])
+        return 0
+    for hit in hits:
+        print(printable(f"{hit.session.id}  {hit.session.title}\n    {' '.join(hit.snippet.split())}"))
+    if not hits:
+        note("Nothing was found.")
+    return 0
+
+
+def run_export(arguments: Arguments) -> int:
+    """Print a session as Markdown or JSON."""
+    from app.shelf import find_session
+
+    service = open_service(arguments)
+    session = find_session(service, arguments.session)
+    sys.stdout.write(service.store.export_session(session.id, arguments.format))
+    return 0

@@ -1,0 +1,125 @@
+"""Whether this machine and installation can do the job, as a list of checks with advice."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.errors import phrase
+from app.home import POCKET, home_folder, model_source, sample_book
+from app.words import plural
+
+LEAST_MEMORY_BYTES = 2e9
+LEAST_DISK_BYTES = 2e9
+PACKAGES = ("torch", "transformers", "gradio", "pymupdf", "sqlite-utils", "safetensors")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. needed: nothing works without it; advice: what to do if it is not ok."""
+
+    name: str
+    ok: bool
+    needed: bool
+    detail: str
+    advice: str = ""
+
+
+def examine(home: str | None = None, model: str | None = None, device: str = "auto") -> list[Check]:
+    """Look at everything; never raises."""
+    root = home_folder(home)
+    return [
+        Check("python", sys.version_info >= (3, 11), True, f"{platform.python_version()} on {platform.platform()}.",
+              "" if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed."),
+        *_packages(),
+        _memory(),
+        _disk(root),
+        _home(root),
+        *_model(model or POCKET, device),
+        _ocr(),
+        _sample(),
+    ]
+
+
+def _packages() -> Iterator[Check]:
+    for name in PACKAGES:
+        try:
+            yield Check(name, True, True, f"version {importlib.metadata.version(name)}.")
+        except importlib.metadata.PackageNotFoundError:
+            yield Check(name, False, True, "not installed.", "Run `make run`, which installs everything.")
+
+
+def _memory() -> Check:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    enough = memory.available >= LEAST_MEMORY_BYTES
+    return Check("memory", enough, False, f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB are free.",
+                 "" if enough else "Close other programs, or use a condensing method with a small budget.")
+
+
+def _disk(root: Path) -> Check:
+    there = root
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    enough = free >= LEAST_DISK_BYTES
+    return Check("disk", enough, False, f"{free / 1e9:.1f} GB are free for {root}.",
+                 "" if enough else "Free some space, or choose another place with --home.")
+
+
+def _home(root: Path) -> Check:
+    from sessions import Store, StoreError
+
+    there = root
+    while not there.exists():
+        there = there.parent
+    if not os.access(there, os.W_OK):
+        return Check("home", False, True, f"{root} cannot be written.", "Choose another place with --home.")
+    if not (root / "stockpot.db").exists():
+        return Check("home", True, True, f"{root}, to be made at first use.")
+    try:
+        with Store(root) as store:
+            counts = {"document": len(store.documents()), "context": len(store.contexts()),
+                      "session": len(store.sessions())}
+        kept = ", ".join(plural(count, noun) for noun, count in counts.items())
+    except StoreError as error:
+        return Check("home", False, True, f"{root}: {phrase(error)}", "Choose another place with --home.")
+    return Check("home", True, True, f"{root} with {kept}.")
+
+
+def _model(name: str, device: str) -> Iterator[Check]:
+    try:
+        import engine
+
+        model = engine.load_model(model_source(name), device=device)
+    except Exception as error:
+        advice = "Train it with `stockpot train pocket`, or choose another with --model." if name == POCKET else ""
+        yield Check("model", False, True, phrase(error), advice)
+        return
+    yield Check("model", True, True, f"{name}, with a window of {model.window:,} tokens.")
+    yield Check("device", True, False, f"the model runs on {model.device}.")
+
+
+def _ocr() -> Check:
+    try:
+        import ingest
+
+        languages = ingest.ocr_languages()
+    except Exception as error:
+        return Check("ocr", False, False, phrase(error))
+    if languages:
+        return Check("ocr", True, False, f"Tesseract knows {', '.join(languages)}.")
+    return Check("ocr", False, False, "Tesseract is not installed: pages that are pictures stay unread.",
+                 "Install it with its language data (Debian: apt install tesseract-ocr).")
+
+
+def _sample() -> Check:
+    book = sample_book()
+    if book is None:
+        return Check("sample book", False, False, "this installation has none.")
+    return Check("sample book", True, False, f"{book.name}.")

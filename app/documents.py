@@ -1,0 +1,101 @@
+"""Files become documents: each is read from its format once, and recognised by its content afterwards."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import ingest
+from app.errors import AppError, UsageError, phrase
+from app.service import Service
+from sessions import DocumentRow
+
+log = logging.getLogger(__name__)
+
+OnPage = Callable[[str, int, int], None]
+"""Called with the file's name, pages done and pages in all."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How files are turned into documents. title: for a single file; ocr: None to decide page by page."""
+
+    title: str | None = None
+    password: str | None = None
+    ocr: bool | None = None
+
+
+@dataclass
+class Added:
+    """Documents in the order of their files, and what a person should know about them."""
+
+    documents: list[DocumentRow] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def add_documents(
+    service: Service, files: Sequence[Path], options: Options, on_page: OnPage, *, skip_broken: bool = False
+) -> Added:
+    """Turn files into documents and keep them.
+
+    Args:
+        skip_broken: leave out a file that cannot be used, with a warning, as long as another one can.
+
+    Raises:
+        UsageError: a title for several files.
+        ingest.IngestError: a file cannot be used, and must be (or none can).
+    """
+    if options.title and len(files) > 1:
+        raise UsageError("--title names one document; give it with a single file, or rename the documents afterwards.")
+    added, failures = Added(), []
+    for path in files:
+        try:
+            row = _add(service, path, options, on_page)
+        except (ingest.IngestError, OSError) as error:
+            if not skip_broken:
+                raise
+            log.info("left out %s: %s", path.name, error)
+            failures.append(error)
+            added.warnings.append(f"Left out: {phrase(error)}")
+            continue
+        if all(row.id != other.id for other in added.documents):
+            added.documents.append(row)
+        added.warnings += [f"{row.title}: {warning}" for warning in row.warnings]
+    if not added.documents:
+        if len(failures) == 1:
+            raise failures[0]
+        raise AppError(" ".join(added.warnings) or "No file was given.")
+    return added
+
+
+def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> DocumentRow:
+    if path.is_dir():
+        raise IsADirectoryError(21, "Is a directory", str(path))
+    known = service.store.find_document(ingest.fingerprint(path)) if path.exists() else None
+    if known is not None and options.ocr and not _all_text(service, known):
+        if service.store.contexts(known.id):
+            raise AppError(
+                f"{known.title!r} was read without OCR; delete {known.id}, then ingest the file again with it.")
+        service.library.drop(known.id)
+        service.store.delete_document(known.id)
+        known = None
+    if known is not None:
+        if options.title and options.title.strip() != known.title:
+            known = service.store.rename_document(known.id, options.title)
+        return known
+    document = ingest.ingest(
+        path, title=options.title, password=options.password, ocr=options.ocr,
+        on_page=lambda done, total: on_page(path.name, done, total))
+    return service.store.add_document(
+        sha256=document.sha256, title=document.title, format=document.format, pages=len(document.pages),
+        characters=len(document.text), content=document.to_json(), file=path, warnings=list(document.warnings))
+
+
+def _all_text(service: Service, row: DocumentRow) -> bool:
+    """Whether every page of a known document has text, so that OCR has nothing to add."""
+    return all(page.quality.source != "none" for page in service.library.document(row.id).pages)
+
+
+def coverage(service: Service, document_id: str) -> str:
+    """One line: how many pages have text, and what to do about those without."""
+    return service.library.document(document_id).coverage()

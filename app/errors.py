@@ -1,0 +1,65 @@
+"""The one place that turns errors into sentences for people.
+
+AppError            something a person asked for cannot be done
+├── NotFound        no such document, context, session or turn
+├── Ambiguous       a title or id prefix fits several
+└── UsageError      the request itself is wrong (the command line exits with 2)
+"""
+
+import sys
+
+
+class AppError(Exception):
+    """Base of the app's own errors; the message is a sentence for people."""
+
+
+class NotFound(AppError):
+    """No document, context, session or turn by that name."""
+
+
+class Ambiguous(AppError):
+    """A title or id prefix that fits more than one thing."""
+
+
+class UsageError(AppError):
+    """The request is malformed: an unknown setting, a value that is no number."""
+
+
+# Errors whose own message is written for people, by the module that defines them.
+_SPOKEN = (("ingest", "IngestError"), ("sessions", "StoreError"), ("engine", "EngineError"))
+
+
+def _is_spoken(error: BaseException) -> bool:
+    if isinstance(error, AppError):
+        return True
+    for module_name, class_name in _SPOKEN:
+        base = getattr(sys.modules.get(module_name), class_name, None)
+        if base is not None and isinstance(error, base):
+            return True
+    return False
+
+
+def expected(error: BaseException) -> bool:
+    """Whether `error` is one of those that people cause and can mend, and so needs no traceback in the log."""
+    return _is_spoken(error) or isinstance(error, OSError | MemoryError)
+
+
+def phrase(error: BaseException) -> str:
+    """Say `error` in one sentence that a person understands, with what to do next where that is known."""
+    message = str(error).strip()
+    if _is_spoken(error):
+        return message or type(error).__name__
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "allocate memory" in message:
+        return "There was not enough memory for this. A smaller budget, or a method that condenses, needs less."
+    if isinstance(error, FileNotFoundError):
+        return f"There is no file {error.filename}." if error.filename else "A file is missing."
+    if isinstance(error, IsADirectoryError):
+        return f"{error.filename} is a folder; name the files in it."
+    if isinstance(error, PermissionError):
+        return f"{error.filename} may not be opened: permission denied."
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"The system reported: {error.strerror or message}{where}."
+    if isinstance(error, KeyboardInterrupt):
+        return "Stopped."
+    return f"Something unexpected went wrong ({type(error).__name__}: {message})."

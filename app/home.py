@@ -1,0 +1,30 @@
+"""Where things are: the home folder, what ships with the program, and which model a name stands for."""
+
+import os
+from pathlib import Path
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+POCKET = "pocket"
+SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
+
+
+def home_folder(given: str | Path | None = None) -> Path:
+    """The home folder: `given`, else $STOCKPOT_HOME, else ~/.stockpot. Not made here."""
+    return Path(given or os.environ.get("STOCKPOT_HOME") or "~/.stockpot").expanduser().resolve()
+
+
+def model_source(name: str) -> str:
+    """What the engine loads for a model's name: the shipped folder for "pocket", else the name itself."""
+    return str(ASSETS / "pocket") if name == POCKET else name
+
+
+def canonical_model(name: str) -> str:
+    """The name that a model is remembered by: a folder by its absolute path, so that it is found from anywhere."""
+    path = Path(name).expanduser()
+    return str(path.resolve()) if name != POCKET and path.is_dir() else name
+
+
+def sample_book() -> Path | None:
+    """The book that ships with the program; None if this installation has none."""
+    found = [path for suffix in SAMPLE_SUFFIXES for path in sorted((ASSETS / "sample").glob(f"*{suffix}"))]
+    return found[0] if found else None

@@ -1,0 +1,50 @@
+"""The model in use. One is held at a time, because two may not fit the machine."""
+
+import threading
+from typing import TYPE_CHECKING
+
+from app.home import POCKET, canonical_model, model_source
+
+if TYPE_CHECKING:
+    import engine
+
+
+class Models:
+    """Loads models by name and keeps the one used last."""
+
+    def __init__(self, default: str | None = None, device: str = "auto") -> None:
+        """default: the model for new readings ("pocket", a folder or a hub id); device: auto, cpu or cuda."""
+        self.default = canonical_model(default or POCKET)
+        self.device = device
+        self._lock = threading.Lock()
+        self._held: tuple[str, engine.Model] | None = None
+
+    def get(self, name: str | None = None) -> "engine.Model":
+        """The model of that name, or the default one; loads it if another one, or none, is held.
+
+        Raises:
+            engine.ModelNotFound, engine.UnsupportedModel, engine.OutOfMemory: it cannot be used here.
+        """
+        from transformers.utils import logging as transformers_logging
+
+        import engine
+
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        wanted = name or self.default
+        with self._lock:
+            if self._held is None or self._held[0] != wanted:
+                self._held = None
+                self._held = (wanted, engine.load_model(model_source(wanted), device=self.device))
+            return self._held[1]
+
+    @property
+    def held(self) -> str | None:
+        """Name of the model that is loaded now."""
+        held = self._held
+        return held[0] if held else None
+
+    @property
+    def device_in_use(self) -> str | None:
+        """The device of the loaded model, in words."""
+        held = self._held
+        return str(held[1].device) if held else None

@@ -1,0 +1,115 @@
+"""Words on pages: the sentence around a passage, and whether a quotation is really there.
+
+Two texts are compared by their words alone (case, punctuation, line breaks and the shape of quotation marks do not
+matter), because a quotation that differs in those is still a quotation; one that differs in a word is not.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+QUOTE_CHARACTERS = 400
+"""A source's quote is at most this long."""
+
+_WORD = re.compile(r"\w+")
+_SENTENCE_END = re.compile(r"(?P<stop>[.!?…])[\"'”’»)\]]*(?=\s)|\n[ \t]*\n")
+_ABBREVIATION = re.compile(r"(?:\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|No|vs|etc|Prof|Capt|Col|Gen|Rev|Hon|Jr|Sr|cf|pp?))$")
+_QUOTATION = re.compile(r"“([^“”]{2,600})”|\"([^\"\n]{2,600})\"|«([^«»]{2,600})»")
+
+
+def words_of(text: str) -> str:
+    """The words of `text` in one normal form, each with a space before and after it."""
+    words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return f" {' '.join(words)} " if words else ""
+
+
+class PageWords:
+    """The words of a document's pages, for looking up quotations."""
+
+    def __init__(self, pages: Sequence[str]) -> None:
+        self._pages = [words_of(page) for page in pages]
+
+    def on_page(self, page: int, quote: str) -> bool:
+        """Whether the words of `quote` stand together on the page with index `page` (from 0)."""
+        words = words_of(quote)
+        return bool(words) and 0 <= page < len(self._pages) and words in self._pages[page]
+
+    def find(self, quote: str) -> int | None:
+        """Index of the first page that holds the words of `quote`, also where they run on to the next one."""
+        words = words_of(quote)
+        if not words:
+            return None
+        for index, page in enumerate(self._pages):
+            if words in page:
+                return index
+        for index, (page, following) in enumerate(zip(self._pages, self._pages[1:], strict=False)):
+            tail, head = page[-len(words):], following[: len(words)]
+            if words in tail.rstrip() + head:
+                return index
+        return None
+
+
+@dataclass(frozen=True)
+class Span:
+    """Characters `start` to `end` (exclusive) of a text."""
+
+    start: int
+    end: int
+
+
+def sentence_around(text: str, start: int, end: int, limit: int = QUOTE_CHARACTERS) -> Span:
+    """The sentence or sentences that hold characters `start` to `end`, at most `limit` characters.
+
+    Args:
+        text: the text that the offsets count in; pass one page to keep the result on it.
+
+    Returns:
+        A span inside `text` without blank space at its ends; cut at words where the sentence is too long.
+    """
+    start, end = max(0, min(start, len(text))), max(0, min(end, len(text)))
+    end = min(end, start + limit)
+    spare = max(0, limit - (end - start))
+    floor, ceiling = max(0, start - spare), min(len(text), end + spare)
+    first, last = floor, ceiling
+    for match in _sentence_ends(text, floor, start):
+        first = match
+    if first == floor and floor > 0:
+        space = text.find(" ", floor, start)
+        first = space + 1 if space >= 0 else start
+    room = limit - (end - first)
+    ceiling = min(len(text), end + max(0, room))
+    for match in _sentence_ends(text, max(start, end - 2), ceiling + 1):
+        if match >= end - 1:
+            last = match
+            break
+    else:
+        last = ceiling
+        if ceiling < len(text):
+            space = text.rfind(" ", end, ceiling)
+            last = space if space >= 0 else end
+    last = min(last, len(text))
+    while first < last and text[first].isspace():
+        first += 1
+    while last > first and text[last - 1].isspace():
+        last -= 1
+    return Span(first, last)
+
+
+def _sentence_ends(text: str, start: int, end: int) -> list[int]:
+    """Offsets just behind each end of a sentence or paragraph between `start` and `end`."""
+    return [
+        match.end()
+        for match in _SENTENCE_END.finditer(text, start, min(end, len(text)))
+        if match["stop"] != "." or not _ABBREVIATION.search(text, max(0, match.start() - 6), match.start())
+    ]
+
+
+def quotations_in(answer: str) -> list[tuple[Span, str]]:
+    """Every stretch of `answer` between double quotation marks: its span with the marks, and the words within."""
+    found = []
+    for match in _QUOTATION.finditer(answer):
+        inner = next(group for group in match.groups() if group is not None)
+        if words_of(inner):
+            found.append((Span(match.start(), match.end()), inner))
+    return found

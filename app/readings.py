@@ -1,0 +1,211 @@
+"""Readings: documents are read once by one model with one method, with checkpoints, and become a context."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from app.errors import AppError, phrase
+from app.service import Service
+from app.stream import PART, Stream, compose
+from sessions import ContextRow, Part, StoreError
+
+if TYPE_CHECKING:
+    import engine
+
+CHECKPOINT_SEC = 10.0
+"""A checkpoint is due after this long, or after twenty times what the last one took."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where a reading stands: what the page, the command line and the job table show."""
+
+    stage: str
+    tokens_done: int = 0
+    tokens_total: int = 0
+    seconds: float = 0.0
+    seconds_left: float | None = None
+    tokens_per_second: float = 0.0
+    usage: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a job's progress and a measurement keep it."""
+        return asdict(self)
+
+
+OnReport = Callable[[Report], None]
+
+
+class Stopped(Exception):
+    """The reading was asked to stop; its checkpoint is saved and it can be taken up again."""
+
+
+def usage_json(usage: "engine.Usage") -> dict[str, Any]:
+    """Entries (per KV head and layer) and bytes by tier."""
+    tiers = ("device", "host", "disk")
+    return {
+        "entries": {tier: int(usage.entries.get(tier, 0)) for tier in tiers},
+        "bytes": {tier: int(usage.bytes.get(tier, 0)) for tier in tiers},
+    }
+
+
+def begin(
+    service: Service, document_ids: Sequence[str], method_name: str, settings: dict[str, Any],
+    model_name: str | None = None, warnings: Sequence[str] = (), report: OnReport = lambda report: None,
+) -> ContextRow:
+    """Prepare a reading of documents in this order: encode them and keep a row for it.
+
+    Args:
+        settings: of the method, budget included; text values are read as the setting's type.
+
+    Returns:
+        A context of status "ready" if exactly this was read before, else "reading": pass it to `read`.
+
+    Raises:
+        engine.EngineError: the settings or the model cannot be. AppError: it is being read right now.
+    """
+    import engine
+
+    method = engine.make_method(method_name, **settings)
+    name = model_name or service.models.default
+    report(Report("loading the model"))
+    model = service.models.get(name)
+    method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
+    report(Report("encoding"))
+    rows = [service.store.document(each) for each in document_ids]
+    stream = compose(model, [(row.id, service.library.document(row.id), row.title) for row in rows])
+    fingerprint = engine.fingerprint(model, method, stream.ids)
+    ids = list(document_ids)
+    for status in ("ready", "paused", "reading"):
+        known = service.store.find_context(fingerprint, ids, status)
+        if known is not None and status == "reading":
+            known = _take_over(service, known)
+        if known is not None:
+            return known if status == "ready" else service.store.update_context(known.id, status="reading")
+    row = service.store.add_context(
+        model=name, method=method_name, settings=method.settings(), budget=method.budget,
+        fingerprint=fingerprint, document_ids=ids, tokens=len(stream.ids))
+    service.store.update_context(row.id, warnings=list(warnings))
+    # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
+    _save(service, row, stream, None)
+    return service.store.context(row.id)
+
+
+def _take_over(service: Service, row: ContextRow) -> ContextRow:
+    """Take a reading that waits in the queue; one that is being read now is left alone."""
+    for job in service.store.jobs(subject_id=row.id):
+        if job.status == "queued":
+            service.store.request_cancel(job.id)
+    row = service.store.context(row.id)
+    if row.status == "reading":
+        raise AppError(f"This is being read right now (context {row.id}); wait for it, or cancel it first.")
+    return row
+
+
+def _save(service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader | None") -> None:
+    """Save a checkpoint: the stream, and the reader's state if it has begun."""
+    parts, meta = reader.state() if reader is not None else ({}, None)
+    kept = {name: Part(part.tensors, part.sealed) for name, part in parts.items()}
+    kept[PART] = Part(stream.tensors(), sealed=True)
+    service.store.context_state(row.id).save(
+        kept, {"stretches": stream.meta(), "reader": meta, "context": None}, row.fingerprint)
+
+
+def read(
+    service: Service, context_id: str, report: OnReport, should_stop: Callable[[], bool] = lambda: False,
+    checkpoint_sec: float = CHECKPOINT_SEC,
+) -> ContextRow:
+    """Read (or go on reading) a context to its end, saving checkpoints on the way.
+
+    Args:
+        report: called after every step; may answer questions in between, as both run in one thread.
+        should_stop: asked after every step.
+        checkpoint_sec: time between checkpoints, unless saving takes so long that it should be rarer.
+
+    Raises:
+        Stopped: `should_stop` said so; status is "paused" and the checkpoint is saved.
+        Exception: whatever went wrong; status is "failed" with a sentence, or "paused" if there is a checkpoint.
+    """
+    row = service.store.context(context_id)
+    try:
+        return _read(service, row, report, should_stop, _Pace(checkpoint_sec))
+    except Stopped:
+        service.store.update_context(context_id, status="paused")
+        raise
+    except BaseException as error:
+        _note_failure(service, context_id, error)
+        raise
+
+
+def _note_failure(service: Service, context_id: str, error: BaseException) -> None:
+    """Keep the reason; a reading that is interrupted from outside is only paused."""
+    status = "paused" if isinstance(error, KeyboardInterrupt) else "failed"
+    # The context may have been deleted meanwhile, or the store itself failed: the first error says more.
+    with suppress(StoreError):
+        service.store.update_context(context_id, status=status, error=None if status == "paused" else phrase(error))
+
+
+def _read(
+    service: Service, row: ContextRow, report: OnReport, should_stop: Callable[[], bool], pace: "_Pace"
+) -> ContextRow:
+    import engine
+
+    report(Report("loading the model", row.tokens_read, row.tokens))
+    model = service.models.get(row.model)
+    method = engine.make_method(row.method, **row.settings)
+    parts, meta = service.store.context_state(row.id).load(row.fingerprint)
+    stream = Stream.load(parts.pop(PART), meta["stretches"])
+    if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
+        raise engine.ContextMismatch(
+            f"The reading {row.id} was begun by another model than the one now found as {row.model!r}.")
+    reader = (engine.Reader(model, method, stream.ids) if meta["reader"] is None
+              else engine.Reader.resume(model, method, stream.ids, parts, meta["reader"]))
+    service.store.update_context(row.id, status="reading", error=None)
+    now = Report("reading", row.tokens_read, row.tokens, row.seconds)
+    for progress in reader.run():
+        now = Report(progress.stage, progress.tokens_done, progress.tokens_total, progress.seconds,
+                     progress.seconds_left, progress.tokens_per_second, usage_json(progress.usage))
+        report(now)
+        if should_stop():
+            _checkpoint(service, row, stream, reader, now)
+            raise Stopped
+        if pace.due():
+            with pace:
+                _checkpoint(service, row, stream, reader, now)
+    report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
+    context = reader.context()
+    parts_out, context_meta = context.state()
+    kept = {name: Part(part.tensors, part.sealed) for name, part in parts_out.items()}
+    kept[PART] = Part(stream.tensors(), sealed=True)
+    service.store.context_state(row.id).save(
+        kept, {"stretches": stream.meta(), "reader": None, "context": context_meta}, row.fingerprint)
+    return service.store.update_context(
+        row.id, status="ready", tokens_read=now.tokens_total, seconds=now.seconds, usage=now.usage)
+
+
+def _checkpoint(
+    service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", now: Report
+) -> None:
+    _save(service, row, stream, reader)
+    service.store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)
+
+
+class _Pace:
+    """When the next checkpoint is due, so that saving never takes more than a twentieth of the time."""
+
+    def __init__(self, period_sec: float) -> None:
+        self._period = period_sec
+        self._next = time.monotonic() + period_sec
+        self._began = 0.0
+
+    def due(self) -> bool:
+        return time.monotonic() >= self._next
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        ended = time.monotonic()
+        self._next = ended + max(self._period, 20 * (ended - self._began))

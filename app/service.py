@@ -1,0 +1,57 @@
+"""What all faces stand on: one home with its store, its model and the contexts that are open in memory."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ingest
+from app.home import home_folder
+from app.lru import Recent
+from app.models import Models
+from app.sources import Library
+from sessions import Store
+
+if TYPE_CHECKING:
+    from app.opened import OpenContext, OpenConversation
+
+OPEN_CONTEXTS = 2
+OPEN_CONVERSATIONS = 8
+
+
+class Service:
+    """A home in use by this process. The store may be used from any thread; one thread alone reads and answers."""
+
+    def __init__(
+        self, home: str | Path | None = None, model: str | None = None, device: str = "auto", seed: int = 0
+    ) -> None:
+        """Open (or make) a home.
+
+        Args:
+            home: its folder; None for $STOCKPOT_HOME or ~/.stockpot.
+            model: the model for new readings; None for the one that ships.
+            device: auto, cpu or cuda.
+            seed: of answers that are sampled.
+
+        Raises:
+            sessions.StoreError: the folder cannot be used.
+        """
+        self.home = home_folder(home)
+        self.store = Store(self.home)
+        self.models = Models(model, device)
+        self.seed = seed
+        self.library = Library(self.document)
+        self.contexts: Recent[str, OpenContext] = Recent(OPEN_CONTEXTS)
+        self.conversations: Recent[str, OpenConversation] = Recent(OPEN_CONVERSATIONS)
+
+    def document(self, document_id: str) -> ingest.Document:
+        """The pages and text of a document."""
+        return ingest.Document.from_json(self.store.document_content(document_id))
+
+    def forget_open(self) -> None:
+        """Let go of everything that is open in memory; it is on disk and is opened again when needed."""
+        self.conversations.clear()
+        self.contexts.clear()
+
+    def close(self) -> None:
+        """Let go of memory and of the database."""
+        self.forget_open()
+        self.store.close()

@@ -1,0 +1,137 @@
+"""What is kept, for people: finding by id, prefix or title, and listing, showing, renaming and deleting."""
+
+from dataclasses import asdict
+from typing import Any
+
+from app.documents import coverage
+from app.errors import Ambiguous, NotFound
+from app.service import Service
+from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+
+Row = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
+KINDS = ("document", "context", "session")
+
+
+def context_title(service: Service, row: ContextRow) -> str:
+    """What a context is called: the titles of its documents."""
+    return ", ".join(service.store.document(each).title for each in row.document_ids)
+
+
+def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Row, str]]:
+    store = service.store
+    found: list[tuple[str, Row, str]] = []
+    if "context" in kinds:
+        found += [("context", row, context_title(service, row)) for row in store.contexts()]
+    if "document" in kinds:
+        found += [("document", row, row.title) for row in store.documents()]
+    if "session" in kinds:
+        found += [("session", row, row.title) for row in store.sessions()]
+    return found
+
+
+def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[str, Row]:
+    """Kind and row of what a person means by an id, a unique prefix of one, or a title.
+
+    Raises:
+        NotFound: nothing fits. Ambiguous: several things do.
+    """
+    wanted = text.strip()
+    everything = _titled(service, kinds)
+    tests = (
+        lambda row, title: row.id == wanted,
+        lambda row, title: bool(wanted) and wanted in (row.id[: len(wanted)], row.id.partition("-")[2][: len(wanted)]),
+        lambda row, title: title == wanted,
+        lambda row, title: title.casefold() == wanted.casefold(),
+        lambda row, title: bool(wanted) and title.casefold().startswith(wanted.casefold()),
+    )
+    for test in tests:
+        fitting = [(kind, row) for kind, row, title in everything if test(row, title)]
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            ids = ", ".join(f"{row.id} ({kind})" for kind, row in fitting[:8])
+            raise Ambiguous(f"{text!r} fits several: {ids}. Give a longer id.")
+    nouns = " or ".join(kinds) if len(kinds) < 3 else "document, context or session"
+    raise NotFound(f"There is no {nouns} {text!r}. `stockpot list {kinds[0]}s` shows what there is.")
+
+
+def find_context(service: Service, text: str) -> ContextRow:
+    """The context that a person means."""
+    _, row = find(service, text, ("context",))
+    assert isinstance(row, ContextRow)
+    return row
+
+
+def find_session(service: Service, text: str) -> SessionRow:
+    """The session that a person means."""
+    _, row = find(service, text, ("session",))
+    assert isinstance(row, SessionRow)
+    return row
+
+
+def listing(service: Service, noun: str) -> list[dict[str, Any]]:
+    """All documents, contexts or sessions, as plain objects.
+
+    Args:
+        noun: "documents", "contexts" or "sessions".
+    """
+    store = service.store
+    if noun == "contexts":
+        return [{"title": context_title(service, row), **asdict(row)} for row in store.contexts()]
+    return [asdict(row) for row in (store.documents() if noun == "documents" else store.sessions())]
+
+
+def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
+    """Everything about one thing, as a plain object with its kind."""
+    store = service.store
+    facts: dict[str, Any] = {"kind": kind, **asdict(row)}
+    if isinstance(row, DocumentRow):
+        document = service.library.document(row.id)
+        facts["coverage"] = coverage(service, row.id)
+        facts["contents"] = [asdict(entry) for entry in document.toc]
+        facts["contexts"] = [each.id for each in store.contexts(row.id)]
+        facts["bytes_on_disk"] = store.size_on_disk(row.id)
+    elif isinstance(row, ContextRow):
+        facts["title"] = context_title(service, row)
+        facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
+        facts["sessions"] = [each.id for each in store.sessions(row.id)]
+        facts["bytes_on_disk"] = store.size_on_disk(row.id)
+    elif isinstance(row, SessionRow):
+        facts["turns"] = [asdict(each) for each in store.turns(row.id)]
+        facts["bytes_on_disk"] = store.size_on_disk(row.id)
+    return facts
+
+
+def rename(service: Service, kind: str, row: Row, title: str) -> Row:
+    """Give a document or session another title; a context is called after its documents."""
+    if kind == "session":
+        return service.store.rename_session(row.id, title)
+    if kind == "document":
+        return service.store.rename_document(row.id, title)
+    raise NotFound("A context is called after its documents: rename those.")
+
+
+def derived(service: Service, kind: str, row: Row) -> str:
+    """What goes with a thing when it is deleted, in words."""
+    store = service.store
+    contexts = store.contexts(row.id) if kind == "document" else []
+    over = [row.id] if kind == "context" else [each.id for each in contexts]
+    sessions = [each for context in over for each in store.sessions(context)]
+    parts = []
+    if contexts:
+        parts.append(f"{len(contexts)} context{'s' * (len(contexts) != 1)}")
+    if sessions:
+        parts.append(f"{len(sessions)} session{'s' * (len(sessions) != 1)}")
+    return " and ".join(parts)
+
+
+def delete(service: Service, kind: str, row: Row) -> None:
+    """Delete a document, context or session with everything derived from it.
+
+    Raises:
+        sessions.InUse: it is being worked with.
+    """
+    {"document": service.store.delete_document, "context": service.store.delete_context,
+     "session": service.store.delete_session}[kind](row.id)
+    service.forget_open()  # what remains is opened again from disk when it is needed
+    service.library.drop(row.id)

@@ -1,0 +1,146 @@
+"""Where an answer rested: passages of tokens become places with the words there, and quotations are checked."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from app.lru import Recent
+from app.quotes import PageWords, quotations_in, sentence_around
+
+if TYPE_CHECKING:
+    import engine
+    import ingest
+    from app.stream import Stream
+
+MOST_SOURCES = 5
+MOST_DOCUMENTS = 16
+
+
+class Library:
+    """The texts that sources are looked up in, and their page words; built once per document."""
+
+    def __init__(self, fetch: Callable[[str], "ingest.Document"]) -> None:
+        """fetch: gives the document of an id."""
+        self._fetch = fetch
+        self._documents: Recent[str, ingest.Document] = Recent(MOST_DOCUMENTS)
+        self._words: Recent[str, PageWords] = Recent(MOST_DOCUMENTS)
+
+    def document(self, document_id: str) -> "ingest.Document":
+        """The document of an id."""
+        return self._documents.get(document_id, lambda: self._fetch(document_id))
+
+    def words(self, document_id: str) -> PageWords:
+        """The words of its pages, for looking up quotations."""
+        pages = self.document(document_id).pages
+        return self._words.get(document_id, lambda: PageWords([page.text for page in pages]))
+
+    def drop(self, document_id: str) -> None:
+        """Forget a document that was deleted."""
+        self._documents.drop(document_id)
+        self._words.drop(document_id)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A place in a document that an answer rested on.
+
+    document: id; page: 1-based; place: in words ("page 12"); quote: the sentence or sentences there; weight: share of
+    the attention that fell on the source, 0 to 1; verified: the quote's words are really on that page;
+    focus: the characters of `quote` that the model looked at; start, end: the quote's place in the document's text.
+    """
+
+    document: str
+    page: int
+    place: str
+    quote: str
+    weight: float
+    verified: bool
+    focus: tuple[int, int]
+    start: int
+    end: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept in the store."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """Words in quotation marks in an answer: characters `start` to `end` of it, and where they are, if anywhere."""
+
+    start: int
+    end: int
+    document: str | None
+    page: int | None
+    place: str | None
+
+
+def find_sources(
+    passages: Sequence["engine.Passage"], stream: "Stream", library: Library, most: int = MOST_SOURCES
+) -> list[Source]:
+    """The places of an answer's passages, the heaviest first; passages whose quotes overlap are one source."""
+    found: list[Source] = []
+    for passage in sorted(passages, key=lambda passage: -passage.weight):
+        spans = stream.spans(passage.start, passage.end)
+        for span in spans:
+            source = _source(library, span.document_id, span.start, span.end, passage.weight / len(spans))
+            if source is None:
+                continue
+            same = next((index for index, other in enumerate(found) if _overlap(other, source)), None)
+            if same is None:
+                found.append(source)
+            else:
+                found[same] = replace(found[same], weight=found[same].weight + source.weight)
+    return sorted(found, key=lambda source: -source.weight)[:most]
+
+
+def _overlap(first: Source, second: Source) -> bool:
+    return first.document == second.document and first.start < second.end and second.start < first.end
+
+
+def _source(library: Library, document_id: str, start: int, end: int, weight: float) -> Source | None:
+    """The source of characters `start` to `end` of a document; None if they are all blank."""
+    document = library.document(document_id)
+    while start < end and document.text[start].isspace():
+        start += 1
+    if start >= end:
+        return None
+    place = document.locate(start)
+    index = bisect_right(document.page_starts, start) - 1
+    offset, page_text = document.page_starts[index], document.pages[index].text
+    start, end = start - offset, min(end - offset, len(page_text))
+    span = sentence_around(page_text, start, end)
+    quote = page_text[span.start : span.end]
+    if not quote:
+        return None
+    focus = _whole_words(quote, max(0, start - span.start), max(0, min(end, span.end) - span.start))
+    verified = library.words(document_id).on_page(index, quote)
+    return Source(document_id, place.page, place.label, quote, float(weight), verified, focus,
+                  offset + span.start, offset + span.end)
+
+
+def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """`start` to `end` widened to the ends of words: tokens may end within one."""
+    while 0 < start < len(text) and text[start].isalnum() and text[start - 1].isalnum():
+        start -= 1
+    while 0 < end < len(text) and text[end].isalnum() and text[end - 1].isalnum():
+        end += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+def check_quotations(answer: str, document_ids: Sequence[str], library: Library) -> list[Quotation]:
+    """Every quotation in an answer, with the place where its words really are, or None for the place."""
+    checked = []
+    for span, words in quotations_in(answer):
+        found = None
+        for document_id in document_ids:
+            index = library.words(document_id).find(words)
+            if index is not None:
+                page = library.document(document_id).pages[index]
+                found = Quotation(span.start, span.end, document_id, page.number, page.label)
+                break
+        checked.append(found or Quotation(span.start, span.end, None, None, None))
+    return checked

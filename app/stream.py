@@ -1,0 +1,99 @@
+"""Several documents as one stream of tokens, and the way back from a token to its place in a document."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    import engine
+    import ingest
+
+PART = "tokens"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The tokens of one document: positions `first` to `end` (exclusive) of the stream."""
+
+    document_id: str
+    first: int
+    end: int
+    characters: int
+
+
+@dataclass(frozen=True)
+class TextSpan:
+    """Characters `start` to `end` (exclusive) of a document's text."""
+
+    document_id: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What a reading reads. ids, starts: int64 [T]; starts are character offsets in the token's own document."""
+
+    ids: torch.Tensor
+    starts: torch.Tensor
+    stretches: tuple[Stretch, ...]
+
+    def spans(self, first: int, end: int) -> list[TextSpan]:
+        """The text that tokens `first` to `end` (exclusive) stand for, one span per document they touch."""
+        found = []
+        for stretch in self.stretches:
+            low, high = max(first, stretch.first), min(end, stretch.end)
+            if low < high:
+                start = int(self.starts[low])
+                stop = int(self.starts[high]) if high < stretch.end else stretch.characters
+                found.append(TextSpan(stretch.document_id, start, max(start, stop)))
+        return found
+
+    def document_at(self, position: int) -> str:
+        """Id of the document that the token at `position` belongs to (the last one, past the end)."""
+        index = bisect_right([stretch.first for stretch in self.stretches], position) - 1
+        return self.stretches[max(0, index)].document_id
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors of a saved part."""
+        return {"ids": self.ids.to(torch.int32), "starts": self.starts.to(torch.int32)}
+
+    def meta(self) -> list[dict[str, Any]]:
+        """The stretches, JSON-able."""
+        return [asdict(stretch) for stretch in self.stretches]
+
+    @classmethod
+    def load(cls, tensors: dict[str, torch.Tensor], meta: list[dict[str, Any]]) -> "Stream":
+        """The inverse of `tensors` and `meta`."""
+        return cls(tensors["ids"].long(), tensors["starts"].long(), tuple(Stretch(**each) for each in meta))
+
+
+def heading(title: str) -> str:
+    """The line that stands before each of several documents, so that the model can tell them apart."""
+    return f"# {title}\n\n"
+
+
+def compose(
+    model: "engine.Model",
+    documents: Sequence[tuple[str, "ingest.Document", str]],
+    on_document: Callable[[int], None] = lambda done: None,
+) -> Stream:
+    """Encode documents, one after another, into one stream.
+
+    Args:
+        documents: (id, document, title); each gets a heading line if there are several.
+        on_document: called with the number of documents encoded so far.
+    """
+    ids, starts, stretches, first = [], [], [], 0
+    for number, (document_id, document, title) in enumerate(documents, 1):
+        before = heading(title) if len(documents) > 1 else ""
+        encoding = model.encode(before + document.text)
+        ids.append(encoding.ids.cpu().long())
+        starts.append((encoding.starts.cpu().long() - len(before)).clamp(min=0))
+        stretches.append(Stretch(document_id, first, first + len(encoding.ids), len(document.text)))
+        first += len(encoding.ids)
+        on_document(number)
+    return Stream(torch.cat(ids), torch.cat(starts), tuple(stretches))

@@ -1,0 +1,146 @@
+"""Turns: a question is kept, answered piece by piece, and finished with its sources and measurements."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from app.errors import AppError, UsageError, phrase
+from app.opened import OpenConversation, open_conversation, save_conversation
+from app.readings import usage_json
+from app.service import Service
+from app.sources import check_quotations, find_sources
+from sessions import SessionRow, StoreError, TurnRow
+
+if TYPE_CHECKING:
+    import engine
+
+FLUSH_SEC = 0.08
+"""Pieces of an answer are written to the store at most this often."""
+
+LONGEST_QUESTION = 20_000
+"""Characters."""
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How to answer: the engine's sampling settings that a person may change."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int = 200
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if not 0.0 <= self.temperature <= 5.0:
+            raise UsageError(f"The temperature lies between 0 and 5, not {self.temperature}.")
+        if not 0.0 < self.top_p <= 1.0:
+            raise UsageError(f"top-p lies above 0 and up to 1, not {self.top_p}.")
+        if not 1 <= self.max_tokens <= 100_000:
+            raise UsageError(f"An answer has 1 to 100,000 tokens, not {self.max_tokens}.")
+
+
+def session_for(service: Service, context_id: str, session_id: str | None) -> SessionRow:
+    """The session to ask in: the one named, which must be over this context, or a new one."""
+    if session_id is None:
+        return service.store.add_session(context_id)
+    session = service.store.session(session_id)
+    if session.context_id != context_id:
+        raise AppError(f"Session {session.id} is over context {session.context_id}, not {context_id}.")
+    return session
+
+
+def keep_question(service: Service, session_id: str, question: str) -> TurnRow:
+    """Keep a question, to be answered by `answer`."""
+    question = question.strip()
+    if not question:
+        raise UsageError("The question is empty.")
+    if len(question) > LONGEST_QUESTION:
+        raise UsageError(f"The question has {len(question):,} characters; at most {LONGEST_QUESTION:,} can be asked.")
+    return service.store.add_turn(session_id, question)
+
+
+def answer(
+    service: Service, turn_id: str, options: AnswerOptions,
+    on_piece: Callable[[str], None] = lambda text: None, should_stop: Callable[[], bool] = lambda: False,
+) -> TurnRow:
+    """Answer a turn; what is generated is in the store as it comes.
+
+    Args:
+        on_piece: called with every piece of text.
+        should_stop: asked at every piece; the conversation is then as it was before the question.
+
+    Returns:
+        The turn: done, or cancelled with what there was of the answer.
+
+    Raises:
+        Exception: whatever went wrong; the turn is "failed" with a sentence.
+    """
+    turn = service.store.turn(turn_id)
+    try:
+        return _answer(service, turn, options, on_piece, should_stop)
+    except BaseException as error:
+        service.conversations.drop(turn.session_id)
+        with suppress(StoreError):  # the turn may have been deleted meanwhile
+            service.store.finish_turn(turn_id, status="failed", error=phrase(error))
+        raise
+
+
+def _answer(
+    service: Service, turn: TurnRow, options: AnswerOptions,
+    on_piece: Callable[[str], None], should_stop: Callable[[], bool],
+) -> TurnRow:
+    import engine
+
+    open_one = open_conversation(service, turn.session_id)
+    sampling = engine.Sampling(temperature=options.temperature, top_p=options.top_p, max_tokens=options.max_tokens,
+                               seed=service.seed)
+    waiting, flushed, done = "", 0.0, None
+    # Closing before the end cancels: the conversation is then as it was before the question.
+    with closing(cast(Generator["engine.AnswerPiece | engine.Answer"],
+                      open_one.conversation.ask(turn.question, sampling))) as events:
+        for event in events:
+            if isinstance(event, engine.Answer):
+                done = event
+                continue
+            on_piece(event.text)
+            waiting += event.text
+            if time.monotonic() - flushed >= FLUSH_SEC:
+                service.store.append_answer(turn.id, waiting)
+                waiting, flushed = "", time.monotonic()
+            if should_stop():
+                break
+    if done is None:
+        service.store.append_answer(turn.id, waiting)
+        return service.store.finish_turn(turn.id, status="cancelled")
+    return _finish(service, turn, open_one, done)
+
+
+def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer") -> TurnRow:
+    opened = open_one.opened
+    sources = [source.to_json() for source in find_sources(done.passages, opened.stream, service.library)]
+    measured = measurements(done)
+    quotations = check_quotations(done.text, opened.row.document_ids, service.library)
+    measured["quotations"] = [vars(each) for each in quotations]
+    # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
+    save_conversation(service, turn.session_id, open_one, {
+        "id": turn.id, "answer": done.text, "sources": sources, "measurements": measured})
+    finished = service.store.finish_turn(turn.id, answer=done.text, sources=sources, measurements=measured)
+    service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
+    return finished
+
+
+def measurements(done: "engine.Answer") -> dict[str, Any]:
+    """The numbers of an answer, as the store and `ask --json` name them."""
+    usage = usage_json(done.usage)
+    return {
+        "finish_reason": done.finish_reason,
+        "prompt_tokens": done.prompt_tokens,
+        "answer_tokens": done.answer_tokens,
+        "time_to_first_token_seconds": done.time_to_first_token_sec,
+        "tokens_per_second": done.tokens_per_second,
+        "kv_entries": usage["entries"]["device"],
+        "kv_bytes": usage["bytes"],
+        "entries": usage["entries"],
+    }

@@ -1,0 +1,180 @@
+"""What can be done on the page: each action is given the tab's choice and returns the new one.
+
+An action that cannot be done raises, and the wiring shows the sentence. Some return further updates beside the choice.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from app import shelf
+from app.documents import Options
+from app.errors import AppError
+from app.home import canonical_model, sample_book
+from app.methods import methods_table
+from app.service import Service
+from app.turns import AnswerOptions, keep_question
+from app.web.new_reading import OCR, settings_from
+from app.web.screen import Chosen, Screen
+from app.web.uploads import copy_in, move_in
+from app.web.views.markup import esc
+from app.worker import Worker
+
+
+class Actions:
+    """The actions over one home."""
+
+    def __init__(
+        self, service: Service, worker: Worker, screen: Screen, setting_keys: list[tuple[str, str]], groups: list[str]
+    ) -> None:
+        """Nothing is done yet.
+
+        Args:
+            setting_keys: (method, setting) of the fields whose values `start_reading` gets last.
+            groups: the methods whose fields are grouped, in the order of `choose_method`'s updates.
+        """
+        self.service, self.worker, self.screen = service, worker, screen
+        self.setting_keys, self.groups = setting_keys, groups
+
+    def load(self, query: Mapping[str, str]) -> Chosen:
+        """A tab opens, or is reloaded: go where its address says."""
+        asked = Chosen(query.get("reading", ""), query.get("session", ""))
+        return self.screen.settle(asked) if asked.reading or asked.session else self.screen.first_choice()
+
+    def choose_reading(self, chosen: Chosen, reading: str | None) -> Chosen:
+        """A reading was chosen from the list."""
+        return self.screen.settle(Chosen(reading or ""))
+
+    def choose_session(self, chosen: Chosen, session: str | None) -> Chosen:
+        """A session was chosen from the list, or found."""
+        return self.screen.settle(Chosen(chosen.reading, session or ""))
+
+    def choose_method(self, name: str) -> list[Any]:
+        """A method was chosen: show its budget and its settings."""
+        row = next(row for row in methods_table() if row["name"] == name)
+        budget = gr.update(value=row["budget"], interactive=row["budget"] is not None)
+        return [budget, *(gr.update(visible=group == name) for group in self.groups)]
+
+    def start_reading(
+        self, chosen: Chosen, files: list[str] | None, method: str, budget: float | None, title: str | None,
+        password: str | None, ocr: str, model: str | None, *values: Any,
+    ) -> tuple[Chosen, list[Any]]:
+        """Files were dropped in and are to be read."""
+        if not files:
+            raise AppError("Drop in one or more files first, and let the upload finish.")
+        settings = self._checked(method, budget, values)
+        moved = move_in(self.service.home, files)
+        options = Options((title or "").strip() or None if len(moved) == 1 else None, password or None, OCR[ocr])
+        job = self.worker.ingest(moved, method, settings, options, self._model(model))
+        return Chosen(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
+
+    def read_sample(
+        self, chosen: Chosen, method: str, budget: float | None, model: str | None, *values: Any
+    ) -> Chosen:
+        """The sample book is to be read."""
+        book = sample_book()
+        if book is None:
+            raise AppError("This installation has no sample book.")
+        settings = self._checked(method, budget, values)
+        with Path(book).open("rb") as handle:
+            copied = copy_in(self.service.home, [(book.name, handle)])
+        return Chosen(self.worker.ingest(copied, method, settings, Options(), self._model(model)).id)
+
+    def _checked(self, method: str, budget: float | None, values: tuple[Any, ...]) -> dict[str, Any]:
+        import engine
+
+        settings = settings_from(method, budget, self.setting_keys, values)
+        engine.make_method(method, **settings)
+        return settings
+
+    def _model(self, typed: str | None) -> str | None:
+        return canonical_model(typed.strip()) if typed and typed.strip() else None
+
+    def stop_reading(self, chosen: Chosen) -> Chosen:
+        """Stop what is being read; what was read is kept."""
+        jobs = ([self.service.store.job(chosen.reading)] if chosen.reading.startswith("j-")
+                else self.service.store.jobs(subject_id=chosen.reading))
+        for job in jobs:
+            self.service.store.request_cancel(job.id)
+        return chosen
+
+    def resume_reading(self, chosen: Chosen) -> Chosen:
+        """Go on from the checkpoint."""
+        self.worker.read(chosen.reading)
+        return chosen
+
+    def discard_reading(self, chosen: Chosen) -> Chosen:
+        """Remove a reading that stopped, or the note of an upload that failed."""
+        if chosen.reading.startswith("j-"):
+            self.service.store.update_job(chosen.reading, progress={"dismissed": True})
+        else:
+            shelf.delete(self.service, "context", self.service.store.context(chosen.reading))
+        return Chosen()
+
+    def new_session(self, chosen: Chosen) -> Chosen:
+        """Begin another conversation over the same reading; one without a question is used again."""
+        empty = [row for row in self.service.store.sessions(chosen.reading) if not row.turns]
+        row = empty[0] if empty else self.service.store.add_session(chosen.reading)
+        return Chosen(chosen.reading, row.id)
+
+    def ask(
+        self, chosen: Chosen, question: str | None, temperature: float, top_p: float, max_tokens: float
+    ) -> tuple[Chosen, list[Any]]:
+        """A question was asked."""
+        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens))
+        if not question or not question.strip():
+            return chosen, [gr.skip()]
+        if chosen.session and any(turn.status == "answering" for turn in self.service.store.turns(chosen.session)):
+            raise AppError("The last question is still being answered. Wait for it, or stop it.")
+        session = chosen.session or self.service.store.add_session(chosen.reading).id
+        turn = keep_question(self.service, session, question)
+        self.worker.answer(turn.id, options)
+        return Chosen(chosen.reading, session), [gr.update(value="")]
+
+    def stop_answer(self, chosen: Chosen) -> Chosen:
+        """Stop the answer that is being written."""
+        for job in self.screen.waiting_answers(chosen.session):
+            self.service.store.request_cancel(job.id)
+        return chosen
+
+    def rename(self, chosen: Chosen, title: str | None) -> Chosen:
+        """Give the session another title."""
+        self.service.store.rename_session(chosen.session, title or "")
+        return chosen
+
+    def doom(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
+        """Ask whether something is really to be deleted."""
+        names = []
+        for row_kind, row in self._doomed(kind, chosen):
+            also = shelf.derived(self.service, row_kind, row)
+            title = getattr(row, "title", "") or shelf.context_title(self.service, row)
+            names.append(f"{kind.removesuffix('s')} “{title}”{f' with {also}' if also else ''}")
+        text = f'<p role="alert">Delete the {esc(" and the ".join(names))}? This cannot be undone.</p>'
+        return chosen, [gr.update(visible=True), gr.update(value=text), kind]
+
+    def _doomed(self, kind: str, chosen: Chosen) -> list[tuple[str, Any]]:
+        store = self.service.store
+        if kind == "session":
+            return [("session", store.session(chosen.session))]
+        if kind == "reading":
+            return [("context", store.context(chosen.reading))]
+        return [("document", row) for row in store.context_documents(chosen.reading)]
+
+    def delete(self, chosen: Chosen, kind: str) -> tuple[Chosen, list[Any]]:
+        """Delete it."""
+        for row_kind, row in self._doomed(kind, chosen):
+            shelf.delete(self.service, row_kind, row)
+        left = self.screen.settle(Chosen(chosen.reading)) if kind == "session" else Chosen()
+        return left, [gr.update(visible=False), gr.update(value=""), ""]
+
+    def search(self, query: str | None) -> Any:
+        """Find turns; the list is hidden while nothing is searched for."""
+        hits = self.service.store.search(query, 12) if query and query.strip() else []
+        choices: dict[str, str] = {}
+        for hit in hits:
+            choices.setdefault(hit.session.id, f"{hit.session.title}\n{' '.join(hit.snippet.split())}")
+        label = "Found" if choices else "Nothing found"
+        return gr.update(choices=[(text, id) for id, text in choices.items()], value=None, label=label,
+                         visible=bool(query and query.strip()))

@@ -1,0 +1,157 @@
+"""The HTTP API, `/api/...`: the same functions as the page, for programs on this machine.
+
+Errors are `{"error": sentence}` with status 400 (cannot be done), 404 (not there) or 409 (in use).
+"""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, FastAPI, Form, Request, UploadFile
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+
+from app import shelf
+from app.documents import Options
+from app.errors import AppError, phrase
+from app.errors import NotFound as NothingFits
+from app.methods import methods_table
+from app.service import Service
+from app.turns import AnswerOptions, keep_question
+from app.web.uploads import copy_in
+from app.worker import Worker
+from ingest import IngestError
+from sessions import InUse, NotFound, StoreError
+
+NOSNIFF = {"X-Content-Type-Options": "nosniff"}
+MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
+
+
+def router(service: Service, worker: Worker) -> APIRouter:
+    """All routes, over one home and its worker."""
+    api = APIRouter(prefix="/api")
+    store = service.store
+
+    @api.get("/methods")
+    def methods() -> list[dict[str, Any]]:
+        return methods_table()
+
+    @api.get("/documents")
+    def documents() -> list[dict[str, Any]]:
+        return shelf.listing(service, "documents")
+
+    @api.get("/contexts")
+    def contexts() -> list[dict[str, Any]]:
+        return shelf.listing(service, "contexts")
+
+    @api.get("/sessions")
+    def sessions() -> list[dict[str, Any]]:
+        return shelf.listing(service, "sessions")
+
+    @api.get("/documents/{id}")
+    @api.get("/contexts/{id}")
+    @api.get("/sessions/{id}")
+    def show(id: str) -> dict[str, Any]:
+        kind, row = shelf.find(service, id)
+        return shelf.details(service, kind, row)
+
+    @api.delete("/documents/{id}")
+    @api.delete("/contexts/{id}")
+    @api.delete("/sessions/{id}")
+    def delete(id: str) -> dict[str, str]:
+        kind, row = shelf.find(service, id)
+        shelf.delete(service, kind, row)
+        return {"deleted": row.id}
+
+    @api.patch("/documents/{id}")
+    @api.patch("/sessions/{id}")
+    def rename(id: str, title: Annotated[str, Body(embed=True)]) -> dict[str, Any]:
+        kind, row = shelf.find(service, id)
+        return asdict(shelf.rename(service, kind, row, title))
+
+    @api.get("/documents/{id}/file")
+    def original(id: str) -> Response:
+        path, row = store.document_file(id), store.document(id)
+        if path is None or row.format != "pdf":
+            return JSONResponse({"error": "There is no PDF kept for this document."}, 404)
+        return FileResponse(path, media_type="application/pdf", headers=NOSNIFF, content_disposition_type="inline")
+
+    @api.get("/documents/{id}/pages/{number}")
+    def page_text(id: str, number: int) -> Response:
+        pages = [page for page in service.library.document(id).pages if page.number == number]
+        if not pages:
+            return JSONResponse({"error": f"There is no page {number} in {id}."}, 404)
+        return PlainTextResponse(f"{pages[0].label}\n\n{pages[0].text}\n", headers=NOSNIFF)
+
+    @api.post("/contexts", status_code=202)
+    def read(
+        files: list[UploadFile], method: Annotated[str | None, Form()] = None,
+        budget: Annotated[str | None, Form()] = None, title: Annotated[str | None, Form()] = None,
+        password: Annotated[str | None, Form()] = None,
+    ) -> dict[str, Any]:
+        """Files become documents and a context: returns the job to follow."""
+        import engine
+
+        chosen = method or engine.DEFAULT_METHOD
+        settings = {} if budget is None else {"budget": budget}
+        engine.make_method(chosen, **settings)
+        copies = copy_in(service.home, [(each.filename or "document", each.file) for each in files])
+        return asdict(worker.ingest(copies, chosen, settings, Options(title, password)))
+
+    @api.get("/jobs/{id}")
+    def job(id: str) -> dict[str, Any]:
+        return asdict(store.job(id))
+
+    @api.post("/jobs/{id}/cancel")
+    def cancel(id: str) -> dict[str, Any]:
+        return asdict(store.request_cancel(id))
+
+    @api.post("/contexts/{id}/resume", status_code=202)
+    def resume(id: str) -> dict[str, Any]:
+        return asdict(worker.read(store.context(id).id))
+
+    @api.post("/sessions", status_code=201)
+    def begin_session(
+        context: Annotated[str, Body()], title: Annotated[str | None, Body()] = None
+    ) -> dict[str, Any]:
+        return asdict(store.add_session(shelf.find_context(service, context).id, title))
+
+    @api.post("/sessions/{id}/turns", status_code=202)
+    def ask(
+        id: str, question: Annotated[str, Body()], max_tokens: Annotated[int, Body()] = 200,
+        temperature: Annotated[float, Body()] = 0.0, top_p: Annotated[float, Body()] = 1.0,
+    ) -> dict[str, Any]:
+        """Queue a question: returns the turn, to be followed at /api/turns/ID."""
+        options = AnswerOptions(temperature, top_p, max_tokens)
+        turn = keep_question(service, store.session(id).id, question)
+        worker.answer(turn.id, options)
+        return asdict(turn)
+
+    @api.get("/sessions/{id}/turns")
+    def turns(id: str) -> list[dict[str, Any]]:
+        return [asdict(turn) for turn in store.turns(id)]
+
+    @api.get("/turns/{id}")
+    def turn(id: str) -> dict[str, Any]:
+        return asdict(store.turn(id))
+
+    @api.get("/search")
+    def search(query: str, limit: int = 20) -> list[dict[str, Any]]:
+        return [asdict(hit) for hit in store.search(query, limit)]
+
+    @api.get("/sessions/{id}/export")
+    def export(id: str, format: Literal["md", "json"] = "md") -> Response:
+        headers = {**NOSNIFF, "Content-Disposition": f'attachment; filename="stockpot-{store.session(id).id}.{format}"'}
+        return Response(store.export_session(id, format), media_type=MEDIA[format], headers=headers)
+
+    return api
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Errors become sentences with a fitting status."""
+    from engine import EngineError
+
+    def answer(request: Request, error: Exception) -> JSONResponse:
+        status = 404 if isinstance(error, NotFound | NothingFits) else 409 if isinstance(error, InUse) else 400
+        return JSONResponse({"error": phrase(error)}, status)
+
+    for kind in (AppError, StoreError, IngestError, EngineError):
+        app.add_exception_handler(kind, answer)

@@ -1,0 +1,75 @@
+"""The numbers of the live panel, gathered from the store's measurements and from this process."""
+
+import time
+from collections import deque
+from itertools import pairwise
+from typing import Any
+
+import psutil
+
+from app.service import Service
+from app.web.views.live import Live
+from sessions import ContextRow, SessionRow
+
+HISTORY = 400
+
+
+class Gauge:
+    """Gathers numbers, and remembers the memory of this process over the last minutes."""
+
+    def __init__(self, service: Service) -> None:
+        """service: the home that is shown."""
+        self.service = service
+        self.store = service.store
+        self._memory: deque[tuple[float, int]] = deque(maxlen=240)
+        self._memory_total = psutil.virtual_memory().total
+
+    def read(self, context: ContextRow | None, session: SessionRow | None) -> Live:
+        """The numbers now, for what a tab has chosen."""
+        import engine
+
+        memory = {key: int(value) for key, value in engine.memory_report().items()}
+        now = time.time()
+        if not self._memory or now - self._memory[-1][0] >= 1.0:
+            self._memory.append((now, memory["process_bytes"]))
+        common: dict[str, Any] = {
+            "memory": memory, "memory_total": self._memory_total, "model": self._model_line(),
+            "memory_history": [value for _, value in self._memory],
+        }
+        if context is None:
+            return Live(**common)
+        read = [row.values for row in self.store.measurements("reading", context.id, limit=HISTORY)]
+        answers = [row.values for row in self.store.measurements("answer", session.id, limit=200)] if session else []
+        usage, done, rate = context.usage, context.tokens_read, 0.0
+        if read:
+            usage, done, rate = read[-1]["usage"] or usage, read[-1]["tokens_done"], read[-1]["tokens_per_second"]
+        elif context.seconds:
+            rate = context.tokens_read / context.seconds
+        if answers:
+            usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
+        return Live(
+            budget=context.budget, usage=usage, tokens_read=min(done, context.tokens), tokens=context.tokens,
+            reading_speed=rate,
+            first_token_sec=answers[-1]["time_to_first_token_seconds"] if answers else None,
+            answer_speed=answers[-1]["tokens_per_second"] if answers else None,
+            reading_history=_rates(read),
+            entries_history=[each["usage"]["entries"]["device"] for each in read if each["usage"]],
+            first_token_history=[each["time_to_first_token_seconds"] for each in answers],
+            answer_history=[each["tokens_per_second"] for each in answers],
+            **common)
+
+    def _model_line(self) -> str:
+        held = self.service.models.held
+        if held is None:
+            return f"{self.service.models.default}, loaded when it is needed"
+        return f"{held.rpartition('/')[2]} on {self.service.models.device_in_use}"
+
+
+def _rates(read: list[dict[str, Any]]) -> list[float]:
+    """Tokens per second between one measurement of a reading and the next."""
+    rates = []
+    for before, after in pairwise(read):
+        seconds, tokens = after["seconds"] - before["seconds"], after["tokens_done"] - before["tokens_done"]
+        if seconds > 0 and tokens > 0:
+            rates.append(tokens / seconds)
+    return rates

@@ -1,0 +1,88 @@
+"""Who may come in: loopback alone, or everybody with the name and password."""
+
+import base64
+import binascii
+import hmac
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.errors import UsageError
+
+OPEN_PATHS = ("/healthz",)
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name can only be reached from this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def credentials(auth: str | None, host: str) -> tuple[str, str] | None:
+    """The name and password that callers must give; None where nobody else can call.
+
+    Raises:
+        UsageError: not USER:PASSWORD, or missing although others could call.
+    """
+    if auth is None:
+        if is_loopback(host):
+            return None
+        raise UsageError(
+            f"{host} can be reached by others, so a name and password are needed: --auth USER:PASSWORD, "
+            "or leave --host away to stay on this machine.")
+    user, colon, password = auth.partition(":")
+    if not (user and colon and password):
+        raise UsageError("--auth takes USER:PASSWORD, both not empty.")
+    return user, password
+
+
+class Guard:
+    """ASGI middleware: basic authentication where asked for, and no requests made by other sites' pages.
+
+    Without authentication the Host header must name this machine, so that a foreign page cannot reach the server
+    under a name of its own (DNS rebinding); a request that changes something must come from our own page.
+    """
+
+    def __init__(self, app: ASGIApp, login: tuple[str, str] | None) -> None:
+        """login: name and password, or None on loopback."""
+        self.app = app
+        self.login = login
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer 400, 401 or 403."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        refusal = self._refusal(scope, Headers(scope=scope))
+        await (refusal or self.app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> PlainTextResponse | None:
+        host = headers.get("host", "")
+        if self.login is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+            return PlainTextResponse("This server answers on this machine only.", 400)
+        origin = headers.get("origin")
+        if scope["method"] not in SAFE_METHODS and origin and urlsplit(origin).netloc != host:
+            return PlainTextResponse("Requests from other sites are refused.", 403)
+        if self.login is None or scope["path"] in OPEN_PATHS or self._knows(headers.get("authorization", "")):
+            return None
+        return PlainTextResponse("A name and password are needed.", 401,
+                                 {"WWW-Authenticate": 'Basic realm="Stockpot", charset="UTF-8"'})
+
+    def _knows(self, authorization: str) -> bool:
+        assert self.login is not None
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "basic":
+            return False
+        try:
+            given = base64.b64decode(token, validate=True)
+        except (binascii.Error, ValueError):
+            return False
+        return hmac.compare_digest(given, ":".join(self.login).encode())

@@ -1,0 +1,95 @@
+"""What there is to choose before a reading: files, method, budget, and further settings, folded away."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from app.home import sample_book
+from app.methods import methods_table
+from ingest import SUPPORTED
+
+SUFFIXES = [f".{suffix}" for suffix in (*SUPPORTED, "htm", "markdown", "azw")]
+OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
+
+
+@dataclass(frozen=True)
+class NewReading:
+    """Its components. settings: (method, setting) -> its field; groups: method -> the group of its fields."""
+
+    area: gr.Column
+    files: gr.File
+    sample: gr.Button
+    method: gr.Radio
+    budget: gr.Number
+    title: gr.Textbox
+    password: gr.Textbox
+    ocr: gr.Radio
+    model: gr.Textbox
+    settings: dict[tuple[str, str], Any]
+    groups: dict[str, gr.Group]
+    start: gr.Button
+
+
+def build_new_reading(default_model: str) -> NewReading:
+    """Build it in the column at hand. default_model: what is read with if nothing else is chosen."""
+    methods = methods_table()
+    chosen = next(row for row in methods if row["default"])
+    with gr.Column(elem_id="new-view", elem_classes="view") as area:
+        gr.HTML('<header class="hello"><h1>Read something long</h1><p>Drop in books or papers. They are read once, '
+                "from the first word to the last; after that every question, in any session, reuses the reading."
+                "</p></header>", apply_default_css=False, elem_id="hello")
+        files = gr.File(file_count="multiple", file_types=SUFFIXES, label="Files", show_label=False, elem_id="files",
+                        height=190)
+        sample = gr.Button("Read the sample book", size="sm", elem_id="sample", visible=sample_book() is not None)
+        method = gr.Radio(
+            choices=[(f"{row['name']}\n{row['summary']}", row["name"]) for row in methods], value=chosen["name"],
+            label="Method: how the memory keeps what it reads", elem_id="method", elem_classes="cards")
+        budget = gr.Number(
+            value=chosen["budget"], precision=0, minimum=1, label="Budget", elem_id="budget",
+            info="Entries per KV head and layer that may stay on the device. Empty for no limit.")
+        with gr.Accordion("More settings", open=False, elem_id="more"):
+            settings, groups = _method_settings(methods, chosen["name"])
+            with gr.Row():
+                title = gr.Textbox(label="Title", info="For a single file; empty to take the file's own.",
+                                   elem_id="title")
+                password = gr.Textbox(label="Password", type="password", info="Of an encrypted file.",
+                                      elem_id="password")
+            ocr = gr.Radio(choices=list(OCR), value=next(iter(OCR)), label="Recognise pages that are pictures",
+                           elem_id="ocr")
+            model = gr.Textbox(value=default_model, label="Model", elem_id="model",
+                               info="pocket, a folder, or a hub id.")
+        start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
+    return NewReading(area, files, sample, method, budget, title, password, ocr, model, settings, groups, start)
+
+
+def _method_settings(methods: list[dict[str, Any]], chosen: str) -> tuple[dict[tuple[str, str], Any], dict[str, Any]]:
+    """A field for every setting of every method; only the chosen method's are visible."""
+    settings: dict[tuple[str, str], Any] = {}
+    groups: dict[str, Any] = {}
+    for row in methods:
+        if not row["settings"]:
+            continue
+        with gr.Group(visible=row["name"] == chosen, elem_classes="settings") as group, gr.Row():
+            for key, value in row["settings"].items():
+                settings[row["name"], key] = _field(row["name"], key, value, row["types"][key])
+        groups[row["name"]] = group
+    return settings, groups
+
+
+def _field(method: str, key: str, value: Any, kind: str) -> Any:
+    label, name = key.replace("_", " ").capitalize(), f"set-{method}-{key}"
+    if kind.startswith("bool"):
+        return gr.Checkbox(value=value, label=label, elem_id=name)
+    if kind.startswith(("int", "float")):
+        return gr.Number(value=value, label=label, elem_id=name, precision=0 if kind.startswith("int") else None,
+                         min_width=130)
+    return gr.Textbox(value=value, label=label, elem_id=name, min_width=130)
+
+
+def settings_from(
+    method: str, budget: float | None, keys: list[tuple[str, str]], values: tuple[Any, ...]
+) -> dict[str, Any]:
+    """The settings of the chosen method from the fields of all."""
+    chosen = {key: value for (owner, key), value in zip(keys, values, strict=True) if owner == method}
+    return {"budget": None if budget is None else int(budget), **chosen}

@@ -1,0 +1,36 @@
+"""The page: its areas side by side. Building only; `wiring.py` connects them."""
+
+import gradio as gr
+
+from app.service import Service
+from app.web.new_reading import build_new_reading
+from app.web.reading import build_reading
+from app.web.shelf import build_shelf
+from app.web.talk import build_talk
+from app.web.wiring import Page, Wiring
+from app.worker import Worker
+
+PULSE_SEC = 1.0
+STREAM_SEC = 0.25
+CACHE_SEC = 3600
+
+
+def build_page(service: Service, worker: Worker) -> gr.Blocks:
+    """The whole page over one home and its worker."""
+    with gr.Blocks(title="Stockpot", fill_width=True, analytics_enabled=False,
+                   delete_cache=(CACHE_SEC, CACHE_SEC)) as blocks:
+        with gr.Row(elem_id="frame"):
+            with gr.Column(elem_id="shelf", min_width=0):
+                shelf = build_shelf()
+            with gr.Column(elem_id="main", min_width=0):
+                new = build_new_reading(service.models.default)
+                reading = build_reading()
+                talk = build_talk()
+            with gr.Column(elem_id="side", min_width=0):
+                panel = gr.HTML(apply_default_css=False, elem_id="panel")
+        where = gr.HTML(apply_default_css=False, elem_id="where")
+        notice = gr.HTML(apply_default_css=False, elem_id="notice")
+        page = Page(shelf, new, reading, talk, panel, where, notice, gr.Timer(PULSE_SEC),
+                    gr.Timer(STREAM_SEC, active=False))
+        Wiring(page, service, worker).connect(blocks)
+    return blocks

@@ -1,0 +1,27 @@
+"""A reading that is under way, stopped or failed: its card, and what can be done about it."""
+
+from dataclasses import dataclass
+
+import gradio as gr
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Its components."""
+
+    area: gr.Column
+    card: gr.HTML
+    cancel: gr.Button
+    resume: gr.Button
+    discard: gr.Button
+
+
+def build_reading() -> Reading:
+    """Build it in the column at hand."""
+    with gr.Column(visible=False, elem_id="reading-view", elem_classes="view") as area:
+        card = gr.HTML(apply_default_css=False, elem_id="reading-card")
+        with gr.Row(elem_id="reading-actions"):
+            cancel = gr.Button("Stop reading", elem_id="cancel", size="sm")
+            resume = gr.Button("Go on reading", variant="primary", elem_id="resume", size="sm", visible=False)
+            discard = gr.Button("Remove", variant="stop", elem_id="discard", size="sm", visible=False)
+    return Reading(area, card, cancel, resume, discard)

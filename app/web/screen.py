@@ -1,0 +1,208 @@
+"""What one tab shows: a function of the store and of what is chosen in that tab, and nothing else.
+
+`props` says what every changing component should show now; `Screen.updates` sends only what differs from what was sent
+before. So any event, any tick and any reload ends in the same picture, however often it happens.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from app import shelf
+from app.documents import coverage
+from app.service import Service
+from app.web.gauge import Gauge
+from app.web.views.live import panel
+from app.web.views.markup import day, esc
+from app.web.views.reading import context_head, ingest_card, reading_card
+from app.web.views.turn import conversation, live_turn
+from app.words import plural
+from app.worker import ANSWER, INGEST, READ
+from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
+
+Props = dict[str, dict[str, Any]]
+RECENT_SEC = 24 * 3600.0
+"""A failed upload is listed this long, unless it is removed."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a tab has chosen. reading: id of a context, or of the job that will make one; both may be empty."""
+
+    reading: str = ""
+    session: str = ""
+
+    @property
+    def query(self) -> str:
+        """As the address of the page says it."""
+        given = {key: value for key, value in vars(self).items() if value}
+        return f"?{urlencode(given)}" if given else ""
+
+
+class Screen:
+    """Makes props for tabs."""
+
+    def __init__(self, service: Service) -> None:
+        """service: the home that is shown."""
+        self.service = service
+        self.store = service.store
+        self.gauge = Gauge(service)
+
+    def settle(self, chosen: Chosen) -> Chosen:
+        """The nearest thing to what was chosen that is there now."""
+        try:
+            if chosen.session:
+                return Chosen(self.store.session(chosen.session).context_id, chosen.session)
+            if chosen.reading.startswith("j-"):
+                job = self.store.job(chosen.reading)
+                made = job.progress.get("context")
+                return self.settle(Chosen(made)) if made else chosen
+            if chosen.reading:
+                self.store.context(chosen.reading)
+                sessions = self.store.sessions(chosen.reading)
+                return Chosen(chosen.reading, sessions[0].id if sessions else "")
+        except NotFound:
+            return self.settle(Chosen(chosen.reading)) if chosen.session and chosen.reading else Chosen()
+        return chosen
+
+    def first_choice(self) -> Chosen:
+        """Where a person who comes back finds themselves: the session used last, or what is being read."""
+        if sessions := self.store.sessions():
+            return Chosen(sessions[0].context_id, sessions[0].id)
+        jobs = [job for job in self.store.jobs(status="running") if job.kind == INGEST]
+        if jobs:
+            return Chosen(jobs[-1].id)
+        contexts = self.store.contexts()
+        return Chosen(contexts[0].id) if contexts else Chosen()
+
+    def props(self, chosen: Chosen) -> Props:
+        """What every changing component shows."""
+        job, context, session, turns = self._look_up(chosen)
+        answering = [turn for turn in turns if turn.status == "answering"]
+        talking = context is not None and context.status == "ready"
+        return {
+            "where": {"value": f'<i data-query="{esc(chosen.query)}"></i>'},
+            "readings": {"choices": self._reading_choices(), "value": chosen.reading or None},
+            "session_area": {"visible": talking},
+            "sessions": {"choices": self._session_choices(context) if talking and context else [],
+                         "value": chosen.session or None},
+            "new_view": {"visible": job is None and context is None},
+            "reading_view": {"visible": job is not None or (context is not None and not talking)},
+            "talk_view": {"visible": talking},
+            **self._reading_props(job, context),
+            **self._talk_props(context if talking else None, session, turns, answering),
+            "panel": {"value": panel(self.gauge.read(context, session))},
+            "stream": {"active": bool(answering)},
+        }
+
+    def _look_up(
+        self, chosen: Chosen
+    ) -> tuple[JobRow | None, ContextRow | None, SessionRow | None, list[TurnRow]]:
+        job = self.store.job(chosen.reading) if chosen.reading.startswith("j-") else None
+        context = self.store.context(chosen.reading) if chosen.reading and job is None else None
+        session = self.store.session(chosen.session) if chosen.session else None
+        return job, context, session, self.store.turns(session.id) if session else []
+
+    def _reading_choices(self) -> list[tuple[str, str]]:
+        choices = []
+        for job in reversed(self.store.jobs(kind=INGEST)):
+            hidden = job.status in ("done", "cancelled") or job.progress.get("dismissed")
+            if hidden or time.time() - job.updated_at > RECENT_SEC:
+                continue
+            name = ", ".join(each.rpartition("/")[2] for each in job.payload["files"])
+            state = {"queued": "waiting", "running": "opening", "failed": "could not be read"}[job.status]
+            choices.append((f"{name}\n{state}", job.id))
+        titles = {row.id: row.title for row in self.store.documents()}
+        for context in self.store.contexts():
+            title = ", ".join(titles[each] for each in context.document_ids if each in titles)
+            choices.append((f"{title}\n{_state_of(context, self._percent(context))}", context.id))
+        return choices
+
+    def _percent(self, context: ContextRow) -> float:
+        done = context.tokens_read
+        if context.status == "reading":
+            done = max([done, *(job.done for job in self.store.jobs(status="running", subject_id=context.id))])
+        return done / context.tokens if context.tokens else 0.0
+
+    def _session_choices(self, context: ContextRow) -> list[tuple[str, str]]:
+        return [(f"{row.title}\n{plural(row.turns, 'question')} · {day(row.updated_at)}", row.id)
+                for row in self.store.sessions(context.id)]
+
+    def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
+        card, cancel, resume, discard = "", False, False, False
+        if job is not None:
+            card, cancel = ingest_card(job), job.status in ("queued", "running")
+            discard = not cancel
+        elif context is not None and context.status != "ready":
+            active = [each for each in self.store.jobs(subject_id=context.id, kind=READ)
+                      if each.status in ("queued", "running")]
+            work = active[-1] if active else None
+            title = shelf.context_title(self.service, context)
+            progress = work.progress if work else {}
+            card = reading_card(context, title, self.store.context_documents(context.id), work, progress)
+            cancel = work is not None and not work.cancel_requested
+            resume = context.status in ("paused", "failed", "cancelled")
+            discard = resume
+        return {"card": {"value": card}, "cancel": {"visible": cancel}, "resume": {"visible": resume},
+                "discard": {"visible": discard}}
+
+    def _talk_props(
+        self, context: ContextRow | None, session: SessionRow | None, turns: list[TurnRow], answering: list[TurnRow]
+    ) -> Props:
+        head, past = "", ""
+        if context is not None:
+            documents = self.store.context_documents(context.id)
+            lines = [self._coverage(document.id) for document in documents]
+            head = context_head(context, shelf.context_title(self.service, context), documents, lines)
+            past = conversation([turn for turn in turns if turn.status != "answering"],
+                                {document.id: document.title for document in documents})
+            if not turns:
+                past = EMPTY
+        return {
+            "head": {"value": head},
+            "past": {"value": past},
+            "live": {"value": self.live_value(context, answering)},
+            "ask": {"visible": not answering},
+            "stop": {"visible": bool(answering)},
+            "session_title": {"value": session.title if session else "", "interactive": session is not None},
+            "export": {"value": _export_links(session) if session and turns else ""},
+            "delete_session": {"visible": session is not None},
+        }
+
+    def live_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:
+        """The turns that are being answered."""
+        if context is None:
+            return ""
+        ready = context.id in self.service.contexts
+        stage = "Thinking" if ready else "Opening the reading"
+        return "".join(live_turn(turn, stage if turn is answering[0] else "Waiting for its turn") for turn in answering)
+
+    def _coverage(self, document_id: str) -> str:
+        try:
+            return coverage(self.service, document_id)
+        except StoreError as error:
+            return str(error)
+
+    def waiting_answers(self, session_id: str) -> list[JobRow]:
+        """The jobs of this session's unanswered turns."""
+        waiting = [turn.id for turn in self.store.turns(session_id) if turn.status == "answering"]
+        return [job for turn_id in waiting for job in self.store.jobs(subject_id=turn_id, kind=ANSWER)]
+
+
+EMPTY = ('<div class="empty"><p>Everything has been read. Ask for a name, a number, a place, a reason, or the passage '
+         "that mentions something.</p></div>")
+
+
+def _state_of(context: ContextRow, share: float) -> str:
+    budget = f" · {context.budget:,}" if context.budget else ""
+    how = f"{context.method}{budget}"
+    states = {"ready": f"{how} · {context.tokens:,} tokens", "reading": f"{how} · reading {share:.0%}",
+              "paused": f"{how} · stopped at {share:.0%}"}
+    return states.get(context.status, f"{how} · {context.status}")
+
+
+def _export_links(session: SessionRow) -> str:
+    at = f"api/sessions/{esc(session.id)}/export?format="
+    return (f'<p class="export">Take this session with you: <a href="{at}md" download id="export-md">Markdown</a> '
+            f'<a href="{at}json" download id="export-json">JSON</a></p>')

@@ -1,0 +1,101 @@
+"""The server: page, API and worker over one home."""
+
+import asyncio
+import logging
+import os
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.home import ASSETS, home_folder
+from app.web.guard import Guard, credentials
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from app.service import Service
+
+log = logging.getLogger(__name__)
+
+
+def serve(arguments: Namespace) -> int:
+    """Serve until stopped.
+
+    Raises:
+        UsageError: an address that others can reach, without a name and password.
+        sessions.StoreError: the home cannot be used.
+    """
+    login = credentials(arguments.auth or os.environ.get("STOCKPOT_AUTH") or None, arguments.host)
+    home = home_folder(arguments.home)
+    _keep_private(home)
+    import uvicorn
+
+    from app.service import Service
+
+    logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
+    service = Service(home, arguments.model, arguments.device, arguments.seed)
+    server = uvicorn.Server(uvicorn.Config(
+        make_app(service, login), host=arguments.host, port=arguments.port,
+        log_level="info" if arguments.verbose else "warning", timeout_graceful_shutdown=2))
+    shown = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    print(f"Stockpot opens at http://{shown}:{arguments.port} and keeps everything in {home}. Ctrl-C stops it.",
+          file=sys.stderr, flush=True)
+    server.run()
+    return 0 if server.started else 1
+
+
+def _not_a_goodbye(record: logging.LogRecord) -> bool:
+    """Leave out the tracebacks of tabs that were still listening when the server was stopped."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, asyncio.CancelledError) and "graceful shutdown exceeded" not in record.getMessage()
+
+
+def _keep_private(home: Path) -> None:
+    """Keep Gradio's temporary files in the home, and its calls home off; to be set before it is imported."""
+    os.environ["GRADIO_TEMP_DIR"] = str(home / "uploads" / "incoming")
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
+    """The whole application; its worker lives as long as it does."""
+    import gradio as gr
+    from fastapi import FastAPI
+
+    from app.web.api import add_error_handlers, router
+    from app.web.page import build_page
+    from app.web.theme import HEAD, make_theme
+    from app.web.uploads import MOST_BYTES, sweep
+    from app.worker import INGEST, Worker
+
+    worker = Worker(service)
+    waiting = [job for status in ("queued", "running") for job in service.store.jobs(status=status, kind=INGEST)]
+    sweep(service.home, (Path(each) for job in waiting for each in job.payload["files"]))
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        worker.start()
+        try:
+            yield
+        finally:
+            worker.stop()
+            service.close()
+
+    app = FastAPI(title="Stockpot", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json",
+                  lifespan=lifespan)
+
+    @app.get("/healthz")
+    def health() -> dict[str, str]:
+        return {"status": "ok" if worker.is_alive() else "no worker"}
+
+    app.include_router(router(service, worker))
+    add_error_handlers(app)
+    gr.mount_gradio_app(
+        app, build_page(service, worker), path="/", theme=make_theme(), css_paths=[ASSETS / "style.css"], head=HEAD,
+        footer_links=[], run_history=False, ssr_mode=False, show_error=True, max_file_size=MOST_BYTES,
+        allowed_paths=[], enable_monitoring=False)
+    app.add_middleware(Guard, login=login)
+    return app

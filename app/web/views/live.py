@@ -1,0 +1,108 @@
+"""The live panel: what the memory holds, how fast things go, and what this process takes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.web.views.markup import bar, esc, sparkline, thin
+from app.words import byte_size, short_seconds, speed
+
+TIERS = {"device": "Device", "host": "Host", "disk": "Disk"}
+
+
+@dataclass(frozen=True)
+class Live:
+    """What the panel shows. Histories are oldest first; usage: entries and bytes by tier."""
+
+    budget: int | None = None
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    tokens_read: int = 0
+    tokens: int = 0
+    reading_speed: float = 0.0
+    first_token_sec: float | None = None
+    answer_speed: float | None = None
+    memory: Mapping[str, int] = field(default_factory=dict)
+    memory_total: int = 0
+    model: str = ""
+    reading_history: Sequence[float] = ()
+    entries_history: Sequence[float] = ()
+    first_token_history: Sequence[float] = ()
+    answer_history: Sequence[float] = ()
+    memory_history: Sequence[float] = ()
+
+
+def panel(live: Live) -> str:
+    """The whole panel."""
+    return f'<div class="live">{_kept(live)}{_speeds(live)}{_machine(live)}{_plots(live)}</div>'
+
+
+def _kept(live: Live) -> str:
+    if not live.usage:
+        return ('<section><h3>KV memory</h3><p class="quiet">Nothing is open. Read something, or choose a reading.'
+                "</p></section>")
+    entries, size = live.usage["entries"], live.usage["bytes"]
+    device = entries["device"]
+    of = f"of {live.budget:,} entries" if live.budget else "entries, no budget"
+    main = f'<p class="big"><strong id="kv-entries">{device:,}</strong> <span>{of}</span></p>'
+    full = bar(device / live.budget, f"{device:,} {of} on the device", "wide budget") if live.budget else ""
+    most = max(size.values()) or 1
+    rows = "".join(
+        f'<tr><th scope="row"><i class="dot {tier}"></i>{name}</th><td>{entries[tier]:,}</td>'
+        f'<td>{byte_size(size[tier])}</td><td class="cell-bar">'
+        f'{bar(size[tier] / most, f"{name}: {byte_size(size[tier])}", tier)}</td></tr>'
+        for tier, name in TIERS.items() if entries[tier] or size[tier] or tier != "disk")
+    return (f'<section><h3>KV memory</h3>{main}{full}<table><thead><tr><th scope="col">Tier</th>'
+            f'<th scope="col" title="Per KV head and layer">Entries</th><th scope="col">Bytes</th>'
+            f'<th><span class="sr">Share</span></th></tr></thead><tbody>{rows}</tbody></table></section>')
+
+
+def _figure(name: str, value: str, title: str = "") -> str:
+    return f'<div title="{esc(title)}"><dt>{esc(name)}</dt><dd>{esc(value)}</dd></div>'
+
+
+def _speeds(live: Live) -> str:
+    none = "–"
+    read = f"{live.tokens_read:,}" if live.tokens_read else none
+    figures = [
+        _figure("Tokens read", read, f"of {live.tokens:,}"),
+        _figure("Reading", f"{speed(live.reading_speed)} tok/s" if live.reading_speed else none, "Tokens per second"),
+        _figure("First token", none if live.first_token_sec is None else short_seconds(live.first_token_sec),
+                "From the last question to the first token of its answer"),
+        _figure("Answering", none if live.answer_speed is None else f"{speed(live.answer_speed)} tok/s",
+                "Tokens per second of the last answer"),
+    ]
+    return f'<section><h3>Speed</h3><dl class="figures-grid">{"".join(figures)}</dl></section>'
+
+
+def _machine(live: Live) -> str:
+    process, gpu = live.memory.get("process_bytes", 0), live.memory.get("gpu_bytes", 0)
+    rows = _figure("Process", byte_size(process), "Resident memory of this server")
+    if gpu:
+        rows += _figure("GPU", byte_size(gpu), "Allocated on the GPU")
+    else:
+        rows += _figure("GPU", "none", "The model runs on the processor")
+    share = process / live.memory_total if live.memory_total else 0.0
+    line = bar(share, f"{share:.0%} of the machine's memory", "thin")
+    return (f'<section><h3>This machine</h3><dl class="figures-grid">{rows}</dl>{line}'
+            f'<p class="quiet">{esc(live.model)}</p></section>')
+
+
+def _plots(live: Live) -> str:
+    plots = [
+        _plot("Entries kept", live.entries_history, lambda value: f"{value:,.0f}", "device"),
+        _plot("Reading, tokens/s", live.reading_history, speed, "read"),
+        _plot("First token", live.first_token_history, short_seconds, "first"),
+        _plot("Answering, tokens/s", live.answer_history, speed, "answer"),
+        _plot("Process memory", live.memory_history, byte_size, "memory"),
+    ]
+    shown = "".join(plot for plot in plots if plot)
+    return f'<section><h3>History</h3><div class="plots">{shown}</div></section>' if shown else ""
+
+
+def _plot(name: str, values: Sequence[float], text: Any, kind: str) -> str:
+    if len(values) < 2:
+        return ""
+    few = thin(values)
+    label = f"{name}: from {text(few[0])} to {text(few[-1])}, at most {text(max(few))}"
+    return (f'<figure>{sparkline(few, label, kind)}<figcaption><span>{esc(name)}</span>'
+            f"<b>{esc(text(values[-1]))}</b></figcaption></figure>")

@@ -1,0 +1,38 @@
+"""Numbers in words for people, the same in the command line and on the page."""
+
+
+def byte_size(size: float) -> str:
+    """Bytes: "512 B", "8.5 MB"."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size:.0f} B"
+
+
+def clock(seconds: float | None) -> str:
+    """Seconds as a clock shows them: "0:07", "1:02:03"; "?" if they are not known."""
+    if seconds is None:
+        return "?"
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def speed(per_second: float) -> str:
+    """Tokens per second: "8.1", "1,136"."""
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"
+
+
+def short_seconds(seconds: float) -> str:
+    """A short time: "42 ms", "1.3 s"."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"
+
+
+def plural(count: int, noun: str) -> str:
+    """A number with its noun: "1 page", "1,200 pages"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Text without control characters but line ends and tabs: a document or a model must not steer the terminal."""
+    return "".join(letter for letter in text if letter in "\n\t" or (letter >= " " and not "\x7f" <= letter <= "\x9f"))

@@ -1,0 +1,219 @@
+"""The worker: one thread that reads and answers, and writes what happens to the store as it goes.
+
+Jobs are rows, so whoever asked may go away and come back. Three kinds: "ingest" (files become documents and a context
+to be read), "read" and "answer". One job uses the model at a time, but a reading lets waiting questions go first
+between two of its steps. A job that fails ends alone, with a sentence; a program that stops leaves its readings
+queued, and they go on from their checkpoint when it starts again.
+"""
+
+import logging
+import shutil
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from app import readings, turns
+from app.documents import Options, add_documents
+from app.errors import AppError, expected, phrase
+from app.readings import Report, Stopped
+from app.service import Service
+from sessions import JobRow, NotFound, StoreError
+
+INGEST, READ, ANSWER = "ingest", "read", "answer"
+UPLOAD = "upload"
+IDLE_SEC = 0.5
+MEASURE_SEC = 1.0
+"""A reading adds one measurement to its history at most this often."""
+
+log = logging.getLogger(__name__)
+
+
+class Worker(threading.Thread):
+    """Claims jobs from the store until it is told to stop."""
+
+    def __init__(self, service: Service) -> None:
+        """service: the home to work for."""
+        super().__init__(name="worker", daemon=True)
+        self.service = service
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._passwords: dict[str, str] = {}  # job id -> password; never written to disk
+
+    # Asking for work: called from any thread.
+
+    def ingest(
+        self, files: list[Path], method: str, settings: dict[str, Any], options: Options, model: str | None = None,
+    ) -> JobRow:
+        """Queue files to be ingested and read. They are removed afterwards: pass copies in the home."""
+        payload = {"files": [str(path) for path in files], "method": method, "settings": settings,
+                   "title": options.title, "ocr": options.ocr, "model": model}
+        job = self.service.store.add_job(INGEST, UPLOAD, payload)
+        if options.password:
+            self._passwords[job.id] = options.password
+        self._wake.set()
+        return job
+
+    def read(self, context_id: str) -> JobRow:
+        """Queue a reading that was begun; one that is queued or running already is left as it is."""
+        for job in self.service.store.jobs(subject_id=context_id, kind=READ):
+            if job.status in ("queued", "running"):
+                return job
+        self.service.store.update_context(context_id, status="reading", error=None)
+        job = self.service.store.add_job(READ, context_id)
+        self._wake.set()
+        return job
+
+    def answer(self, turn_id: str, options: turns.AnswerOptions) -> JobRow:
+        """Queue a question."""
+        job = self.service.store.add_job(ANSWER, turn_id, vars(options))
+        self._wake.set()
+        return job
+
+    def stop(self, timeout_sec: float = 20.0) -> None:
+        """Let the job at hand save its checkpoint, then end the thread."""
+        self._stopping.set()
+        self._wake.set()
+        if self.is_alive():
+            self.join(timeout_sec)
+
+    # Doing it: the thread itself.
+
+    def run(self) -> None:
+        """Work until stopped; an error in one job never ends the thread."""
+        while not self._stopping.is_set():
+            self._wake.clear()
+            try:
+                if self._work_once():
+                    continue
+            except Exception:
+                # The store itself failed (a full disk, a locked database): wait, and look again.
+                log.exception("the worker could not claim or finish a job")
+                time.sleep(IDLE_SEC)
+            self._wake.wait(IDLE_SEC)
+
+    def _work_once(self) -> bool:
+        """Do the next job, questions first; whether there was one."""
+        store = self.service.store
+        if not store.jobs(status="queued"):
+            return False
+        job = store.next_job(self.name, ANSWER) or store.next_job(self.name)
+        if job is None:
+            return False
+        self._do(job)
+        return True
+
+    def _do(self, job: JobRow) -> None:
+        do = {INGEST: self._ingest, READ: self._read, ANSWER: self._answer}[job.kind]
+        try:
+            do(job)
+        except NotFound as error:
+            log.info("job %s has lost its subject: %s", job.id, error)
+            self._end(job, "failed", phrase(error))
+        except Exception as error:
+            log.log(logging.INFO if expected(error) else logging.ERROR, "job %s failed: %s", job.id, error,
+                    exc_info=None if expected(error) else error)
+            if not isinstance(error, AppError | StoreError):
+                self.service.forget_open()  # after an out-of-memory above all
+            self._end(job, "failed", phrase(error))
+
+    def _end(self, job: JobRow, status: str, error: str | None = None) -> None:
+        with suppress(NotFound):  # deleted with its subject
+            self.service.store.update_job(job.id, status=status, error=error)
+
+    def _ingest(self, job: JobRow) -> None:
+        payload, store = job.payload, self.service.store
+        files = [Path(each) for each in payload["files"]]
+        options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"])
+        last = 0.0
+
+        def on_page(name: str, done: int, total: int) -> None:
+            nonlocal last
+            if store.cancel_requested(job.id):
+                raise Stopped
+            if time.monotonic() - last > 0.2 or done == total:
+                last = time.monotonic()
+                store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total)
+
+        try:
+            added = add_documents(self.service, files, options, on_page, skip_broken=True)
+            context = readings.begin(
+                self.service, [row.id for row in added.documents], payload["method"], payload["settings"],
+                payload["model"], added.warnings, lambda report: self._stage(job, report.stage))
+        except Stopped:
+            self._end(job, "cancelled")
+        else:
+            store.update_job(job.id, status="done", stage="done", progress={"context": context.id})
+            if context.status != "ready":
+                self.read(context.id)
+        finally:
+            if not self._stopping.is_set():
+                _remove_uploads(files, self.service.home)
+
+    def _stage(self, job: JobRow, stage: str) -> None:
+        self.service.store.update_job(job.id, stage=stage)
+
+    def _read(self, job: JobRow) -> None:
+        store, history = self.service.store, 0.0
+
+        def report(now: Report) -> None:
+            nonlocal history
+            store.update_job(job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total,
+                             progress=now.to_json())
+            if now.usage and (time.monotonic() - history >= MEASURE_SEC or now.stage == "ready"):
+                history = time.monotonic()
+                store.add_measurement("reading", job.subject_id, {**now.to_json(), **_memory()})
+            self._answer_waiting()
+
+        def should_stop() -> bool:
+            return self._stopping.is_set() or store.cancel_requested(job.id)
+
+        try:
+            readings.read(self.service, job.subject_id, report, should_stop)
+        except Stopped:
+            if store.cancel_requested(job.id):
+                self._end(job, "cancelled")
+            else:
+                store.update_context(job.subject_id, status="reading")
+                store.update_job(job.id, status="queued")
+            return
+        self._end(job, "done")
+
+    def _answer_waiting(self) -> None:
+        """Let waiting questions go before the reading that calls this."""
+        store = self.service.store
+        while not self._stopping.is_set() and store.jobs(status="queued", kind=ANSWER):
+            job = store.next_job(self.name, ANSWER)
+            if job is None:
+                return
+            self._do(job)
+
+    def _answer(self, job: JobRow) -> None:
+        store = self.service.store
+        asked = 0.0
+
+        def should_stop() -> bool:
+            nonlocal asked
+            if time.monotonic() - asked < 0.1:
+                return False
+            asked = time.monotonic()
+            return self._stopping.is_set() or store.cancel_requested(job.id)
+
+        turn = turns.answer(self.service, job.subject_id, turns.AnswerOptions(**job.payload), should_stop=should_stop)
+        self._end(job, turn.status)
+
+
+def _memory() -> dict[str, int]:
+    import engine
+
+    report = engine.memory_report()
+    return {"process_bytes": int(report["process_bytes"]), "gpu_bytes": int(report["gpu_bytes"])}
+
+
+def _remove_uploads(files: list[Path], home: Path) -> None:
+    """Remove the copies that were made of uploads, and nothing outside their folder."""
+    uploads = home / "uploads"
+    for folder in {path.parent for path in files}:
+        if folder.parent == uploads:
+            shutil.rmtree(folder, ignore_errors=True)

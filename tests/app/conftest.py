@@ -1,0 +1,36 @@
+"""What the tests of the app share: a model, a book with facts in it and a home."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.home import ASSETS
+from app.service import Service
+from tests.app.helpers import book_text
+from tests.app.tiny import make_tiny_model
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def model(tiny: Path) -> str:
+    """The model that ships, where it has been trained; else the tiny one."""
+    return "pocket" if (ASSETS / "pocket" / "config.json").exists() else str(tiny)
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    path = tmp_path / "The Keeper.txt"
+    path.write_text(book_text(40), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def service(tmp_path: Path, tiny: Path) -> Iterator[Service]:
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    yield service
+    service.close()

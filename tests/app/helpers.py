@@ -1,0 +1,141 @@
+"""Helpers of the app's tests: a book with facts in it, and the command line as a process."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+FACTS = (
+    "The lighthouse at Cape Orlen was built in 1872 by Tobias Renn. Its keeper was Maren Hollis, who kept a diary.",
+    "“The lamp must never go dark,” she wrote on her first evening. The pass key of the vault is 48213.",
+)
+
+
+def book_text(paragraphs: int) -> str:
+    """A text with two facts in the middle of plain prose."""
+    filler = [f"On day {n} the sea was calm, and the fox slept under boat number {n}." for n in range(paragraphs)]
+    middle = paragraphs // 2
+    return "\n\n".join([*filler[:middle], *FACTS, *filler[middle:]])
+
+
+class Cli:
+    """Runs `stockpot` in a process of its own, as programs do."""
+
+    def __init__(self, home: Path, model: str) -> None:
+        self.home, self.model = home, model
+
+    def run(self, *arguments: str, status: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "app.cli", "--home", str(self.home), "--model", self.model, *arguments]
+        done = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "STOCKPOT_HOME": str(self.home / "unused")})
+        assert done.returncode == status, f"{arguments} ended {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *arguments: str) -> object:
+        return json.loads(self.run(*arguments, "--json").stdout)
+
+
+class Server:
+    """`stockpot serve` in a process of its own."""
+
+    def __init__(self, home: Path, model: str) -> None:
+        self.home, self.model = home, model
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> "Server":
+        self.home.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "app.cli", "--home", str(self.home), "--model", self.model, "serve",
+                   "--port", str(self.port)]
+        with (self.home.parent / "server.log").open("a") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, text=True)
+        wait_for(lambda: self._healthy(), "the server to answer", 90)
+        return self
+
+    def _healthy(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.home.parent / "server.log").read_text()
+        try:
+            return bool(self.get("/healthz")["status"] == "ok")
+        except (urllib.error.URLError, ConnectionError):
+            return False
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(how)
+            self.process.wait(60)
+        self.process = None
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def text(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def send(self, path: str, body: Any = None, method: str = "POST") -> Any:
+        """Send JSON; the answer, or {"status": ..., "error": ...} where it was refused."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return {"status": error.code, **json.loads(error.read())}
+
+    def upload(self, *files: tuple[str, bytes], **fields: str) -> Any:
+        """Send files as a form; returns the job."""
+        edge, lines = "stockpot-test-edge", []
+        for name, value in fields.items():
+            lines += [f'--{edge}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()]
+        for name, data in files:
+            head = f'--{edge}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
+            lines += [head.encode(), data, b"\r\n"]
+        body = b"".join([*lines, f"--{edge}--\r\n".encode()])
+        request = urllib.request.Request(
+            self.url + "/api/contexts", body, {"Content-Type": f"multipart/form-data; boundary={edge}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
+    def read(self, *files: tuple[str, bytes], **fields: str) -> dict[str, Any]:
+        """Upload, wait until all is read, and return the context."""
+        job = self.upload(*files, **fields)
+        return self.context_of(job["id"], "ready")
+
+    def context_of(self, job_id: str, status: str) -> dict[str, Any]:
+        """The context that an upload led to, once it has this status."""
+        wait_for(lambda: self.get(f"/api/jobs/{job_id}")["status"] in ("done", "failed"), "the upload to be ingested")
+        job = self.get(f"/api/jobs/{job_id}")
+        assert job["status"] == "done", job["error"]
+        path = f"/api/contexts/{job['progress']['context']}"
+        wait_for(lambda: self.get(path)["status"] == status, f"the context to be {status}")
+        found: dict[str, Any] = self.get(path)
+        return found
+
+    def answered(self, turn_id: str) -> dict[str, Any]:
+        """The turn, once it has ended."""
+        wait_for(lambda: self.get(f"/api/turns/{turn_id}")["status"] != "answering", "the answer")
+        found: dict[str, Any] = self.get(f"/api/turns/{turn_id}")
+        return found
+
+
+def wait_for(what: Callable[[], bool], name: str, timeout_sec: float = 90.0) -> None:
+    """Wait until something is so; fails the test if it never is."""
+    deadline = time.monotonic() + timeout_sec
+    while not what():
+        assert time.monotonic() < deadline, f"waited {timeout_sec:.0f} s for {name}"
+        time.sleep(0.1)

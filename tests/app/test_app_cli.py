@@ -1,0 +1,191 @@
+"""The command line as programs use it: what is on standard output, what on standard error, and how it ends."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import main
+from app.words import printable
+from tests.app.helpers import Cli
+
+TIERS = {"device", "host", "disk"}
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory, model: str) -> tuple[Cli, dict[str, Any], str]:
+    """A home with one reading: the command line, what `ingest --json` printed, and its standard error."""
+    from tests.app.helpers import book_text
+
+    folder = tmp_path_factory.mktemp("cli")
+    book = folder / "The Keeper.txt"
+    book.write_text(book_text(40), encoding="utf-8")
+    cli = Cli(folder / "home", model)
+    done = cli.run("ingest", str(book), "--method", "exact", "--budget", "320", "--json")
+    return cli, json.loads(done.stdout), done.stderr
+
+
+def test_ingest_prints_one_object(read: tuple[Cli, dict[str, Any], str]) -> None:
+    _, result, stderr = read
+    assert set(result) == {
+        "context", "documents", "tokens", "method", "budget", "seconds", "tokens_per_second", "kv_entries", "kv_bytes",
+        "peak_memory_bytes", "warnings"}
+    assert set(result["documents"][0]) == {"id", "title", "pages", "characters", "sha256"}
+    assert result["documents"][0]["title"] == "The Keeper"
+    assert re.fullmatch(r"[0-9a-f]{64}", result["documents"][0]["sha256"])
+    assert (result["method"], result["budget"]) == ("exact", 320)
+    assert set(result["kv_bytes"]) == TIERS
+    assert result["kv_bytes"]["host"] > 0
+    assert 0 < result["kv_entries"] <= 320
+    assert result["tokens"] > 500
+    assert result["tokens_per_second"] > 0
+    assert result["peak_memory_bytes"] > 1e8
+    assert "Traceback" not in stderr
+
+
+def test_ask_prints_one_object_and_goes_on_with_the_session(
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli, result, _ = read
+    first: Any = cli.json("ask", result["context"], "Who was the keeper?", "--max-tokens", "12")
+    assert set(first) == {
+        "session", "turn", "answer", "sources", "time_to_first_token_seconds", "tokens_per_second", "prompt_tokens",
+        "answer_tokens", "kv_entries", "kv_bytes"}
+    assert first["sources"]
+    assert all(set(source) == {"document", "page", "quote", "weight"} for source in first["sources"])
+    assert first["sources"][0]["document"] == result["documents"][0]["id"]
+    assert set(first["kv_bytes"]) == TIERS
+    assert first["time_to_first_token_seconds"] > 0
+    # By the document's title, and without --json: the answer alone is on standard output.
+    done = cli.run("ask", "The Keeper", "And who built it?", "--session", first["session"], "--max-tokens", "12")
+    shown = json.loads(in_process(cli.home, capsys, "show", first["session"], "--json")[1])
+    assert [turn["question"] for turn in shown["turns"]] == ["Who was the keeper?", "And who built it?"]
+    assert done.stdout.rstrip("\n") == printable(shown["turns"][1]["answer"]).rstrip("\n")
+
+
+def test_chat_answers_every_line(
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli, result, _ = read
+    done = cli.run("chat", result["context"][:4], "--max-tokens", "8", stdin="Who?\nWhere?\n\nNot asked?\n")
+    session = re.search(r"Session (s-\w+)", done.stderr)
+    assert session
+    shown = json.loads(in_process(cli.home, capsys, "show", session[1], "--json")[1])
+    assert [turn["question"] for turn in shown["turns"]] == ["Who?", "Where?"]
+    exported = in_process(cli.home, capsys, "export", session[1])[1]
+    assert "Who?" in exported
+    assert "The Keeper" in exported
+    exported = in_process(cli.home, capsys, "export", session[1], "--format", "json")[1]
+    assert json.loads(exported)["turns"][1]["question"] == "Where?"
+
+
+def test_a_known_reading_is_not_done_again(read: tuple[Cli, dict[str, Any], str], tmp_path: Path) -> None:
+    cli, result, _ = read
+    from tests.app.helpers import book_text
+
+    again = tmp_path / "copy.txt"
+    again.write_text(book_text(40), encoding="utf-8")
+    done = cli.run("ingest", str(again), "--method", "exact", "--budget", "320", "--json")
+    assert json.loads(done.stdout)["context"] == result["context"]
+    assert "Known already" in done.stderr
+
+
+# In this process, which is quicker; what a process adds is tested above.
+
+
+def in_process(home: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        status = main(["--home", str(home), *arguments])
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    out = capsys.readouterr()
+    return status, out.out, out.err
+
+
+def test_serving_others_without_a_password_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STOCKPOT_AUTH", raising=False)
+    status, _, err = in_process(tmp_path / "home", capsys, "serve", "--host", "0.0.0.0")
+    assert status == 2
+    assert "--auth" in err
+
+
+def test_a_model_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\r\x07\x9b\tc\nd") == "a[2Jb\tc\nd"
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    ((), "COMMAND"),
+    (("nonsense",), "invalid choice"),
+    (("ingest",), "FILE"),
+    (("list", "books"), "invalid choice"),
+    (("ingest", "a.txt", "--budget", "many"), "whole number"),
+    (("ingest", "a.txt", "--set", "sinks"), "KEY=VALUE"),
+    (("ask", "c-222222", " "), "empty"),
+    (("ask", "c-222222", "Who?", "--temperature", "9"), "temperature"),
+])
+def test_wrong_usage_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    status, out, err = in_process(tmp_path, capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert words in err
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("ingest", "missing.pdf"), "missing.pdf"),
+    (("ingest", "missing.pdf", "--method", "magic"), "magic"),
+    (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
+    (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
+    (("ask", "Moby Dick", "Who?"), "Moby Dick"),
+    (("show", "d-222222"), "d-222222"),
+    (("export", "s-222222"), "s-222222"),
+])
+def test_what_cannot_be_done_ends_with_1_and_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    status, out, err = in_process(tmp_path, capsys, *arguments)
+    assert (status, out) == (1, "")
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_listing_renaming_searching_and_deleting(
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli, result, _ = read
+    home, document = cli.home, result["documents"][0]["id"]
+    status, out, _ = in_process(home, capsys, "list", "documents", "--json")
+    assert [row["id"] for row in json.loads(out)] == [document]
+    # Global options are accepted after the command as well.
+    assert main(["list", "contexts", "--json", "--home", str(home)]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["title"] == "The Keeper"
+    status, out, _ = in_process(home, capsys, "rename", document, "The Lamp")
+    assert (status, out.strip()) == (0, document)
+    session = in_process(home, capsys, "list", "sessions", "--json")[1]
+    assert json.loads(session)
+    hits = json.loads(in_process(home, capsys, "search", "keeper", "--json")[1])
+    assert hits[0]["question"] == "Who was the keeper?"
+    status, _, err = in_process(home, capsys, "delete", document)
+    assert status == 2
+    assert "--yes" in err
+    assert in_process(home, capsys, "delete", "The Lamp", "--yes")[0] == 1  # a document and its context: ambiguous
+    assert in_process(home, capsys, "delete", document, "--yes")[0] == 0
+    for noun in ("documents", "contexts", "sessions"):
+        assert json.loads(in_process(home, capsys, "list", noun, "--json")[1]) == []
+
+
+def test_methods_and_doctor_are_objects_for_programs(
+    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = json.loads(in_process(tmp_path, capsys, "methods", "--json")[1])
+    assert {"exact", "infinipot", "full", "streaming", "truncate"} <= {row["name"] for row in rows}
+    assert [row["default"] for row in rows].count(True) == 1
+    status, out, _ = in_process(tmp_path / "home", capsys, "doctor", "--json", "--model", str(tiny))
+    found = json.loads(out)
+    assert (status, found["ok"]) == (0, True)
+    status, out, _ = in_process(tmp_path / "home", capsys, "doctor", "--json", "--model", str(tmp_path / "none"))
+    assert (status, json.loads(out)["ok"]) == (1, False)

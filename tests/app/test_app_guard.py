@@ -1,0 +1,84 @@
+"""Who may come in."""
+
+import base64
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from app.errors import UsageError
+from app.web.guard import Guard, credentials, is_loopback
+from app.web.uploads import copy_in, safe_name
+
+
+@pytest.mark.parametrize(("host", "loopback"), [
+    ("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+    ("192.168.1.5", False), ("example.org", False), ("127.0.0.1.example.org", False), ("", False),
+])
+def test_only_loopback_needs_no_password(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+    if loopback:
+        assert credentials(None, host) is None
+    else:
+        with pytest.raises(UsageError, match="--auth"):
+            credentials(None, host)
+    assert credentials("me:a:b", host) == ("me", "a:b")
+
+
+@pytest.mark.parametrize("auth", ["me", "me:", ":secret", ""])
+def test_half_a_password_is_refused(auth: str) -> None:
+    with pytest.raises(UsageError, match="USER:PASSWORD"):
+        credentials(auth, "127.0.0.1")
+
+
+def client(login: tuple[str, str] | None) -> TestClient:
+    def home(request: object) -> PlainTextResponse:
+        return PlainTextResponse("in")
+
+    app = Starlette(routes=[Route(path, home, methods=["GET", "POST"]) for path in ("/", "/healthz")])
+    app.add_middleware(Guard, login=login)
+    return TestClient(app, base_url="http://127.0.0.1:7860")
+
+
+def basic(text: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(text.encode()).decode()}
+
+
+def test_the_password_is_asked_for_everywhere_but_at_healthz() -> None:
+    with client(("me", "söcret")) as http:
+        assert http.get("/").status_code == 401
+        assert "Basic" in http.get("/").headers["www-authenticate"]
+        assert http.get("/", headers=basic("me:wrong")).status_code == 401
+        assert http.get("/", headers={"Authorization": "Basic ?"}).status_code == 401
+        assert http.get("/", headers={"Authorization": "Bearer x"}).status_code == 401
+        assert http.get("/", headers=basic("me:söcret")).text == "in"
+        assert http.get("/healthz").text == "in"
+
+
+def test_other_sites_cannot_use_the_page_of_a_person_at_this_machine() -> None:
+    with client(None) as http:
+        assert http.get("/").status_code == 200
+        assert http.get("/", headers={"Host": "evil.example:7860"}).status_code == 400
+        assert http.post("/").status_code == 200
+        assert http.post("/", headers={"Origin": "http://127.0.0.1:7860"}).status_code == 200
+        assert http.post("/", headers={"Origin": "https://evil.example"}).status_code == 403
+        assert http.post("/", headers={"Origin": "null"}).status_code == 403
+
+
+@pytest.mark.parametrize(("name", "kept"), [
+    ("../../etc/passwd", "passwd"), ("a\\..\\b.pdf", "a_.._b.pdf"), ("Moby Dick (1851).epub", "Moby Dick (1851).epub"),
+    ("...", "document"), ("", "document"), ("a\x00b\n.txt", "a_b_.txt"), ("x" * 500 + ".pdf", "x" * 100 + ".pdf"),
+])
+def test_no_path_is_made_from_a_file_name(name: str, kept: str) -> None:
+    assert safe_name(name) == kept
+
+
+def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: object) -> None:
+    from io import BytesIO
+    from pathlib import Path
+
+    copies = copy_in(Path(str(tmp_path)), [("a.txt", BytesIO(b"one")), ("../a.txt", BytesIO(b"two"))])
+    assert [path.read_bytes() for path in copies] == [b"one", b"two"]
+    assert all(path.parent.parent == Path(str(tmp_path)) / "uploads" for path in copies)

@@ -1,0 +1,63 @@
+"""Words on pages."""
+
+import pytest
+
+from app.quotes import PageWords, quotations_in, sentence_around
+
+PAGE = ("Call me Ishmael. Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money. "
+        "The pot boils! Is it done? It is.")
+
+
+def around(text: str, words: str, limit: int = 400) -> str:
+    start = text.index(words)
+    span = sentence_around(text, start, start + len(words), limit)
+    return text[span.start : span.end]
+
+
+@pytest.mark.parametrize(("words", "sentence"), [
+    ("Ishmael", "Call me Ishmael."),
+    ("years", "Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money."),
+    ("money", "Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money."),
+    ("pot boils", "The pot boils!"),
+    ("boils! Is", "The pot boils! Is it done?"),
+    ("It is", "It is."),
+])
+def test_the_sentence_around_a_passage(words: str, sentence: str) -> None:
+    assert around(PAGE, words) == sentence
+
+
+def test_a_paragraph_ends_a_sentence() -> None:
+    assert around("A heading\n\nthe words below it\n\nmore", "below") == "the words below it"
+
+
+@pytest.mark.parametrize("limit", [20, 40, 63])
+def test_a_quote_is_never_longer_than_its_limit_and_holds_whole_words(limit: int) -> None:
+    text = "word " * 500
+    quote = around(text, "word word", limit)
+    assert len(quote) <= limit
+    assert set(quote.split()) == {"word"}
+
+
+def test_a_passage_longer_than_the_limit_is_cut_at_its_end() -> None:
+    span = sentence_around("x" * 1000, 100, 900, 50)
+    assert (span.start, span.end) == (100, 150)
+
+
+def test_quotations_are_compared_by_their_words() -> None:
+    pages = PageWords(["“The lamp must\nnever go dark,” she wrote", "on her first evening at Cape Orlen", "nothing"])
+    assert pages.find("the lamp must never go DARK") == 0
+    assert pages.find("she wrote on her first evening") == 0  # runs on to the next page
+    assert pages.find("cape orlen") == 1
+    assert pages.find("the lamp must always go dark") is None
+    assert pages.find("amp must never") is None  # whole words only
+    assert pages.find("  …  ") is None
+    assert pages.on_page(1, "first evening")
+    assert not pages.on_page(0, "first evening")
+    assert not pages.on_page(7, "first evening")
+
+
+def test_quotations_in_an_answer() -> None:
+    answer = 'She wrote “The lamp must never go dark”, then "it rains", and «rien». A 6" pipe is no quotation.'
+    found = quotations_in(answer)
+    assert [words for _, words in found] == ["The lamp must never go dark", "it rains", "rien"]
+    assert [answer[span.start : span.end][0] for span, _ in found] == ["“", '"', "«"]

@@ -1,0 +1,194 @@
+"""Readings and turns, over a real engine with a tiny model."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.documents import Options, add_documents
+from app.errors import UsageError, phrase
+from app.opened import open_context
+from app.readings import Report, Stopped, begin, read
+from app.service import Service
+from app.turns import AnswerOptions, answer, keep_question, session_for
+from engine import SettingsError
+from ingest import IngestError
+from sessions import ContextRow
+from tests.app.helpers import book_text
+
+BUDGET = {"budget": "320"}
+SHORT = AnswerOptions(max_tokens=12)
+
+
+def add(service: Service, *files: Path) -> list[str]:
+    return [row.id for row in add_documents(service, files, Options(), lambda *_: None).documents]
+
+
+def read_through(service: Service, ids: list[str], method: str = "exact") -> ContextRow:
+    row = begin(service, ids, method, BUDGET)
+    return read(service, row.id, lambda report: None)
+
+
+def state_of(service: Service, row: ContextRow) -> dict[str, torch.Tensor]:
+    """All that is saved, by name; slabs of the host tier joined, as a resumed reading divides them otherwise."""
+    parts, _ = service.store.context_state(row.id).load(row.fingerprint)
+    pieces: dict[str, list[torch.Tensor]] = {}
+    for part in sorted(parts):
+        for name, tensor in parts[part].items():
+            pieces.setdefault(f"{re.sub(r'-[0-9]+$', '', part)}.{name}", []).append(tensor)
+    return {name: torch.cat(each, dim=max(0, each[0].dim() - 2)) for name, each in pieces.items()}
+
+
+@pytest.mark.parametrize("method", ["exact", "infinipot"])
+def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
+    tmp_path: Path, tiny: Path, book: Path, method: str
+) -> None:
+    straight, stopped = Service(tmp_path / "a", str(tiny), "cpu"), Service(tmp_path / "b", str(tiny), "cpu")
+    whole = read_through(straight, add(straight, book), method)
+
+    row = begin(stopped, add(stopped, book), method, BUDGET)
+    steps: list[Report] = []
+    with pytest.raises(Stopped):
+        read(stopped, row.id, steps.append, lambda: len(steps) >= 4)
+    paused = stopped.store.context(row.id)
+    assert paused.status == "paused"
+    assert 0 < paused.tokens_read < paused.tokens
+    stopped.close()
+
+    again = Service(tmp_path / "b", str(tiny), "cpu")  # as another process would: nothing in memory
+    resumed: list[Report] = []
+    done = read(again, begin(again, paused.document_ids, method, BUDGET).id, resumed.append)
+    assert done.id == paused.id
+    assert done.status == "ready"
+    reading = [report for report in resumed if report.stage in ("reading", "distilling")]
+    assert reading[0].tokens_done > paused.tokens_read
+    expected, got = state_of(straight, whole), state_of(again, done)
+    assert expected.keys() == got.keys()
+    for name, tensor in expected.items():
+        # Up to the last bit of bfloat16: where tensors lie in memory decides the order of float32 sums.
+        torch.testing.assert_close(got[name].float(), tensor.float(), rtol=1e-2, atol=1e-4, msg=name)
+    straight.close()
+    again.close()
+
+
+def test_the_same_file_and_settings_are_not_read_twice(service: Service, book: Path, tmp_path: Path) -> None:
+    first = read_through(service, add(service, book))
+    copy = tmp_path / "another name.txt"
+    copy.write_bytes(book.read_bytes())
+    ids = add(service, copy)
+    assert ids == first.document_ids
+    assert begin(service, ids, "exact", BUDGET).id == first.id
+    other = begin(service, ids, "exact", {"budget": "384"})
+    assert other.id != first.id
+    assert other.status == "reading"
+
+
+def test_a_conversation_goes_on_after_everything_was_closed(tmp_path: Path, tiny: Path, book: Path) -> None:
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    context = read_through(service, add(service, book))
+    session = session_for(service, context.id, None)
+    first = answer(service, keep_question(service, session.id, "Who kept the lamp?").id, SHORT)
+    uninterrupted = answer(service, keep_question(service, session.id, "And who built it?").id, SHORT)
+    other = session_for(service, context.id, None)
+    answer(service, keep_question(service, other.id, "Who kept the lamp?").id, SHORT)
+    service.close()
+
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    again = answer(service, keep_question(service, other.id, "And who built it?").id, SHORT)
+    assert first.status == again.status == "done"
+    assert again.answer == uninterrupted.answer
+    assert again.measurements["kv_entries"] == uninterrupted.measurements["kv_entries"]
+    service.close()
+
+
+def test_an_answer_has_sources_and_measurements(service: Service, book: Path) -> None:
+    context = read_through(service, add(service, book))
+    pieces: list[str] = []
+    turn = answer(service, keep_question(service, service.store.add_session(context.id).id, "Where?").id, SHORT,
+                  pieces.append)
+    assert turn.status == "done"
+    assert "".join(pieces) == turn.answer
+    assert turn.measurements["answer_tokens"] == 12
+    assert turn.measurements["kv_entries"] <= 320
+    assert turn.sources
+    text = service.library.document(context.document_ids[0]).text
+    for source in turn.sources:
+        assert source["verified"]
+        assert source["quote"] == text[source["start"] : source["end"]]
+    json.dumps(turn.sources)
+
+
+def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, book: Path) -> None:
+    context = read_through(service, add(service, book))
+    one, two = service.store.add_session(context.id), service.store.add_session(context.id)
+    plain = answer(service, keep_question(service, one.id, "Who?").id, SHORT)
+    seen: list[str] = []
+    stopped = answer(service, keep_question(service, two.id, "Something else?").id, AnswerOptions(max_tokens=400),
+                     seen.append, lambda: len(seen) >= 3)
+    assert stopped.status == "cancelled"
+    assert stopped.answer
+    after = answer(service, keep_question(service, two.id, "Who?").id, SHORT)
+    assert after.answer == plain.answer
+
+
+def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Path) -> None:
+    context = read_through(service, add(service, book))
+    session = service.store.add_session(context.id)
+    turn = answer(service, keep_question(service, session.id, "Who?").id, SHORT)
+    # As if the process had died after the tail was saved: at the next start the store fails the open turn.
+    service.store.finish_turn(turn.id, answer="", status="failed", error="The program stopped.")
+    service.forget_open()
+    answer(service, keep_question(service, session.id, "And then?").id, SHORT)
+    mended = service.store.turn(turn.id)
+    assert (mended.status, mended.answer, mended.sources) == ("done", turn.answer, turn.sources)
+
+
+def test_several_files_are_one_reading_and_a_broken_one_is_left_out(service: Service, book: Path, tmp_path: Path
+                                                                     ) -> None:
+    second, broken = tmp_path / "second.txt", tmp_path / "broken.pdf"
+    second.write_text("A second text about a harbour.", encoding="utf-8")
+    broken.write_bytes(b"%PDF-1.7 nonsense")
+    with pytest.raises(IngestError):
+        add_documents(service, [book, broken, second], Options(), lambda *_: None)
+    added = add_documents(service, [book, broken, second], Options(), lambda *_: None, skip_broken=True)
+    assert [row.title for row in added.documents] == ["The Keeper", "second"]
+    assert "broken.pdf" in added.warnings[0]
+    context = read_through(service, [row.id for row in added.documents])
+    stream = open_context(service, context.id).stream
+    assert [stretch.document_id for stretch in stream.stretches] == context.document_ids
+    assert stream.document_at(len(stream.ids) - 1) == added.documents[1].id
+
+
+def test_errors_are_sentences(service: Service, book: Path) -> None:
+    ids = add(service, book)
+    with pytest.raises(SettingsError) as caught:
+        begin(service, ids, "exact", {"budget": "3"})
+    assert phrase(caught.value) == str(caught.value)
+    with pytest.raises(SettingsError, match="catalyst"):
+        begin(service, ids, "infinipot", {"budget": "150"})
+    assert service.store.contexts() == []
+    with pytest.raises(UsageError, match="empty"):
+        keep_question(service, "s-222222", "  ")
+    assert "not enough memory" in phrase(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ..."))
+    assert phrase(FileNotFoundError(2, "No such file", "x.pdf")) == "There is no file x.pdf."
+    assert "ZeroDivisionError" in phrase(ZeroDivisionError("division by zero"))
+
+
+def test_a_model_that_changed_is_not_taken_for_the_one_that_read(tmp_path: Path, book: Path) -> None:
+    from engine import ContextMismatch
+    from tests.app.tiny import make_tiny_model
+
+    folder = make_tiny_model(tmp_path / "model", seed=0)
+    service = Service(tmp_path / "home", str(folder), "cpu")
+    context = read_through(service, add(service, book))
+    service.close()
+    make_tiny_model(folder, seed=1)
+    service = Service(tmp_path / "home", str(folder), "cpu")
+    with pytest.raises(ContextMismatch, match="another model"):
+        open_context(service, context.id)
+    service.close()
+
+
+assert len(book_text(40)) < 4000  # the tests above rely on a short book

@@ -1,0 +1,91 @@
+"""The HTTP API of a real server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.app.helpers import Server, book_text, wait_for
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("api") / "home", str(tiny)).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def http(server: Server) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        yield client
+
+
+def until(http: httpx.Client, path: str, *states: str) -> dict[str, Any]:
+    wait_for(lambda: http.get(path).json()["status"] in states, f"{path} to be {' or '.join(states)}")
+    found: dict[str, Any] = http.get(path).json()
+    return found
+
+
+def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Client, server: Server) -> None:
+    assert http.get("/healthz").json() == {"status": "ok"}
+    files = [("files", ("The Keeper.txt", book_text(20).encode()))]
+    job = http.post("/api/contexts", files=files, data={"method": "exact", "budget": "320"}).json()
+    job = until(http, f"/api/jobs/{job['id']}", "done", "failed")
+    context = until(http, f"/api/contexts/{job['progress']['context']}", "ready", "failed")
+    assert (context["status"], context["title"], context["budget"]) == ("ready", "The Keeper", 320)
+    assert not list((server.home / "uploads").glob("*/The Keeper.txt"))
+
+    session = http.post("/api/sessions", json={"context": context["id"], "title": "First"}).json()
+    asked = http.post(f"/api/sessions/{session['id']}/turns", json={"question": "Who?", "max_tokens": 8})
+    assert asked.status_code == 202
+    turn = until(http, f"/api/turns/{asked.json()['id']}", "done", "failed")
+    assert turn["status"] == "done"
+    assert turn["measurements"]["answer_tokens"] == 8
+    assert http.get("/api/search", params={"query": "who"}).json()[0]["session"]["id"] == session["id"]
+
+    exported = http.get(f"/api/sessions/{session['id']}/export", params={"format": "md"})
+    assert "attachment" in exported.headers["content-disposition"]
+    assert "Who?" in exported.text
+    document = context["documents"][0]["id"]
+    page = http.get(f"/api/documents/{document}/pages/1")
+    assert page.headers["content-type"].startswith("text/plain")
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert "Maren Hollis" in page.text
+    assert http.get(f"/api/documents/{document}/pages/99").status_code == 404
+    assert http.get(f"/api/documents/{document}/file").status_code == 404  # only a PDF is shown as it is
+
+    assert http.patch(f"/api/sessions/{session['id']}", json={"title": "Second"}).json()["title"] == "Second"
+    assert http.delete(f"/api/documents/{document}").json() == {"deleted": document}
+    assert [http.get(f"/api/{noun}").json() for noun in ("documents", "contexts", "sessions")] == [[], [], []]
+    assert http.get(f"/api/turns/{turn['id']}").status_code == 404
+
+
+def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> None:
+    files = [("files", ("a.txt", b"words"))]
+    for data, words in (({"method": "magic"}, "magic"), ({"method": "exact", "budget": "3"}, "budget of 3")):
+        refused = http.post("/api/contexts", files=files, data=data)
+        assert refused.status_code == 400
+        assert words in refused.json()["error"]
+    for path in ("/api/sessions/s-222222", "/api/turns/t-222222", "/api/jobs/j-222222", "/api/turns/../../etc"):
+        assert http.get(path).status_code == 404
+    job = http.post("/api/contexts", files=[("files", ("torn.pdf", b"%PDF-1.4 nonsense"))]).json()
+    ended = until(http, f"/api/jobs/{job['id']}", "done", "failed")
+    assert ended["status"] == "failed"
+    assert "torn.pdf" in ended["error"]
+
+
+def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client) -> None:
+    files = [("files", ("Long.txt", book_text(900).encode()))]
+    job = http.post("/api/contexts", files=files, data={"method": "exact", "budget": "320"}).json()
+    job = until(http, f"/api/jobs/{job['id']}", "done", "failed")
+    path = f"/api/contexts/{job['progress']['context']}"
+    until(http, path, "reading")
+    wait_for(lambda: http.delete(path).status_code == 409, "the reading to begin", 20)
+    session = http.post("/api/sessions", json={"context": job["progress"]["context"]}).json()
+    asked = http.post(f"/api/sessions/{session['id']}/turns", json={"question": "Who?"}).json()
+    turn = until(http, f"/api/turns/{asked['id']}", "failed", "done")
+    assert "when its documents have been read" in turn["error"]
+    assert http.get(path).json()["status"] == "reading"

@@ -1,0 +1,92 @@
+"""From token positions to places in documents."""
+
+import torch
+
+from app.sources import Library, check_quotations, find_sources
+from app.stream import Stream, Stretch, compose
+from engine import Encoding, Passage
+from ingest import Document, Page, PageQuality
+
+FIRST = Document("First", "pdf", "1" * 64, (
+    Page(1, "page 1", "Alpha is here. Beta is there.", PageQuality(29, "text")),
+    Page(2, "page 2", "Gamma sings. Delta dances.", PageQuality(26, "text"))))
+SECOND = Document("Second", "pdf", "2" * 64, (Page(1, "page 1", "Epsilon waits.", PageQuality(14, "text")),))
+LIBRARY = Library({"d-first": FIRST, "d-second": SECOND}.__getitem__)
+
+
+class Letters:
+    """Encodes every character as one token."""
+
+    def encode(self, text: str) -> Encoding:
+        return Encoding(torch.tensor([ord(letter) for letter in text]), torch.arange(len(text)))
+
+
+def stream() -> Stream:
+    return compose(Letters(), [("d-first", FIRST, "First"), ("d-second", SECOND, "Second")])  # type: ignore[arg-type]
+
+
+def read_back(words: str) -> tuple[int, int]:
+    """Token positions of `words` in the stream."""
+    text = "".join(chr(token) for token in stream().ids.tolist())
+    return text.index(words), text.index(words) + len(words)
+
+
+def test_several_documents_are_one_stream_with_headings() -> None:
+    text = "".join(chr(token) for token in stream().ids.tolist())
+    assert text == f"# First\n\n{FIRST.text}# Second\n\n{SECOND.text}"
+    assert stream().document_at(0) == "d-first"
+    assert stream().document_at(text.index("Second")) == "d-second"
+
+
+def test_a_single_document_has_no_heading() -> None:
+    alone = compose(Letters(), [("d-first", FIRST, "First")])  # type: ignore[arg-type]
+    assert "".join(chr(token) for token in alone.ids.tolist()) == FIRST.text
+
+
+def test_a_stream_survives_saving() -> None:
+    saved = stream()
+    loaded = Stream.load(saved.tensors(), saved.meta())
+    assert torch.equal(loaded.ids, saved.ids)
+    assert torch.equal(loaded.starts, saved.starts)
+    assert loaded.stretches == saved.stretches
+
+
+def test_a_passage_becomes_the_sentence_on_its_page() -> None:
+    sources = find_sources([Passage(*read_back("sings"), 0.5), Passage(*read_back("waits"), 0.3)], stream(), LIBRARY)
+    assert [(each.document, each.page, each.quote) for each in sources] == [
+        ("d-first", 2, "Gamma sings."), ("d-second", 1, "Epsilon waits.")]
+    assert [each.verified for each in sources] == [True, True]
+    first = sources[0]
+    assert first.quote[first.focus[0] : first.focus[1]] == "sings"
+    assert FIRST.text[first.start : first.end] == first.quote
+
+
+def test_the_focus_is_widened_to_whole_words() -> None:
+    start, end = read_back("ing")
+    source = find_sources([Passage(start, end, 1.0)], stream(), LIBRARY)[0]
+    assert source.quote[source.focus[0] : source.focus[1]] == "sings"
+
+
+def test_passages_in_one_sentence_are_one_source() -> None:
+    sources = find_sources([Passage(*read_back("Gamma"), 0.2), Passage(*read_back("sings"), 0.5)], stream(), LIBRARY)
+    assert [(each.quote, round(each.weight, 6)) for each in sources] == [("Gamma sings.", 0.7)]
+
+
+def test_a_passage_over_two_documents_is_divided() -> None:
+    start, _ = read_back("dances")
+    _, end = read_back("Epsilon")
+    sources = find_sources([Passage(start, end, 0.8)], stream(), LIBRARY)
+    assert {(each.document, each.weight) for each in sources} == {("d-first", 0.4), ("d-second", 0.4)}
+
+
+def test_spans_stop_at_the_end_of_the_last_token() -> None:
+    stretch = Stretch("d-first", 0, 3, 10)
+    spans = Stream(torch.arange(3), torch.tensor([0, 4, 8]), (stretch,)).spans(1, 3)
+    assert [(each.start, each.end) for each in spans] == [(4, 10)]
+
+
+def test_quotations_are_shown_only_where_their_words_are() -> None:
+    answer = 'It says “gamma SINGS” and "Gamma shouts" and “epsilon waits”.'
+    checked = check_quotations(answer, ["d-first", "d-second"], LIBRARY)
+    assert [(each.document, each.page) for each in checked] == [("d-first", 2), (None, None), ("d-second", 1)]
+    assert answer[checked[0].start : checked[0].end] == "“gamma SINGS”"

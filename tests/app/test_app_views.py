@@ -1,0 +1,70 @@
+"""Nothing from a document, a model or a person is ever markup."""
+
+from typing import Any
+
+from app.web.views.markup import sparkline, thin
+from app.web.views.reading import context_head, ingest_card, reading_card
+from app.web.views.turn import conversation, live_turn
+from sessions import ContextRow, DocumentRow, JobRow, TurnRow
+
+EVIL = '<img src=x onerror="alert(1)">&"\''
+
+
+def turn(**changes: Any) -> TurnRow:
+    fields: dict[str, Any] = {
+        "id": "t-abcdef", "session_id": "s-abcdef", "position": 0, "question": EVIL, "answer": EVIL, "status": "done",
+        "sources": [{"document": "d-abcdef", "page": 3, "place": EVIL, "quote": f"a {EVIL} b", "weight": 0.5,
+                     "verified": True, "focus": [0, 5], "start": 0, "end": 9}],
+        "measurements": {"time_to_first_token_seconds": 0.5, "tokens_per_second": 12.0, "answer_tokens": 3,
+                         "finish_reason": "stop", "quotations": []},
+        "error": None, "created_at": 0.0, "finished_at": 1.0}
+    return TurnRow(**{**fields, **changes})
+
+
+def context(**changes: Any) -> ContextRow:
+    fields: dict[str, Any] = {
+        "id": "c-abcdef", "model": EVIL, "method": EVIL, "settings": {}, "budget": 512, "fingerprint": "f",
+        "tokens": 10, "document_ids": [], "status": "failed", "tokens_read": 5, "seconds": 1.0,
+        "usage": {"entries": {"device": 5, "host": 0, "disk": 0}, "bytes": {"device": 5, "host": 0, "disk": 0}},
+        "warnings": [EVIL], "error": EVIL, "created_at": 0.0, "updated_at": 0.0}
+    return ContextRow(**{**fields, **changes})
+
+
+DOCUMENT = DocumentRow("d-abcdef", "0" * 64, EVIL, EVIL, 1, 5, [EVIL], EVIL, 5, 0.0)
+JOB = JobRow("j-abcdef", "ingest", "upload", {"files": [EVIL]}, "failed", EVIL, 0, 0, {}, EVIL, False, None, 0,
+             0.0, 0.0, None, None)
+
+
+def test_no_view_lets_markup_through() -> None:
+    shown = [
+        conversation([turn(), turn(status="failed", error=EVIL)], {"d-abcdef": EVIL, "d-other": "Other"}),
+        live_turn(turn(status="answering"), EVIL), live_turn(turn(status="answering", answer=""), EVIL),
+        context_head(context(), EVIL, [DOCUMENT], [EVIL]),
+        reading_card(context(), EVIL, [DOCUMENT], None, {}), ingest_card(JOB),
+    ]
+    for html in shown:
+        assert "<img" not in html
+        assert "&lt;img" in html
+
+
+def test_quotations_are_marked_by_whether_they_are_there() -> None:
+    answer = "It says “yes” and “no”."
+    there = {"start": 8, "end": 13, "document": "d-abcdef", "page": 3, "place": "page 3"}
+    absent = {"start": 18, "end": 22, "document": None, "page": None, "place": None}
+    measured = {**turn().measurements, "quotations": [there, absent]}
+    html = conversation([turn(answer=answer, measurements=measured, sources=[])], {})
+    assert '<q class="verified" title="These words are on page 3">“yes”</q>' in html
+    assert '<span class="unverified" title="These words are not in the documents">“no”</span>' in html
+
+
+def test_a_cancelled_turn_says_so_and_keeps_what_there_was() -> None:
+    html = conversation([turn(status="cancelled", answer="half an ans", measurements={}, sources=[])], {})
+    assert "half an ans" in html
+    assert "Stopped." in html
+
+
+def test_histories_are_thinned_to_means() -> None:
+    assert thin([1.0, 2.0, 3.0]) == [1.0, 2.0, 3.0]
+    assert thin([float(n) for n in range(100)], 4) == [12.0, 37.0, 62.0, 87.0]
+    assert 'aria-label="speed"' in sparkline([1.0, 3.0], "speed")
+    assert "<svg" not in sparkline([1.0], "speed")

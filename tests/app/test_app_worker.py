@@ -1,0 +1,173 @@
+"""The worker: jobs one after another, questions first, failures alone, and going on after a crash."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.documents import Options
+from app.service import Service
+from app.turns import AnswerOptions, keep_question
+from app.web.uploads import copy_in
+from app.worker import Worker
+from sessions import Store
+from tests.app.helpers import ROOT, book_text, wait_for
+
+SETTINGS = {"budget": 320}
+
+
+@pytest.fixture
+def worker(service: Service) -> Iterator[Worker]:
+    worker = Worker(service)
+    worker.start()
+    yield worker
+    worker.stop()
+
+
+def upload(service: Service, tmp_path: Path, name: str, data: bytes) -> list[Path]:
+    original = tmp_path / "original"
+    original.write_bytes(data)
+    with original.open("rb") as handle:
+        return copy_in(service.home, [(name, handle)])
+
+
+def ended(service: Service, job_id: str) -> str:
+    wait_for(lambda: service.store.job(job_id).status not in ("queued", "running"), f"job {job_id}")
+    return service.store.job(job_id).status
+
+
+def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int, wait: bool = True) -> str:
+    files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "done"
+    context = str(service.store.job(job.id).progress["context"])
+    if wait:
+        wait_for(lambda: service.store.context(context).status == "ready", "the reading")
+    return context
+
+
+def test_a_job_that_fails_ends_alone_with_a_sentence(service: Service, worker: Worker, tmp_path: Path) -> None:
+    files = upload(service, tmp_path, "broken.pdf", b"%PDF-1.4 nonsense")
+    broken = worker.ingest(files, "exact", SETTINGS, Options())
+    assert ended(service, broken.id) == "failed"
+    assert "broken.pdf" in str(service.store.job(broken.id).error)
+    assert not files[0].exists()
+    context = read_book(service, worker, tmp_path, 20)
+    history = service.store.measurements("reading", context)
+    assert history[-1].values["tokens_done"] >= service.store.context(context).tokens
+    assert history[-1].values["usage"]["bytes"]["host"] > 0
+    assert history[-1].values["process_bytes"] > 0
+
+
+def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_path: Path) -> None:
+    files = upload(service, tmp_path, "a.txt", book_text(5).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    ended(service, job.id)
+    everything = b"".join(path.read_bytes() for path in service.home.glob("stockpot.db*"))
+    assert b"swordfish" not in everything
+
+
+def test_stopping_a_reading_keeps_its_checkpoint_and_it_can_be_taken_up_again(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    context = read_book(service, worker, tmp_path, 300, wait=False)
+    wait_for(lambda: any(job.done > 0 for job in service.store.jobs(subject_id=context)), "the first tokens")
+    job = service.store.jobs(subject_id=context)[-1]
+    service.store.request_cancel(job.id)
+    assert ended(service, job.id) == "cancelled"
+    row = service.store.context(context)
+    assert row.status == "paused"
+    assert 0 < row.tokens_read < row.tokens
+    again = worker.read(context)
+    assert worker.read(context).id == again.id  # asking twice does not queue it twice
+    assert ended(service, again.id) == "done"
+    assert service.store.context(context).status == "ready"
+
+
+def test_questions_go_before_a_reading(service: Service, worker: Worker, tmp_path: Path) -> None:
+    small = read_book(service, worker, tmp_path, 10)
+    large = read_book(service, worker, tmp_path, 600, wait=False)
+    turn = keep_question(service, service.store.add_session(small).id, "Who?")
+    job = worker.answer(turn.id, AnswerOptions(max_tokens=8))
+    assert ended(service, job.id) == "done"
+    assert service.store.context(large).status == "reading"
+    assert service.store.turn(turn.id).status == "done"
+    service.store.request_cancel(service.store.jobs(subject_id=large)[-1].id)
+
+
+def test_stopping_an_answer(service: Service, worker: Worker, tmp_path: Path) -> None:
+    context = read_book(service, worker, tmp_path, 10)
+    turn = keep_question(service, service.store.add_session(context).id, "Who?")
+    job = worker.answer(turn.id, AnswerOptions(max_tokens=5000))
+    wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
+    service.store.request_cancel(job.id)
+    assert ended(service, job.id) == "cancelled"
+    turn = service.store.turn(turn.id)
+    assert (turn.status, len(turn.answer) > 5) == ("cancelled", True)
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from app.documents import Options, add_documents
+from app.readings import begin, read
+from app.service import Service
+
+service = Service(sys.argv[1], sys.argv[2], "cpu")
+ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], Options(), lambda *_: None).documents]
+row = begin(service, ids, "exact", {"budget": 320})
+
+def report(now):
+    if service.store.context(row.id).tokens_read > 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+read(service, row.id, report, checkpoint_sec=0.0)
+"""
+
+
+def test_a_killed_reading_goes_on_from_its_checkpoint(tmp_path: Path, tiny: Path) -> None:
+    book, home = tmp_path / "book.txt", tmp_path / "home"
+    book.write_text(book_text(120), encoding="utf-8")
+    killed = subprocess.run([sys.executable, "-c", CHILD, str(home), str(tiny), str(book)], cwd=ROOT, check=False,
+                            capture_output=True, text=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with Store(home) as store:
+        row = store.contexts()[0]
+        assert row.status == "paused"
+        reached = row.tokens_read
+        assert 0 < reached < row.tokens
+    service = Service(home, str(tiny), "cpu")
+    worker = Worker(service)
+    worker.start()
+    worker.read(row.id)
+    wait_for(lambda: service.store.context(row.id).status == "ready", "the reading")
+    steps = [each.values["tokens_done"] for each in service.store.measurements("reading", row.id)
+             if each.values["stage"] == "reading"]
+    assert steps[0] > reached
+    worker.stop()
+    service.close()
+
+
+def test_a_server_that_ends_leaves_its_reading_queued_and_the_next_goes_on(tmp_path: Path, tiny: Path) -> None:
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    worker = Worker(service)
+    worker.start()
+    context = read_book(service, worker, tmp_path, 300, wait=False)
+    wait_for(lambda: any(job.done > 0 for job in service.store.jobs(subject_id=context)), "the first tokens")
+    worker.stop()
+    job = service.store.jobs(subject_id=context)[-1]
+    reached = service.store.context(context).tokens_read
+    assert (job.status, service.store.context(context).status) == ("queued", "reading")
+    assert reached > 0
+    service.close()
+
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    worker = Worker(service)
+    worker.start()
+    wait_for(lambda: service.store.context(context).status == "ready", "the reading")
+    assert len(service.store.jobs(subject_id=context)) == 1
+    worker.stop()
+    service.close()

@@ -1,0 +1,84 @@
+"""The benchmarks measure what they say: needles are where they claim to be, and rows add up."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import needle, options
+from benchmarks.haystack import DATA, FACTS, Haystack, NoProse, is_right
+from benchmarks.pages import accuracy, length
+from engine import Model
+from tests.engine.conftest import model as model  # the tiny model, as a fixture
+
+books = pytest.mark.skipif(not (DATA / "books").is_dir(), reason="the books of ../shared/data are not there")
+
+
+@pytest.mark.parametrize("depth", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_a_pass_key_lies_where_it_says(model: Model, depth: float) -> None:
+    trial = Haystack(model).trial("passkey", 3000, depth, 7)
+    (question,) = trial.questions
+    assert len(trial.ids) == 3000
+    needle_text = model.decode(trial.ids[question.start : question.end].tolist())
+    assert needle_text == f" The pass key is {question.answer}. Remember it. {question.answer} is the pass key."
+    assert abs(question.start / 3000 - depth) < 0.08
+    around = model.decode(trial.ids[: question.start].tolist())
+    assert not around or around.rstrip().endswith(".")
+
+
+@books
+def test_every_fact_is_stated_once_and_where_it_says(model: Model) -> None:
+    trial = Haystack(model).trial("facts", 6000, 0.0, 3)
+    assert len(trial.ids) == 6000
+    assert len(trial.questions) == FACTS
+    for question in trial.questions:
+        assert question.answer in model.decode(trial.ids[question.start : question.end].tolist())
+    spans = sorted((question.start, question.end) for question in trial.questions)
+    assert all(first[1] <= second[0] for first, second in pairwise(spans))
+
+
+def test_trials_are_fixed_by_their_seed(model: Model) -> None:
+    first, again, other = (Haystack(model).trial("passkey", 800, 0.5, seed) for seed in (1, 1, 2))
+    assert torch.equal(first.ids, again.ids)
+    assert not torch.equal(first.ids, other.ids)
+
+
+def test_missing_books_are_named(model: Model, tmp_path: Path) -> None:
+    with pytest.raises(NoProse, match="books"):
+        Haystack(model, tmp_path).trial("prose", 500, 0.5, 0)
+
+
+def test_only_exact_answers_are_right() -> None:
+    assert is_right(" Corvantes.", "corvantes")
+    assert is_right('"a  blue lamp"', "a blue lamp")
+    assert not is_right("Corvant", "Corvantes")
+    assert not is_right("in Corvantes", "Corvantes")
+    assert not is_right("", "Corvantes")
+
+
+def test_rows_count_every_question(
+    model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(options, "open_model", lambda chosen: model)
+    out = tmp_path / "needle.json"
+    wanted = (
+        "--methods streaming,infinipot-nuc --budgets 256 --tokens 700,1K --kinds passkey --depths 0.2,0.8 --trials 2"
+    )
+    assert needle.main([*wanted.split(), "--json", "--out", str(out)]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert len(rows) == 2 * 2 * 2
+    assert {"method", "budget", "tokens", "depth", "kind", "asked", "correct"} <= set(rows[0])
+    assert all(row["asked"] == 2 and 0 <= row["correct"] <= 2 for row in rows)
+    assert json.loads(out.read_text())["machine"]["torch"] == torch.__version__
+    table = accuracy("passkey", rows)
+    assert "streaming 256" in table
+    assert "1K" in table
+
+
+def test_lengths_are_read_and_written() -> None:
+    assert options.sizes("2048,32K,1M") == [2048, 32768, 1 << 20]
+    assert [length(size) for size in (300, 2048, 1 << 20)] == ["300", "2K", "1M"]

@@ -1,0 +1,53 @@
+"""A real server in a process of its own, and a real browser."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.app.helpers import Server
+from tests.app.tiny import make_tiny_model
+
+CHROMIUM = "/usr/bin/chromium"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        installed = CHROMIUM if Path(CHROMIUM).exists() else shutil.which("chromium-browser")
+        browser = playwright.chromium.launch(executable_path=installed, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    server = Server(folder / "home", str(make_tiny_model(folder / "tiny"))).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def tab(browser: Browser, server: Server) -> Iterator[Page]:
+    """A tab of a person of its own; fails the test for errors in the page and for requests to anywhere else."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(30_000)
+    troubles: list[str] = []
+    watch(context, server, troubles)
+    yield context.new_page()
+    context.close()
+    assert troubles == []
+
+
+def watch(context: BrowserContext, server: Server, troubles: list[str]) -> None:
+    """Note script errors, and requests that leave this machine."""
+
+    def look(page: Page) -> None:
+        page.on("pageerror", lambda error: troubles.append(f"script error: {error}"))
+
+    context.on("page", look)
+    context.on("request", lambda request: None if request.url.startswith((server.url, "data:", "blob:"))
+               else troubles.append(f"a request to {request.url}"))

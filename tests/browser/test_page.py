@@ -1,0 +1,225 @@
+"""The page as a person uses it: upload, watch, ask, reload in the middle, come back later, export, delete."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.app.helpers import Server, book_text
+
+pytestmark = pytest.mark.browser
+
+
+def visit(tab: Page, server: Server, query: str = "") -> None:
+    tab.goto(server.url + "/" + query)
+    tab.wait_for_selector("#panel .live")
+
+
+def ask(tab: Page, question: str, tokens: int) -> None:
+    """Ask through the page, for an answer of so many tokens."""
+    if not tab.locator("#max-tokens input[type=number]").is_visible():
+        tab.get_by_role("button", name="How to answer").click()
+    field = tab.locator("#max-tokens input[type=number]")
+    field.fill(str(tokens))
+    field.press("Tab")
+    tab.locator("#question textarea").fill(question)
+    tab.locator("#question textarea").press("Enter")
+
+
+@pytest.fixture(scope="module")
+def reading(server: Server) -> dict[str, Any]:
+    """A short text that has been read."""
+    text = book_text(30) + "\n\n<img src=x onerror=\"document.title='broken into'\">"
+    return server.read(("<b>A bold name</b>.txt", text.encode()), method="exact", budget="320")
+
+
+def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
+    tab: Page, server: Server, tmp_path: Path
+) -> None:
+    book, notes = tmp_path / "The Keeper.txt", tmp_path / "Notes.md"
+    book.write_text(book_text(200), encoding="utf-8")
+    notes.write_text("# Notes\n\nThe keeper liked tea.", encoding="utf-8")
+    visit(tab, server)
+    tab.get_by_role("button", name="New reading").click()
+    tab.locator("#files input[type=file]").set_input_files([book, notes])
+    expect(tab.get_by_role("row", name="Notes.md").get_by_role("link")).to_be_visible()  # uploaded
+    tab.locator("#method").get_by_text("infinipot").click()
+    tab.locator("#budget input").fill("512")
+    tab.locator("#budget input").press("Tab")
+    tab.locator("#start").click()
+
+    # Watching: how far it is, and entries that stay within the budget.
+    card = tab.locator("#reading-card")
+    expect(card).to_contain_text("The Keeper")
+    expect(card).to_contain_text(re.compile(r"[1-9][\d,]* of [\d,]+ tokens"))
+    expect(card).to_contain_text("of a budget of 512")
+    expect(tab.locator("#kv-entries")).to_be_visible()
+    # Closing the tab does not stop it, and coming back finds it.
+    address = tab.url
+    tab.goto("about:blank")
+    tab.goto(address)
+    expect(tab.locator("#context-head")).to_contain_text("The Keeper, Notes", timeout=60_000)
+    expect(tab.locator("#context-head")).to_contain_text("have text")
+    assert int(tab.locator("#kv-entries").inner_text().replace(",", "")) <= 512
+
+    ask(tab, "Who kept the lamp?", 60)
+    live = tab.locator("#live-turn .answer-text")
+    expect(live).not_to_be_empty()
+    tab.reload()  # in the middle of the answer
+    expect(tab.locator(".question")).to_have_text(["Who kept the lamp?"])
+    turn = tab.locator("#past .turn")
+    expect(turn).to_have_count(1, timeout=60_000)
+    expect(turn.locator(".measured")).to_contain_text("to first token")
+    expect(turn.locator(".measured")).to_contain_text("60 tokens")
+    expect(turn.locator(".sources li").first).to_be_visible()
+    expect(turn.locator(".sources .place").first).to_contain_text("on the page")
+    assert tab.locator("#live-turn .turn").count() == 0
+    expect(tab.locator("#panel")).to_contain_text("Answering")
+
+
+def test_two_tabs_show_the_same_answer_and_one_can_stop_it(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    other = tab.context.new_page()
+    for each in (tab, other):
+        visit(each, server, f"?reading={reading['id']}&session={session}")
+    ask(tab, "Tell me everything.", 1000)
+    expect(other.locator("#live-turn .answer-text")).not_to_be_empty()
+    other.locator("#stop").click()
+    for each in (tab, other):
+        expect(each.locator("#past .turn.cancelled")).to_be_visible()
+        expect(each.locator("#past")).to_contain_text("Stopped.")
+        expect(each.locator("#ask")).to_be_visible()
+    assert [turn["status"] for turn in server.get(f"/api/sessions/{session}/turns")] == ["cancelled"]
+    other.close()
+
+
+def test_text_of_documents_and_names_is_never_markup(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    turn = server.send(f"/api/sessions/{session}/turns", {"question": "<b id=evil>Who?</b>", "max_tokens": 4})
+    server.answered(turn["id"])
+    visit(tab, server, f"?reading={reading['id']}&session={session}")
+    expect(tab.locator(".question")).to_have_text(["<b id=evil>Who?</b>"])
+    expect(tab.locator("#sessions label").first).to_contain_text("<b id=evil>")
+    assert tab.locator("#evil").count() == 0
+    assert tab.locator("#main img").count() == 0
+    assert tab.title() == "Stockpot"
+
+
+def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_path: Path) -> None:
+    book = tmp_path / "Long.txt"
+    book.write_text(book_text(900), encoding="utf-8")
+    visit(tab, server)
+    tab.get_by_role("button", name="New reading").click()
+    tab.locator("#files input[type=file]").set_input_files([book])
+    expect(tab.get_by_role("row", name="Long.txt").get_by_role("link")).to_be_visible()  # uploaded
+    tab.locator("#start").click()
+    expect(tab.locator("#reading-card")).to_contain_text("tokens/s")
+    tab.locator("#cancel").click()
+    expect(tab.locator("#reading-card")).to_contain_text("goes on from there")
+    expect(tab.locator("#readings label.selected")).to_contain_text("stopped at")
+    tab.locator("#resume").click()
+    expect(tab.locator("#readings label.selected")).to_contain_text("reading")
+    tab.locator("#cancel").click()
+    tab.locator("#discard").click()
+    expect(tab.locator("#new-view")).to_be_visible()
+    expect(tab.locator("#readings")).not_to_contain_text("Long")
+
+
+def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path: Path) -> None:
+    broken = tmp_path / "torn.pdf"
+    broken.write_bytes(b"%PDF-1.4 nonsense")
+    visit(tab, server)
+    tab.get_by_role("button", name="New reading").click()
+    tab.locator("#start").click()
+    expect(tab.get_by_text("Drop in one or more files first")).to_be_visible()
+    tab.locator("#files input[type=file]").set_input_files([broken])
+    expect(tab.get_by_role("row", name="torn.pdf").get_by_role("link")).to_be_visible()  # uploaded
+    tab.locator("#start").click()
+    expect(tab.locator("#reading-card [role=alert]")).to_contain_text("torn.pdf")
+    tab.locator("#discard").click()
+    expect(tab.locator("#readings")).not_to_contain_text("torn")
+
+
+def test_sessions_are_renamed_found_exported_and_deleted(
+    tab: Page, server: Server, reading: dict[str, Any], tmp_path: Path
+) -> None:
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    turn = server.send(f"/api/sessions/{session}/turns", {"question": "Which zeppelin?", "max_tokens": 4})
+    server.answered(turn["id"])
+    visit(tab, server, f"?session={session}")
+    tab.get_by_role("button", name="Rename, export, delete").click()
+    tab.locator("#session-title input, #session-title textarea").first.fill("About airships")
+    tab.locator("#rename").click()
+    expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
+
+    tab.locator("#search input, #search textarea").first.fill("zeppelin")
+    expect(tab.locator("#hits label")).to_contain_text("About airships")
+
+    for suffix in ("md", "json"):
+        with tab.expect_download() as download:
+            tab.locator(f"#export-{suffix}").click()
+        saved = tmp_path / f"session.{suffix}"
+        download.value.save_as(saved)
+        assert "Which zeppelin?" in saved.read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "session.json").read_text(encoding="utf-8"))["session"]["title"] == "About airships"
+
+    tab.locator("#delete-session").click()
+    expect(tab.locator("#confirm-text")).to_contain_text("About airships")
+    tab.locator("#keep").click()
+    expect(tab.locator("#confirm-text")).to_be_hidden()
+    tab.locator("#delete-session").click()
+    tab.locator("#confirm").click()
+    expect(tab.locator("#sessions")).not_to_contain_text("About airships")
+    assert session not in {row["id"] for row in server.get("/api/sessions")}
+
+
+def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    turn = server.send(f"/api/sessions/{session}/turns", {"question": "Who was it?", "max_tokens": 12})
+    before = server.answered(turn["id"])
+    visit(tab, server, f"?session={session}")
+    server.stop()
+    with tab.expect_event("framenavigated", timeout=60_000):  # the tab that stayed open comes back by itself
+        server.start()
+    expect(tab.locator("#past .turn")).to_have_count(1)
+    ask(tab, "And when?", 12)
+    expect(tab.locator("#past .turn")).to_have_count(2, timeout=60_000)
+    visit(tab, server, f"?session={session}")
+    expect(tab.locator("#past .turn")).to_have_count(2)
+    turns = server.get(f"/api/sessions/{session}/turns")
+    assert turns[0]["answer"] == before["answer"]
+    assert turns[1]["status"] == "done"
+    assert server.get(f"/api/contexts/{reading['id']}")["updated_at"] == reading["updated_at"]  # nothing was read again
+
+
+def test_a_document_is_deleted_with_everything_derived_from_it(tab: Page, server: Server) -> None:
+    context = server.read(("Short-lived.txt", book_text(8).encode()), method="streaming", budget="256")
+    visit(tab, server, f"?reading={context['id']}")
+    tab.get_by_role("button", name="Rename, export, delete").click()
+    tab.locator("#delete-documents").click()
+    expect(tab.locator("#confirm-text")).to_contain_text("Short-lived")
+    expect(tab.locator("#confirm-text")).to_contain_text("1 context")
+    tab.locator("#confirm").click()
+    expect(tab.locator("#new-view")).to_be_visible()
+    expect(tab.locator("#readings")).not_to_contain_text("Short-lived")
+    assert "Short-lived" not in {row["title"] for row in server.get("/api/documents")}
+
+
+@pytest.mark.parametrize("width", [390, 820, 1440])
+def test_nothing_is_cut_off_at_any_width_and_the_dark_side_works(
+    tab: Page, server: Server, reading: dict[str, Any], width: int
+) -> None:
+    tab.set_viewport_size({"width": width, "height": 800})
+    visit(tab, server, f"?reading={reading['id']}")
+    expect(tab.locator("#question textarea")).to_be_visible()
+    assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = tab.evaluate(paper)
+    tab.get_by_role("button", name="Switch between light and dark").click()
+    expect(tab.locator("body")).to_have_class(re.compile("dark"))
+    assert tab.evaluate(paper) != light
+    tab.reload()
+    expect(tab.locator("body")).to_have_class(re.compile("dark"))

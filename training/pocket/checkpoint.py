@@ -1,0 +1,58 @@
+"""Checkpoints as safetensors: nested dictionaries of tensors and plain values, written aside and renamed into place."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+
+def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """Replace every tensor by {"tensor": name}, collecting it; keys keep their type by being listed in pairs."""
+    if isinstance(value, Tensor):
+        name = str(len(tensors))
+        tensors[name] = value.detach().contiguous().clone()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[k, _flatten(v, tensors)] for k, v in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return {"list": [_flatten(v, tensors) for v in value]}
+    return {"plain": value}
+
+
+def _restore(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if "tensor" in value:
+        return tensors[value["tensor"]]
+    if "dict" in value:
+        return {k: _restore(v, tensors) for k, v in value["dict"]}
+    if "list" in value:
+        return [_restore(v, tensors) for v in value["list"]]
+    return value["plain"]
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write `state`; after a crash `path` holds either the old or the new one, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Tensor] = {}
+    tree = _flatten(state, tensors)
+    aside = path.with_suffix(".part")
+    save_file(tensors, aside, metadata={"tree": json.dumps(tree)})
+    with open(aside, "rb+") as file:
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read what `save` wrote.
+
+    Raises:
+        FileNotFoundError: nothing there.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no checkpoint at {path}: start without --resume")
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        return _restore(json.loads(file.metadata()["tree"]), tensors)

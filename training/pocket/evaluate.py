@@ -1,0 +1,228 @@
+"""Measures a pocket model by what it says: greedy answers, names and books that training never saw, exact match.
+
+Run: `python -m training.pocket.evaluate --model assets/pocket
+[--cells facts:512:full:6,facts:32768:exact:4]`.
+A cell is a task, a way of attending and a length. The answer counts if it is the value, word for word.
+"""
+
+import argparse
+import json
+import random
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from transformers import LlamaForCausalLM
+
+from training.pocket import facts
+from training.pocket.documents import Builder, Turn
+from training.pocket.facts import Fact, FactMaker
+from training.pocket.network import PocketNetwork
+from training.pocket.prepare import Materials, prepare
+from training.pocket.reader import Reader
+from training.pocket.settings import PocketSettings
+
+TASKS = ("facts", "turns", "absent", "quote", "prose quote", "passkey", "unseen relations", "unseen wordings")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement.
+
+    Attributes:
+        task: one of `TASKS`.
+        tokens: document length.
+        method: "full" or "exact".
+        asked, correct: questions, and answers that were word for word right.
+        seconds: for the whole cell.
+    """
+
+    task: str
+    tokens: int
+    method: str
+    asked: int
+    correct: int
+    seconds: float
+
+
+def load_network(folder: Path) -> PocketNetwork:
+    """The model in `folder` as a float32 training network."""
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    network = PocketNetwork(model.config)
+    network.llama = model
+    return network.eval()
+
+
+class Measure:
+    """Makes documents of the measuring share and counts right answers."""
+
+    def __init__(
+        self, network: PocketNetwork, materials: Materials, window: int = 256, top_k: int = 64, seed: int = 1
+    ) -> None:
+        self.network, self.materials, self.window, self.top_k, self.seed = network, materials, window, top_k, seed
+
+    def builder(self, task: str) -> Builder:
+        """Documents with held-out prose and reserved names; relations as the task wants."""
+        maker = FactMaker(self.materials.nouns, task == "unseen relations", task == "unseen wordings")
+        return Builder(self.materials.tokenizer, self.materials.held_out, maker, reserved=True)
+
+    def cell(self, task: str, tokens: int, method: str, documents: int, show: int = 0) -> Cell:
+        """Measure one cell over `documents` documents."""
+        begun = time.monotonic()
+        asked = correct = 0
+        for number in range(documents):
+            rng = random.Random(f"{self.seed}/{task}/{tokens}/{number}")
+            builder = self.builder(task)
+            ids, conversations = self.document(rng, builder, task, tokens)
+            reader = Reader(self.network, len(ids) + 1200, self.window if method == "exact" else 0, self.top_k)
+            reader.read(ids)
+            length = reader.length
+            for turns in conversations:
+                reader.length = length
+                for index, turn in enumerate(turns):
+                    question = [builder.user, *builder.encode([turn.question])[0], builder.assistant]
+                    said = builder.tokenizer.decode(reader.answer(question, builder.end)).strip()
+                    if task == "turns" and index == 0:
+                        continue  # only what refers back counts
+                    asked += 1
+                    correct += said == turn.answer
+                    if asked <= show:
+                        print(f"  {turn.question} -> {said!r} (right: {turn.answer!r})")
+        return Cell(task, tokens, method, asked, correct, time.monotonic() - begun)
+
+    def document(
+        self, rng: random.Random, builder: Builder, task: str, tokens: int
+    ) -> tuple[list[int], list[list[Turn]]]:
+        """Token ids of a document of about `tokens` tokens, and conversations about it."""
+        present = [facts.passkey(rng)] if task == "passkey" else builder.facts(rng, 8 if tokens >= 700 else 5)
+        statements = builder.encode([" " + f.statement for f in present])
+        room = tokens - sum(map(len, statements)) - len(builder.system) - 1
+        if task == "passkey":
+            sentences = [builder.filler[i % len(builder.filler)] for i in range(room // 6)]
+            prose = range(0)
+        else:
+            start = rng.randrange(max(1, len(builder.prose) - tokens // 12))
+            stop = start
+            while room > 0 and stop - start < len(builder.prose):
+                room -= len(builder.prose.sentence(stop % len(builder.prose)))
+                stop += 1
+            sentences = [builder.prose.sentence(i % len(builder.prose)) for i in range(start, stop)]
+            prose = range(start, min(stop, len(builder.prose)))
+        slots = sorted(rng.randint(0, len(sentences)) for _ in present)
+        ids = [builder.bos, *builder.system]
+        for index in range(len(sentences) + 1):
+            for slot, statement in zip(slots, statements, strict=True):
+                if slot == index:
+                    ids += statement
+            if index < len(sentences):
+                ids += sentences[index]
+        return ids, self.conversations(rng, builder, task, present, prose)
+
+    def conversations(
+        self, rng: random.Random, builder: Builder, task: str, present: list[Fact], prose: range
+    ) -> list[list[Turn]]:
+        """The questions of one document: single ones, or for "turns" one and another that refers back to it."""
+        if task == "absent":
+            return [[builder.absent(rng, present)] for _ in range(5)]
+        if task == "quote":
+            quotes = [builder.quote(rng, present, range(0)) for _ in range(5)]
+            return [[turn] for turn in quotes if turn.weight == 0.4]
+        if task == "prose quote":
+            found = [builder.rare_word(rng, prose) for _ in range(4)]
+            return [[Turn(f'Quote the sentence that mentions "{word}".', sentence)] for word, sentence in found if word]
+        single = [Turn(facts.question(rng, f.relation, f.subject), f.value) for f in present]
+        if task != "turns":
+            return [[turn] for turn in single]
+        pairs = []
+        for index, fact in enumerate(present):
+            for other in present[index + 1 :]:
+                if other.subject == fact.subject:
+                    pairs.append([single[index], Turn(facts.followup(rng, other.relation, other.subject), other.value)])
+        return pairs
+
+
+def measure(
+    network: PocketNetwork,
+    materials: Materials,
+    cells: list[tuple[str, int, str, int]],
+    window: int = 256,
+    top_k: int = 64,
+    show: int = 0,
+) -> list[Cell]:
+    """Measure (task, tokens, method, documents) cells, printing each as it is done."""
+    torch.set_num_threads(1)
+    maker = Measure(network, materials, window, top_k)
+    done = []
+    for task, tokens, method, documents in cells:
+        cell = maker.cell(task, tokens, method, documents, show)
+        share = cell.correct / max(1, cell.asked)
+        print(
+            f"{method:6} {tokens:8} {task:17} {cell.correct}/{cell.asked} = {share:.0%} ({cell.seconds:.0f} s)",
+            flush=True,
+        )
+        done.append(cell)
+    return done
+
+
+def table(cells: list[Cell]) -> str:
+    """The cells as a Markdown table, for the model card."""
+    lines = ["| task | attends | tokens | right |", "|---|---|---|---|"]
+    for cell in cells:
+        share = f"{cell.correct / max(1, cell.asked):.0%} ({cell.correct}/{cell.asked})"
+        lines.append(f"| {cell.task} | {cell.method} | {cell.tokens:,} | {share} |")
+    return "\n".join(lines)
+
+
+def quick_cells() -> list[tuple[str, int, str, int]]:
+    """About two minutes of measuring."""
+    return [
+        ("facts", 256, "full", 6),
+        ("facts", 512, "full", 6),
+        ("facts", 1000, "full", 5),
+        ("facts", 1000, "exact", 5),
+        ("facts", 4000, "exact", 5),
+        ("absent", 512, "full", 5),
+        ("quote", 512, "full", 5),
+        ("turns", 512, "full", 16),
+        ("passkey", 1000, "full", 12),
+        ("unseen relations", 512, "full", 6),
+        ("unseen wordings", 512, "full", 6),
+    ]
+
+
+def main() -> None:
+    """Command line of the measurement; prints a table, then one JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=PocketSettings.out_dir, help="folder of the model")
+    parser.add_argument(
+        "--work-dir", type=Path, default=PocketSettings.work_dir, help="folder with the tokenised prose"
+    )
+    parser.add_argument("--data-dir", type=Path, default=PocketSettings.data_dir, help="folder with books/ and qa/")
+    parser.add_argument(
+        "--cells", default="", help="task:tokens:method:documents, comma separated; empty for a quick set"
+    )
+    parser.add_argument("--window", type=int, default=256, help="sliding window of exact, in tokens")
+    parser.add_argument("--top-k", type=int, default=64, help="far keys a head and token")
+    parser.add_argument("--show", type=int, default=0, help="print this many answers a cell")
+    arguments = parser.parse_args()
+    materials = prepare(PocketSettings(data_dir=arguments.data_dir, work_dir=arguments.work_dir))
+    cells = [
+        (c.split(":")[0], int(c.split(":")[1]), c.split(":")[2], int(c.split(":")[3]))
+        for c in arguments.cells.split(",")
+        if c
+    ]
+    done = measure(
+        load_network(arguments.model),
+        materials,
+        cells or quick_cells(),
+        arguments.window,
+        arguments.top_k,
+        arguments.show,
+    )
+    print(table(done))
+    print(json.dumps([asdict(cell) for cell in done]))
+
+
+if __name__ == "__main__":
+    main()

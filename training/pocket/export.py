@@ -1,0 +1,63 @@
+"""Writes a trained pocket model as a stock transformers folder, aside first, then renamed into place as a whole."""
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from training.pocket.card import CARD
+
+
+def export(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    tokens: int,
+    steps: int,
+    measured: str = "",
+) -> None:
+    """Save config, weights (bfloat16), tokenizer, chat template, generation settings and model card to `folder`.
+
+    Args:
+        model: float32 weights; left as they are.
+        tokens, steps: length of the training, for the card.
+        measured: the card's table of measurements, in Markdown; empty when nothing was measured yet.
+    """
+    aside = folder.with_name(folder.name + ".part")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    copy = LlamaForCausalLM(model.config).to(torch.bfloat16)
+    copy.load_state_dict(model.state_dict())
+    copy.generation_config = GenerationConfig(
+        do_sample=False,
+        bos_token_id=model.config.bos_token_id,
+        eos_token_id=model.config.eos_token_id,
+        pad_token_id=model.config.pad_token_id,
+        max_new_tokens=128,
+    )
+    copy.save_pretrained(aside)
+    tokenizer.save_pretrained(aside, save_jinja_files=False)
+    shape = model.config
+    card = CARD.format(
+        parameters=f"{model.num_parameters() / 1e6:.2f}",
+        layers=shape.num_hidden_layers,
+        width=shape.hidden_size,
+        heads=shape.num_attention_heads,
+        kv_heads=shape.num_key_value_heads,
+        head_size=shape.head_dim,
+        vocabulary=shape.vocab_size,
+        window=shape.max_position_embeddings,
+        tokens=f"{tokens / 1e6:.1f}",
+        steps=steps,
+        kv_bytes=4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim,
+        measured=measured or "Not measured yet.",
+    )
+    (aside / "README.md").write_text(card, encoding="utf-8")
+    old = folder.with_name(folder.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(aside, folder)
+    shutil.rmtree(old, ignore_errors=True)

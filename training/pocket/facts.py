@@ -1,0 +1,229 @@
+"""Synthetic facts: a subject, a relation, a value, one wording of it, and the questions it answers."""
+
+# ruff: noqa: E501 - the tables read best with a phrase unbroken
+
+import random
+import re
+from dataclasses import dataclass, field
+
+from training.pocket import relations, values, verbs, words
+from training.pocket.relations import Relation
+
+# relations that say the same under two names; a subject gets at most one of a group
+_SAME = {
+    "birthplace": "birthplace", "owner": "belongs", "director": "headed", "chairman": "headed", "president": "headed",
+    "headquarters": "based", "head office": "based", "captain": "sails", "destination": "travelled", "price": "itemcosts",
+    "value": "itemcosts", "cost": "costs", "budget": "costs", "leader": "led", "deadline": "ends", "age": "agecount",
+    "population": "people", "year of foundation": "founded", "founding year": "began", "number of employees": "employs",
+    "husband": "spouse", "wife": "spouse", "salary": "earns", "debt": "owes", "phone number": "phone", "badge number": "badge",
+    "room number": "room", "year of birth": "bornyear", "date of arrival": "arrives", "weight": "weighs", "colour": "painted",
+    "material": "madeof", "maker": "made", "contents": "holds", "combination": "opens", "lock number": "opens",
+    "location": "stored", "cargo": "carries", "year of launch": "launched", "favourite food": "eats", "trainer": "tended",
+    "instrument": "plays", "pet": "keeps", "coat colour": "wears", "native country": "camefrom", "home town": "camefrom",
+    "main product": "makes", "access code": "unlocks", "place of work": "employer", "teacher": "taughtby", "tutor": "taughtby",
+    "rider": "tended", "stable": "lives", "breed": "breed", "previous owner": "belongs", "designer": "made", "favourite dish": "likes",
+    "favourite subject": "studies", "thesis topic": "studies", "hobby": "enjoys", "river": "river", "famous product": "known",
+}  # fmt: skip
+
+_PASSKEY_STATEMENTS = (
+    "the pass key is {v}. Remember it. {v} is the pass key.", "the pass key is {v}. Remember it.", "the pass key is {v}.",
+    "remember the pass key: {v}.", "there is a pass key, and it is {v}.", "{v} is the pass key. Do not forget it.",
+    "here is the pass key: {v}. Keep it in mind.", "note that the pass key is {v}.", "the secret pass key is {v}.",
+)  # fmt: skip
+_PASSKEY_QUESTIONS = (
+    "What is the pass key?", "What is the pass key? The pass key is", "Tell me the pass key.", "Which pass key was given in the text?", "What was the pass key?",
+    "What is the pass key in the text?", "Do you remember the pass key?", "The pass key?", "Please give the pass key.", "Repeat the pass key.",
+)  # fmt: skip
+_PAIR_STATEMENTS = (
+    '"{s}": "{v}".', "key {s} has the value {v}.", "the value of {s} is {v}.", "{s} = {v}.", "{s} maps to {v}.", "{s}: {v}.",
+    "the entry for {s} is {v}.", "under {s} we find {v}.",
+)  # fmt: skip
+_PAIR_QUESTIONS = (
+    "What is the value of {s}?", 'What is the value of "{s}"?', "Which value belongs to the key {s}?", "{s}?", "Look up {s}.",
+    "What is stored under {s}?", "What does {s} map to?", "Give the value for key {s}.", "What is the entry for {s}?",
+)  # fmt: skip
+_FRAMES = (
+    "According to the register, ", "It was known that ", "By the way, ", "In the letter one reads that ", "As it happened, ",
+    "They said that ", "He remembered that ", "She noted that ", "Later it was found that ", "Strange to say, ", "Note that ",
+    "It must be added that ", "In fact, ", "That year ", "One should know that ", "For the record, ",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Something that facts are about. `forms` fills {p}, {they}, {them}, {was}, {is}, {es} in follow-ups."""
+
+    kind: str
+    name: str
+    forms: dict[str, str] = field(hash=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One stated fact.
+
+    Attributes:
+        subject, relation: what it is about.
+        value: the answer, word for word as it stands in `statement`.
+        statement: one sentence (a pass key: up to three), capitalised, ending in a full stop.
+    """
+
+    subject: Subject
+    relation: Relation
+    value: str
+    statement: str
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Character spans of the value in the statement (a value that begins the sentence may be capitalised there)."""
+        return [m.span() for m in re.finditer(re.escape(self.value), self.statement, re.IGNORECASE)]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def make_subject(rng: random.Random, reserved: bool, like: Subject | None = None) -> Subject:
+    """A new subject; with `like`, one that shares part of its name (a distractor)."""
+    kind = (
+        like.kind
+        if like
+        else rng.choices(("person", "place", "company", "ship", "project", "item", "animal"), (48, 10, 8, 7, 9, 12, 6))[
+            0
+        ]
+    )
+    thing = {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"}
+    if kind == "person":
+        forms = dict(
+            rng.choice(
+                (
+                    {"p": "his", "they": "he", "them": "him", "was": "was", "is": "is", "es": "es"},
+                    {"p": "her", "they": "she", "them": "her", "was": "was", "is": "is", "es": "es"},
+                    {"p": "their", "they": "they", "them": "them", "was": "were", "is": "are", "es": ""},
+                )
+            )
+        )
+        name = words.person(rng, reserved)
+        if like and " " in like.name:
+            first, last = like.name.rsplit(" ", 1)
+            name = (
+                f"{first} {words.last_name(rng, reserved)}"
+                if rng.random() < 0.5
+                else f"{words.first_name(rng, reserved)} {last}"
+            )
+        return Subject(kind, name, forms)
+    if kind == "place":
+        return Subject(kind, words.place(rng, reserved), thing)
+    if kind == "company":
+        return Subject(kind, words.company(rng, reserved), thing)
+    if kind == "item":
+        noun = like.name.rsplit(" ", 1)[1] if like else rng.choice(words.THINGS)
+        adjective = rng.choice(words.ADJECTIVES)
+        if rng.random() < 0.25 and not like:
+            return Subject(kind, f"{noun} {rng.randint(2, 999)}", thing)
+        return Subject(kind, f"the {adjective} {noun}", thing)
+    name = words.invented(rng, reserved)
+    if kind == "ship":
+        return Subject(kind, rng.choice((f"the {name}", f"the ship {name}", f"the schooner {name}")), thing)
+    if kind == "project":
+        return Subject(kind, rng.choice((f"Project {name}", f"Operation {name}", f"the {name} project", name)), thing)
+    return Subject(kind, rng.choice((name, f"the {rng.choice(words.ANIMALS)} {name}")), thing)
+
+
+class NothingLeft(ValueError):
+    """Every relation of a subject is taken."""
+
+
+class FactMaker:
+    """Draws relations and facts; holds the tables of one share (training or unseen).
+
+    Args:
+        nouns: extra attribute nouns (from the books), each usable with any subject and any value.
+        held_out: use the held-out relations instead of the training ones.
+        unseen_wording: composed relations only, in the wordings kept from training.
+    """
+
+    def __init__(self, nouns: list[str], held_out: bool = False, unseen_wording: bool = False) -> None:
+        self.held_out, self.unseen_wording = held_out, unseen_wording
+        banned = {noun.split()[-1] for _, noun, _ in relations.attributes(True)}
+        self.nouns = [n for n in nouns if n not in banned]
+        self.attributes: dict[str, list[tuple[str, str]]] = {}
+        for subject, noun, kind in relations.attributes(held_out):
+            self.attributes.setdefault(subject, []).append((noun, kind))
+        self.verbs: dict[str, list[Relation]] = {}
+        for relation in verbs.HELD_OUT_VERBS if held_out else verbs.VERBS:
+            self.verbs.setdefault(relation.subject, []).append(relation)
+
+    def relation(self, rng: random.Random, kind: str, taken: set[str]) -> Relation:
+        """A relation for a subject of `kind` that is not in `taken` (groups of relations that say the same).
+
+        Raises:
+            NothingLeft: fifty draws found none.
+        """
+        for _ in range(50):
+            shape = rng.random()
+            if shape < 0.4 and kind in self.verbs and not self.unseen_wording:
+                relation = rng.choice(self.verbs[kind])
+            elif shape < 0.55 and self.nouns and not self.held_out:
+                value = rng.choice(values.KINDS)
+                value = value if value != "uuid" else "name"
+                relation = relations.composed(kind, rng.choice(self.nouns), value, self.unseen_wording)
+            elif kind in self.attributes:
+                relation = relations.composed(kind, *rng.choice(self.attributes[kind]), self.unseen_wording)
+            else:
+                continue
+            if group(relation) not in taken:
+                return relation
+        raise NothingLeft(f"no relation left for a subject of kind {kind!r} beside {sorted(taken)}")
+
+    def fact(self, rng: random.Random, subject: Subject, relation: Relation, reserved: bool) -> Fact:
+        """A fact with a fresh value and a random wording."""
+        for _ in range(20):
+            value = values.draw(relation.value, rng, reserved)
+            if value not in subject.name and subject.name not in value:
+                break
+        text = _fill(rng.choice(relation.statements), subject, value)
+        if rng.random() < 0.12 and not text.startswith(('"', value)):
+            text = rng.choice(_FRAMES) + text
+        return Fact(subject, relation, value, _capital(text))
+
+
+def group(relation: Relation) -> str:
+    """The name under which relations that say the same are one."""
+    return _SAME.get(relation.key, relation.key)
+
+
+def _fill(template: str, subject: Subject, value: str = "") -> str:
+    text = template.replace("{s}", subject.name).replace("{v}", value)
+    for name, form in subject.forms.items():
+        text = text.replace("{" + name + "}", form)
+    return text
+
+
+def question(rng: random.Random, relation: Relation, subject: Subject) -> str:
+    """A question for the value of `relation` of `subject`."""
+    return _capital(_fill(rng.choice(relation.questions), subject))
+
+
+def followup(rng: random.Random, relation: Relation, subject: Subject) -> str:
+    """The same question where the subject was just spoken of, by pronoun."""
+    return _capital(_fill(rng.choice(relation.followups), subject))
+
+
+def passkey(rng: random.Random, statements: tuple[str, ...] = _PASSKEY_STATEMENTS) -> Fact:
+    """A pass key of five (rarely four to eight) digits."""
+    subject = Subject(
+        "passkey", "the pass key", {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"}
+    )
+    relation = Relation("passkey", "passkey", "passkey", statements, _PASSKEY_QUESTIONS, ("And the pass key?",))
+    value = words.digits(rng, 5, 5) if rng.random() < 0.75 else words.digits(rng, 4, 8)
+    return Fact(subject, relation, value, _capital(rng.choice(statements).replace("{v}", value)))
+
+
+def pair(rng: random.Random) -> Fact:
+    """A key and its value, both random codes (one pair in ten: two UUIDs)."""
+    shape = rng.random()
+    kind = "uuid" if shape < 0.1 else "hex" if shape < 0.45 else "code"
+    key, value = values.draw(kind, rng, False), values.draw(kind if rng.random() < 0.7 else "number", rng, False)
+    subject = Subject("pair", key, {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"})
+    relation = Relation("pair", "pair", kind, _PAIR_STATEMENTS, _PAIR_QUESTIONS, ("And its value?",))
+    return Fact(subject, relation, value, _fill(rng.choice(_PAIR_STATEMENTS), subject, value))

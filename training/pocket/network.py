@@ -1,0 +1,167 @@
+"""The forward pass used in training: a stock Llama's own weights, with attention that can also look far.
+
+Two ways to attend, chosen by `Reading`:
+full  every token attends to everything before it (what the model does inside its window);
+far   the document is read with sinks and a sliding window; each token of the conversation attends, in one softmax,
+      to sinks and its own window at true distances and to every other document key at one constant distance. The
+      documents of the other rows in the batch are there too, as distractors (Focused Transformer, arXiv 2307.03170).
+
+Only attention differs from `transformers`' Llama; `full` gives the same logits, and a test says so.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a batch is read.
+
+    Attributes:
+        window: entries of the sliding window; 0 means full attention.
+        sinks: first entries, always attended.
+        distance: the RoPE distance at which far keys appear.
+        documents, ends: int64 [B], where each row's conversation begins and ends (far only).
+        across: whether far tokens also see the other rows' documents.
+    """
+
+    window: int = 0
+    sinks: int = 4
+    distance: int = 255
+    documents: Tensor | None = None
+    ends: Tensor | None = None
+    across: bool = True
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """RoPE in the half-split layout of Hugging Face. x: [B, H, T, D]; cos, sin: broadcastable to it."""
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
+
+
+class PocketNetwork(nn.Module):
+    """A `LlamaForCausalLM` and a forward pass over its weights that returns final hidden states."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.llama = LlamaForCausalLM(config)
+        self.heads, self.kv_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        theta = float(config.rope_parameters["rope_theta"])
+        inverse = 1.0 / theta ** (torch.arange(0, self.size, 2, dtype=torch.float32) / self.size)
+        self.register_buffer("inverse", inverse, persistent=False)
+
+    def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cos and sin for integer positions of any shape: [..., D]."""
+        phase = positions[..., None].float() * self.inverse
+        phase = torch.cat((phase, phase), dim=-1)
+        return phase.cos(), phase.sin()
+
+    def forward(self, ids: Tensor, positions: Tensor | None = None, reading: Reading | None = None) -> Tensor:
+        """Hidden states after the last norm.
+
+        Args:
+            ids: int64 [B, T].
+            positions: int64 [B, T], or None for 0 to T-1.
+            reading: how to attend; None for full attention.
+
+        Returns:
+            float32 [B, T, C].
+        """
+        # cos, sin: [B or 1, 1, T, D]
+        if positions is None:
+            positions = torch.arange(ids.shape[1])[None]
+        cos, sin = (t[:, None] for t in self.angles(positions))
+        masks = _far_masks(ids.shape, reading) if reading and reading.window else None
+        x = self.llama.model.embed_tokens(ids)
+        for layer in self.llama.model.layers:
+            attention = layer.self_attn
+            h = F.rms_norm(x, x.shape[-1:], layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon)
+            q = attention.q_proj(h).unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+            k = attention.k_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
+            v = attention.v_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
+            if masks is None:
+                out = self._full(rotate(q, cos, sin), rotate(k, cos, sin), v)
+            else:
+                assert reading is not None
+                out = self._far(q, k, v, cos, sin, masks, reading)
+            x = x + attention.o_proj(out.transpose(1, 2).flatten(2))
+            h = F.rms_norm(
+                x, x.shape[-1:], layer.post_attention_layernorm.weight, layer.post_attention_layernorm.variance_epsilon
+            )
+            x = x + layer.mlp.down_proj(F.silu(layer.mlp.gate_proj(h)) * layer.mlp.up_proj(h))
+        norm = self.llama.model.norm
+        return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
+
+    def _grouped(self, x: Tensor) -> Tensor:
+        return x.repeat_interleave(self.heads // self.kv_heads, dim=1)
+
+    def _full(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, self._grouped(k), self._grouped(v), is_causal=True)
+
+    def _far(
+        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, masks: "FarMasks", reading: Reading
+    ) -> Tensor:
+        # q: [B, HQ, T, D]; k, v: [B, H, T, D]; the conversation is C tokens from a row's start
+        B, _, T, D = q.shape
+        scale, starts, C = D**-0.5, masks.starts, masks.count
+        rq, rk, gv = rotate(q, cos, sin), self._grouped(rotate(k, cos, sin)), self._grouped(v)
+        read = F.scaled_dot_product_attention(rq, rk, gv, attn_mask=masks.window)
+        # slices, not index tensors: on a CPU the backward pass of indexing costs more than all the rest
+        near_q = torch.stack([rq[b, :, s : s + C] for b, s in enumerate(starts)])  # [B, HQ, C, D]
+        near = (near_q @ rk.transpose(-1, -2) * scale).masked_fill(~masks.near, -torch.inf)
+        far_cos, far_sin = self.angles(torch.tensor([reading.distance]))
+        far_q = rotate(torch.stack([q[b, :, s : s + C] for b, s in enumerate(starts)]), far_cos, far_sin)
+        # every row's keys side by side: [HQ, B*T, D]
+        keys = self._grouped(k).transpose(0, 1).reshape(self.heads, B * T, D)
+        values = gv.transpose(0, 1).reshape(self.heads, B * T, D)
+        far = torch.einsum("bhqd,hkd->bhqk", far_q, keys) * scale
+        far = far.masked_fill(~masks.far, -torch.inf)
+        weights = torch.cat((near, far), dim=-1).softmax(dim=-1)
+        out = weights[..., :T] @ gv + torch.einsum("bhqk,hkd->bhqd", weights[..., T:], values)
+        rows = [torch.cat((read[b, :, :s], out[b], read[b, :, s + C :]), dim=1) for b, s in enumerate(starts)]
+        return torch.stack(rows)
+
+
+@dataclass(frozen=True)
+class FarMasks:
+    """Places and boolean masks of a far reading. C: tokens of the longest conversation in the batch.
+
+    Attributes:
+        starts, count: a row's conversation is `count` tokens from its start (a shorter one has document before it).
+        window: [T, T], sinks and sliding window.
+        near: [B, 1, C, T], the same for the conversations.
+        far: [B, 1, C, B*T], document keys seen at the constant distance.
+    """
+
+    starts: list[int]
+    count: int
+    window: Tensor
+    near: Tensor
+    far: Tensor
+
+
+def _far_masks(shape: torch.Size, reading: Reading) -> FarMasks:
+    B, T = shape
+    assert reading.documents is not None
+    assert reading.ends is not None
+    at = torch.arange(T)
+    behind = at[:, None] - at[None]
+    window = (behind >= 0) & ((behind < reading.window) | (at[None] < reading.sinks))
+    count = max(1, int((reading.ends - reading.documents).max()))
+    # a row's last `count` used tokens; those before its conversation are document and see nothing far
+    starts = (reading.ends - count).clamp(min=0)
+    asking = starts[:, None] + torch.arange(count)
+    talks = (asking >= reading.documents[:, None])[..., None]  # [B, C, 1]
+    own = (behind[asking] >= reading.window) & (at >= reading.sinks)  # [B, C, T]
+    others = (at >= reading.sinks) & (at < reading.documents[:, None])  # [B, T]
+    far = torch.zeros(B, count, B, T, dtype=torch.bool)
+    if reading.across:
+        far |= others[None, None]
+    row = torch.arange(B)
+    far[row, :, row] = own
+    far &= talks[..., None]
+    return FarMasks(starts.tolist(), count, window, window[asking][:, None], far.reshape(B, 1, count, B * T))

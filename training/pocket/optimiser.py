@@ -1,0 +1,99 @@
+"""Muon for the matrices, AdamW for the rest: the pair that makes look-up appear within minutes.
+
+Muon orthogonalises each matrix's momentum by Newton-Schulz steps (K. Jordan, kellerjordan.github.io/posts/muon).
+Written here, in float32 and stacked by shape, because a CPU without bf16 arithmetic runs torch's own twice as slowly.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from training.pocket import workers
+
+_A, _B, _C = 3.4445, -4.7750, 2.0315  # quintic coefficients of the reference implementation
+
+
+def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
+    """Push the singular values of each matrix to about one. matrices: [N, rows, columns], float32."""
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = _A * x + (_B * gram + _C * gram @ gram) @ x
+    return x.mT if tall else x
+
+
+class Muon:
+    """Nesterov momentum, orthogonalised, for two-dimensional parameters."""
+
+    def __init__(self, parameters: list[nn.Parameter], momentum: float = 0.95, decay: float = 0.0) -> None:
+        self.momentum, self.decay = momentum, decay
+        self.groups: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
+        for parameter in parameters:
+            self.groups[tuple(parameter.shape)].append(parameter)
+        self.buffers = {shape: torch.zeros(len(group), *shape) for shape, group in self.groups.items()}
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        """One update with learning rate `rate`; parameters without a gradient count as having a zero one."""
+        updates = {}
+        for shape, group in self.groups.items():
+            gradients = torch.stack([p.grad if p.grad is not None else torch.zeros_like(p) for p in group])
+            buffer = self.buffers[shape].lerp_(gradients, 1 - self.momentum)
+            updates[shape] = torch.zeros_like(buffer)
+            mine = slice(
+                workers.rank(), None, workers.size()
+            )  # each worker does its share; `total` brings them together
+            updates[shape][mine] = orthogonalise(gradients[mine].lerp(buffer[mine], self.momentum))
+        workers.total(list(updates.values()))
+        for shape, group in self.groups.items():
+            scale = max(1.0, shape[0] / shape[1]) ** 0.5
+            for parameter, change in zip(group, updates[shape], strict=True):
+                parameter.mul_(1 - rate * self.decay).add_(change, alpha=-rate * scale)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The momentum buffers."""
+        return {"buffers": {"x".join(map(str, shape)): buffer for shape, buffer in self.buffers.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        for shape, buffer in self.buffers.items():
+            buffer.copy_(state["buffers"]["x".join(map(str, shape))])
+
+
+class Optimiser:
+    """Muon and AdamW over one network, with one rate factor for both."""
+
+    def __init__(self, network: nn.Module, muon_rate: float = 2e-2, adam_rate: float = 3e-3) -> None:
+        matrices, rest = [], []
+        for name, parameter in network.named_parameters():
+            (matrices if parameter.ndim == 2 and "embed" not in name and "lm_head" not in name else rest).append(
+                parameter
+            )
+        self.parameters = matrices + rest
+        self.muon_rate, self.adam_rate = muon_rate, adam_rate
+        self.muon = Muon(matrices, decay=0.01)
+        self.adam = torch.optim.AdamW(rest, lr=adam_rate, betas=(0.9, 0.98), weight_decay=0.0)
+
+    def step(self, factor: float) -> float:
+        """Clip, update with rates times `factor`, clear the gradients; returns the gradient norm before clipping."""
+        norm = float(nn.utils.clip_grad_norm_(self.parameters, 1.0))
+        self.muon.step(self.muon_rate * factor)
+        for group in self.adam.param_groups:
+            group["lr"] = self.adam_rate * factor
+        self.adam.step()
+        for parameter in self.parameters:
+            parameter.grad = None
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Both optimisers' states."""
+        return {"muon": self.muon.state_dict(), "adam": self.adam.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.muon.load_state_dict(state["muon"])
+        self.adam.load_state_dict(state["adam"])

@@ -1,0 +1,126 @@
+"""Real prose, split into sentences and tokenised once.
+
+The books come from `<data>/books/books.jsonl.xz` (one JSON object a line: id, title, author, text). Sentences keep
+their leading space, or the blank line before a paragraph, so that joining their tokens gives the tokens of the text.
+"""
+
+import collections
+import json
+import lzma
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedTokenizerFast
+
+# never trained on, neither by the model nor by the tokenizer: the prose of every measurement
+HELD_OUT_BOOKS = (
+    "george-eliot_middlemarch",
+    "jack-london_martin-eden",
+    "edith-wharton_the-house-of-mirth",
+    "rudyard-kipling_kim",
+)
+_ABBREVIATIONS = "".join(f"(?<!\\b{a}\\.)" for a in ("Mr", "Mrs", "Dr", "St", "Capt", "Col", "Prof", "No", "Esq"))
+_SENTENCE_END = re.compile(r"(?:(?<=[.!?…])|(?<=[.!?…][”’\"')]))" + _ABBREVIATIONS + r"\s+(?=[“‘\"(]?[A-Z0-9])")
+
+
+class DataMissing(FileNotFoundError):
+    """A file that training needs is not in the data folder."""
+
+
+def read_books(data: Path) -> list[tuple[str, str]]:
+    """(id, text) of every book.
+
+    Raises:
+        DataMissing: no books.jsonl.xz under `data`.
+    """
+    path = data / "books" / "books.jsonl.xz"
+    if not path.is_file():
+        raise DataMissing(f"{path} is missing: point --data at the folder that holds books/ and qa/")
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        return [(book["id"], book["text"]) for book in map(json.loads, lines)]
+
+
+def split_sentences(text: str) -> list[str]:
+    """Sentences of `text`, each with its leading space or blank line; joined they are the text with spaces tidied."""
+    sentences = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        paragraph = " ".join(paragraph.split())
+        if paragraph:
+            first, *rest = _SENTENCE_END.split(paragraph)
+            sentences.append("\n\n" + first)
+            sentences.extend(" " + sentence for sentence in rest)
+    return sentences
+
+
+def common_nouns(texts: list[str], count: int) -> list[str]:
+    """The `count` most frequent words that follow "the" and end a noun phrase: nouns, nearly always."""
+    found: collections.Counter[str] = collections.Counter()
+    for text in texts:
+        found.update(re.findall(r"\bthe ([a-z]{4,11})(?= of\b|[,.;!?])", text))
+    return [word for word, _ in found.most_common(count)]
+
+
+@dataclass
+class Prose:
+    """Tokenised sentences.
+
+    Attributes:
+        tokens: uint16, all sentences one after another.
+        starts: int64 [sentences + 1], where each begins in `tokens`.
+        texts: the sentences themselves.
+        counts: how often each lower-case word occurs, for finding rare ones.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    texts: list[str]
+    counts: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def sentence(self, index: int) -> list[int]:
+        """Token ids of one sentence."""
+        return self.tokens[self.starts[index] : self.starts[index + 1]].tolist()
+
+    def run(self, rng: random.Random, room: int) -> range:
+        """Consecutive sentences from a random place whose tokens fit into `room`."""
+        if room <= 0:
+            return range(0)
+        first = rng.randrange(len(self))
+        limit = int(self.starts[first]) + room
+        last = int(np.searchsorted(self.starts, limit, side="right")) - 1
+        return range(first, max(first, min(last, len(self))))
+
+    def save(self, path: Path) -> None:
+        """Write to `path` (.npz)."""
+        blob = "\x1e".join(self.texts)
+        np.savez(path, tokens=self.tokens, starts=self.starts, text=np.frombuffer(blob.encode(), dtype=np.uint8))
+
+    @classmethod
+    def load(cls, path: Path) -> "Prose":
+        """Read what `save` wrote."""
+        with np.load(path) as file:
+            texts = file["text"].tobytes().decode().split("\x1e")
+            return cls(file["tokens"], file["starts"], texts, word_counts(texts))
+
+
+def word_counts(texts: list[str]) -> dict[str, int]:
+    """Occurrences of every lower-cased word of three letters or more."""
+    found: collections.Counter[str] = collections.Counter()
+    for text in texts:
+        found.update(re.findall(r"[a-z]{3,}", text.lower()))
+    return dict(found)
+
+
+def tokenise(texts: list[str], tokenizer: PreTrainedTokenizerFast) -> Prose:
+    """Tokenise sentences (as `split_sentences` gives them)."""
+    encoded: list[np.ndarray] = []
+    for start in range(0, len(texts), 4096):
+        batch = tokenizer(texts[start : start + 4096], add_special_tokens=False)["input_ids"]
+        encoded.extend(np.asarray(ids, dtype=np.uint16) for ids in batch)
+    starts = np.concatenate([[0], np.cumsum([len(ids) for ids in encoded])]).astype(np.int64)
+    return Prose(np.concatenate(encoded), starts, texts, word_counts(texts))

@@ -1,0 +1,64 @@
+"""Question sets over real passages, answers being words of the passage: FairytaleQA, XQuAD (English), NQ passages."""
+
+import json
+import lzma
+import random
+from pathlib import Path
+from typing import Any
+
+
+class Passages:
+    """(passage, questions and answers) to draw from; empty when the data folder has no question sets."""
+
+    def __init__(self, items: list[tuple[str, list[tuple[str, str]]]]) -> None:
+        self.items = items
+
+    def __bool__(self) -> bool:
+        return bool(self.items)
+
+    def draw(self, rng: random.Random, characters: int) -> tuple[str, list[tuple[str, str]]]:
+        """A passage of at most about `characters` characters and up to four of its questions."""
+        for _ in range(20):
+            passage, asked = rng.choice(self.items)
+            if len(passage) <= characters:
+                break
+        return passage[:characters], rng.sample(asked, min(4, len(asked)))
+
+
+def _literal(passage: str, asked: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(q.strip()[:1].upper() + q.strip()[1:], a) for q, a in asked if a and a in passage and len(a) < 80]
+
+
+def load_passages(data: Path) -> Passages:
+    """Every passage with at least one literal answer from the sets that are present under `data`/qa."""
+    found: list[tuple[str, list[tuple[str, str]]]] = []
+    path = data / "qa" / "nq_oracle_dev.jsonl.xz"
+    if path.is_file():
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            for item in map(json.loads, lines):
+                found.append((item["passage"], [(item["question"] + "?", a) for a in item["answers"][:1]]))
+    path = data / "qa" / "xquad_en_dev.json.xz"
+    if path.is_file():
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            for article in json.load(file)["data"]:
+                for paragraph in article["paragraphs"]:
+                    asked = [(q["question"], q["answers"][0]["text"]) for q in paragraph["qas"]]
+                    found.append((paragraph["context"], asked))
+    path = data / "qa" / "fairytaleqa_dev.jsonl.xz"
+    if path.is_file():
+        with lzma.open(path, "rt", encoding="utf-8") as lines:
+            for story in map(json.loads, lines):
+                found.extend(_fairytale(story))
+    kept = [(passage, _literal(passage, asked)) for passage, asked in found]
+    return Passages([item for item in kept if item[1]])
+
+
+def _fairytale(story: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """One item a section; questions over several sections are left out."""
+    items = []
+    for number, section in enumerate(story["sections"], start=1):
+        asked = [
+            (q["question"], q["answers"][0]) for q in story["questions"] if q["section"] == str(number) and q["answers"]
+        ]
+        items.append((section, asked))
+    return items

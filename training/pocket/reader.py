@@ -1,0 +1,119 @@
+"""Reading and greedy answering for measurements: full attention, or far reading by exact top-k over everything kept.
+
+This is the training room's own small stand-in for the engine (it shares no code with it), so that the model can be
+measured on its own. One conversation at a time, float32.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from training.pocket.network import PocketNetwork, rotate
+
+CHUNK = 256
+
+
+class Reader:
+    """What one model remembers of one document and conversation.
+
+    Args:
+        network: the model.
+        capacity: most tokens that will be read and said together.
+        window: sliding window of the far reading; 0 for full attention.
+        top_k: far keys for each query head and token.
+        distance: constant RoPE distance of far keys; None for window - 1.
+    """
+
+    def __init__(
+        self,
+        network: PocketNetwork,
+        capacity: int,
+        window: int = 0,
+        top_k: int = 64,
+        distance: int | None = None,
+        sinks: int = 4,
+    ) -> None:
+        self.network, self.window, self.top_k, self.sinks = network, window, top_k, sinks
+        self.distance = window - 1 if distance is None else distance
+        shape = (len(network.llama.model.layers), network.kv_heads, capacity, network.size)
+        self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
+        self.length = 0
+
+    @torch.no_grad()
+    def read(self, ids: list[int]) -> None:
+        """Read document tokens."""
+        for start in range(0, len(ids), CHUNK):
+            self._pass(ids[start : start + CHUNK], asking=False)
+
+    @torch.no_grad()
+    def answer(self, question: list[int], end: int, limit: int = 80) -> list[int]:
+        """Read `question` and say the most likely answer, without the end token (which is remembered)."""
+        logits = self._pass(question, asking=True)
+        said: list[int] = []
+        while len(said) < limit:
+            token = int(logits.argmax())
+            logits = self._pass([token], asking=True)
+            if token == end:
+                break
+            said.append(token)
+        return said
+
+    def _pass(self, ids: list[int], asking: bool) -> Tensor:
+        """Take in tokens; returns the logits after the last. [V]"""
+        model = self.network.llama.model
+        first, last = self.length, self.length + len(ids)
+        x = model.embed_tokens(torch.tensor([ids]))
+        for index, layer in enumerate(model.layers):
+            attention = layer.self_attn
+            h = F.rms_norm(x, x.shape[-1:], layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon)
+            q = attention.q_proj(h).unflatten(-1, (self.network.heads, self.network.size)).transpose(1, 2)[0]
+            k = attention.k_proj(h).unflatten(-1, (self.network.kv_heads, self.network.size)).transpose(1, 2)[0]
+            v = attention.v_proj(h).unflatten(-1, (self.network.kv_heads, self.network.size)).transpose(1, 2)[0]
+            self.keys[index, :, first:last], self.values[index, :, first:last] = k, v
+            out = self._attend(index, q, first, last, asking)
+            x = x + attention.o_proj(out.transpose(0, 1).flatten(1))[None]
+            h = F.rms_norm(
+                x, x.shape[-1:], layer.post_attention_layernorm.weight, layer.post_attention_layernorm.variance_epsilon
+            )
+            x = x + layer.mlp.down_proj(F.silu(layer.mlp.gate_proj(h)) * layer.mlp.up_proj(h))
+        self.length = last
+        x = F.rms_norm(x[0, -1], x.shape[-1:], model.norm.weight, model.norm.variance_epsilon)
+        return F.linear(x, model.embed_tokens.weight)
+
+    def _attend(self, layer: int, q: Tensor, first: int, last: int, asking: bool) -> Tensor:
+        # q: [HQ, T, D]; near: sinks and window at true distances, far: the best of the rest at a constant one
+        groups, scale = self.network.heads // self.network.kv_heads, self.network.size**-0.5
+        begin = max(0, first - self.window + 1) if self.window else 0
+        sinks = min(self.sinks, begin)
+        at = torch.cat((torch.arange(sinks), torch.arange(begin, last)))
+        # distances stay in range: sinks sit just before the window, as in StreamingLLM, or at their own place if near
+        shift = begin - sinks
+        places = torch.where(at < sinks, at, at - shift)
+        mine = torch.arange(first, last)
+        cos, sin = self.network.angles(places)
+        keys = rotate(self.keys[layer][:, at], cos, sin).repeat_interleave(groups, 0)
+        values = self.values[layer][:, at].repeat_interleave(groups, 0)
+        cos, sin = self.network.angles(mine - shift)
+        scores = rotate(q, cos, sin) @ keys.mT * scale
+        seen = self._near_mask(at, mine)
+        scores = scores.masked_fill(~seen, -torch.inf)
+        stop = last - self.window
+        if not (asking and self.window and stop > self.sinks):
+            return scores.softmax(-1) @ values
+        cos, sin = self.network.angles(torch.tensor([self.distance]))
+        far_q = rotate(q, cos, sin).unflatten(0, (self.network.kv_heads, groups))  # [H, G, T, D]
+        far_keys, far_values = self.keys[layer][:, self.sinks : stop], self.values[layer][:, self.sinks : stop]
+        far = torch.einsum("hgtd,hnd->hgtn", far_q, far_keys).flatten(0, 1) * scale
+        places = torch.arange(self.sinks, stop)
+        far = far.masked_fill(places[None, None] > (mine - self.window)[None, :, None], -torch.inf)
+        best = far.topk(min(self.top_k, far.shape[-1]), dim=-1)
+        weights = torch.cat((scores, best.values), -1).softmax(-1)
+        head = torch.arange(self.network.heads)[:, None, None] // groups
+        chosen = far_values[head, best.indices]  # [HQ, T, K, D]
+        return weights[..., : at.numel()] @ values + torch.einsum("htk,htkd->htd", weights[..., at.numel() :], chosen)
+
+    def _near_mask(self, at: Tensor, mine: Tensor) -> Tensor:
+        """[T, near]: causal, and inside the window or a sink."""
+        behind = mine[:, None] - at[None]
+        seen = behind >= 0
+        return seen & ((behind < self.window) | (at[None] < self.sinks)) if self.window else seen

@@ -1,0 +1,57 @@
+"""Everything that can be chosen about a training run, with the shipped model's choices as defaults."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class PocketSettings:
+    """Settings of one training run.
+
+    Attributes:
+        data_dir: folder with books/ and qa/.
+        out_dir: where the finished model goes (replaced as a whole).
+        work_dir: tokenised prose, checkpoints and the loss log.
+        minutes: length of the run; ignored when `tokens` is set.
+        tokens: length of the run in tokens, for runs that must be repeatable to the last bit; 0 to go by minutes.
+        resume: continue from the checkpoint in `work_dir`.
+        seed: fixes weights, documents and their order.
+        vocabulary, width, layers, heads, kv_heads, head_size, inner, window: the model's shape, `window` in tokens.
+        muon_rate, adam_rate: learning rates of the two optimisers.
+        checkpoint_seconds: time between checkpoints.
+        workers: training processes of one thread each; the result depends on their number.
+        scale: multiplies rows a step (small values make tests quick).
+    """
+
+    data_dir: Path = Path("../shared/data")
+    out_dir: Path = Path("assets/pocket")
+    work_dir: Path = Path("runs/pocket")
+    minutes: float = 90.0
+    tokens: int = 0
+    resume: bool = False
+    seed: int = 20
+    vocabulary: int = 4096
+    width: int = 192
+    layers: int = 4
+    heads: int = 6
+    kv_heads: int = 3
+    head_size: int = 48
+    inner: int = 576
+    window: int = 2048
+    muon_rate: float = 2e-2
+    adam_rate: float = 3e-3
+    checkpoint_seconds: float = 120.0
+    workers: int = 2
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+        if self.head_size % 2:
+            raise ValueError(f"head_size must be even for RoPE, not {self.head_size}")
+        if not 300 <= self.vocabulary <= 65535:
+            raise ValueError(f"vocabulary must lie between 300 and 65535, not {self.vocabulary}")
+        if self.tokens <= 0 and self.minutes <= 0:
+            raise ValueError(f"one of tokens and minutes must be positive, not {self.tokens} and {self.minutes}")
+        if self.window < 64:
+            raise ValueError(f"window must be at least 64 tokens, not {self.window}")

@@ -1,0 +1,340 @@
+"""Trains the pocket model: `train(PocketSettings(...))`, or `python -m training.pocket --help`.
+
+A run is a sequence of steps; step n's rows depend on the seed and n alone, so a run that was stopped and resumed ends
+where an uninterrupted one ends (to the last bit when its length is given in tokens). The shipped weights are a running
+average of the trained ones, which stands in for a long learning-rate decay and lets any checkpoint be shipped.
+"""
+
+import functools
+import json
+import logging
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LlamaConfig
+
+from training.pocket import checkpoint, workers
+from training.pocket.documents import Builder
+from training.pocket.export import export
+from training.pocket.ladder import Mix, Stage, ladder
+from training.pocket.network import PocketNetwork, Reading
+from training.pocket.optimiser import Optimiser
+from training.pocket.prepare import prepare
+from training.pocket.settings import PocketSettings
+
+logger = logging.getLogger(__name__)
+AVERAGE = 0.997  # decay of the running average, a step
+LOOK_BACK = 1.5  # makes the first heads' scores fall by two nats one token off their distance
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One line of the loss log: losses in nats a token, share of right answers, seconds of work."""
+
+    step: int
+    tokens: int
+    seconds: float
+    fraction: float
+    stage: str
+    kind: str
+    loss: float
+    language_loss: float
+    accuracy: float
+    rate: float
+
+
+@dataclass
+class Batch:
+    """ids, weights, positions: [B, T]; reading: how to attend."""
+
+    ids: Tensor
+    weights: Tensor
+    positions: Tensor | None
+    reading: Reading | None
+
+
+def model_config(settings: PocketSettings, builder: Builder) -> LlamaConfig:
+    """The stock Llama config of a run."""
+    return LlamaConfig(
+        vocab_size=len(builder.tokenizer),
+        hidden_size=settings.width,
+        intermediate_size=settings.inner,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        num_key_value_heads=settings.kv_heads,
+        head_dim=settings.head_size,
+        max_position_embeddings=settings.window,
+        tie_word_embeddings=True,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+        bos_token_id=builder.bos,
+        eos_token_id=builder.end,
+        pad_token_id=builder.pad,
+        attention_bias=False,
+        initializer_range=0.02,
+    )
+
+
+def build_network(settings: PocketSettings, builder: Builder) -> PocketNetwork:
+    """Fresh weights from the seed; residual outputs start at zero, as the optimiser likes.
+
+    Three heads of the first layer start by looking one, two and three tokens back, because every kind of look-up is
+    built on that and learning it is the slowest part: one dimension of all embeddings starts at a constant, and
+    queries made from it are turned against the keys by the RoPE angle of the wanted distance.
+    """
+    torch.manual_seed(settings.seed)
+    network = PocketNetwork(model_config(settings, builder))
+    for layer in network.llama.model.layers:
+        torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
+        torch.nn.init.zeros_(layer.mlp.down_proj.weight)
+    with torch.no_grad():
+        network.llama.model.embed_tokens.weight[:, 0] = 0.06
+        attention, half = network.llama.model.layers[0].self_attn, settings.head_size // 2
+        turning = (torch.arange(half) < 6) * LOOK_BACK  # slow frequencies cannot tell neighbours apart
+        keys = attention.k_proj.weight.view(settings.kv_heads, 2, half, -1)
+        keys[:, 0, :, 0], keys[:, 1, :, 0] = turning, 0.0
+        queries = attention.q_proj.weight.view(settings.heads, 2, half, -1)
+        groups = settings.heads // settings.kv_heads
+        for distance, head in enumerate(range(0, settings.heads, groups), start=1):
+            queries[head, 0, :, 0] = turning * (network.inverse * distance).cos()
+            queries[head, 1, :, 0] = -turning * (network.inverse * distance).sin()
+    return network
+
+
+def make_batch(builder: Builder, mix: Mix, rng: random.Random, window: int, scale: float = 1.0) -> Batch:
+    """The rows of one step."""
+    rows = [builder.build(rng, mix.recipe) for _ in range(max(1, round(mix.rows * scale)))]
+    longest = max(row.used for row in rows)
+    ids = torch.stack([torch.from_numpy(row.ids[:longest]) for row in rows])
+    weights = torch.stack([torch.from_numpy(row.weights[:longest]) for row in rows])
+    positions, reading = None, None
+    if mix.far:
+        near = min(rng.choice((64, 128, 192, 256, 380)), longest // 2)
+        begins, ends = torch.tensor([(row.document, row.used) for row in rows]).T
+        reading = Reading(near, 4, rng.choice((near + 3, 255, 383, 511)), begins, ends)
+    elif rng.random() < mix.gaps:
+        positions = torch.stack([_gaps(rng, longest, row.document, window) for row in rows])
+    return Batch(ids, weights, positions, reading)
+
+
+def _gaps(rng: random.Random, length: int, document: int, window: int) -> Tensor:
+    """Positions 0 to at most window-1 with up to three jumps in the document: long distances without long rows."""
+    room = max(0, window - length)
+    jumps = torch.zeros(length, dtype=torch.int64)
+    for _ in range(rng.randint(1, 3)):
+        jump = rng.randint(0, room // 2)
+        room -= jump
+        jumps[rng.randint(1, max(1, document - 1))] += jump
+    return torch.arange(length) + jumps.cumsum(0)
+
+
+def losses(network: PocketNetwork, batch: Batch) -> tuple[Tensor, Tensor, float]:
+    """Mean loss of answer tokens and of language positions, and the share of short answers that are wholly right."""
+    hidden = network(batch.ids, batch.positions, batch.reading)[:, :-1]
+    weights, targets = batch.weights[:, 1:], batch.ids[:, 1:]
+    chosen = weights != 0
+    logits = F.linear(hidden[chosen], network.llama.model.embed_tokens.weight)
+    each = F.cross_entropy(logits, targets[chosen], reduction="none")
+    weight = weights[chosen]
+    answer, plain = weight.clamp(min=0), (weight < 0).float()
+    with torch.no_grad():
+        # an answer is right if greedy decoding would say it: every one of its tokens comes first
+        begins = (weights > 0) & (F.pad(weights, (1, 0))[:, :-1] <= 0)
+        number = begins.flatten().cumsum(0).view_as(weights)[chosen]
+        short = weight >= 0.6  # values and refusals; quotations and lists are another matter
+        wrong = torch.zeros(int(begins.sum()) + 1, dtype=torch.bool)
+        wrong[number[short & (logits.argmax(-1) != targets[chosen])]] = True
+        asked = number[short].unique()
+        accuracy = 1 - float(wrong[asked].float().mean()) if len(asked) else 0.0
+    return (each * answer).sum() / answer.sum().clamp(min=1), (each * plain).sum() / plain.sum().clamp(min=1), accuracy
+
+
+def stage_at(stages: tuple[Stage, ...], fraction: float) -> Stage:
+    """The stage that a run is in after `fraction` of its length."""
+    total = sum(stage.share for stage in stages)
+    for stage in stages:
+        fraction -= stage.share / total
+        if fraction < 0:
+            return stage
+    return stages[-1]
+
+
+class Run:
+    """A training run: network, average, optimiser and counters. `step` makes one step."""
+
+    def __init__(self, settings: PocketSettings, builder: Builder, stages: tuple[Stage, ...]) -> None:
+        self.settings, self.builder, self.stages = settings, builder, stages
+        self.network = build_network(settings, builder)
+        self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate)
+        self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
+        self.steps, self.tokens, self.seconds, self.clock = 0, 0, 0.0, time.monotonic()
+
+    @property
+    def fraction(self) -> float:
+        """How much of the run is done, 0 to 1."""
+        if self.settings.tokens > 0:
+            return self.tokens / self.settings.tokens
+        return self.seconds / (self.settings.minutes * 60)
+
+    def step(self) -> Progress:
+        """One optimiser step."""
+        stage = stage_at(self.stages, self.fraction)
+        # all workers take the same kind of rows, so that none waits for a longer one
+        draw = f"{self.settings.seed}/{self.steps}"
+        mix = random.Random(draw).choices(stage.mixes, [m.weight for m in stage.mixes])[0]
+        rng = random.Random(f"{draw}/{workers.rank()}")
+        batch = make_batch(self.builder, mix, rng, self.settings.window, self.settings.scale)
+        answer, plain, accuracy = losses(self.network, batch)
+        (answer + stage.language * plain).backward()
+        # warm up, hold at the stage's rate, fall over the last fifth of the run
+        tokens = self._meet(batch.ids.numel())
+        rate = stage.rate * min(1.0, (self.steps + 1) / 60) * min(1.0, 0.04 + (1 - self.fraction) / 0.2)
+        self.optimiser.step(rate)
+        with torch.no_grad():
+            keep = min(AVERAGE, (1 + self.steps) / (10 + self.steps))
+            for name, parameter in self.network.named_parameters():
+                self.average[name].lerp_(parameter, 1 - keep)
+        self.steps += 1
+        self.tokens += tokens
+        kind = f"{mix.recipe.mode} {mix.recipe.length}" + (" far" if mix.far else " gaps" if mix.gaps else "")
+        return Progress(
+            self.steps,
+            self.tokens,
+            self.seconds,
+            self.fraction,
+            stage.name,
+            kind,
+            answer.item(),
+            plain.item(),
+            accuracy,
+            rate,
+        )
+
+    def _meet(self, tokens: int) -> int:
+        """Average gradients over the workers; returns the tokens of all, and agrees on the seconds spent."""
+        now = time.monotonic()
+        count = workers.size()
+        shared = torch.tensor([float(tokens), (now - self.clock) / count])
+        self.clock = now
+        gradients = [p.grad for p in self.optimiser.parameters if p.grad is not None]
+        workers.total([*gradients, shared])
+        if count > 1:
+            for gradient in gradients:
+                gradient.div_(count)
+        self.seconds += float(shared[1])
+        return int(shared[0])
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a continuation needs."""
+        return {
+            "network": dict(self.network.named_parameters()),
+            "average": self.average,
+            "optimiser": self.optimiser.state_dict(),
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+        }
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` gave."""
+        for name, parameter in self.network.named_parameters():
+            parameter.copy_(state["network"][name])
+            self.average[name].copy_(state["average"][name])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
+
+    def averaged(self) -> PocketNetwork:
+        """A copy of the network with the averaged weights."""
+        network = PocketNetwork(self.network.llama.config)
+        with torch.no_grad():
+            for name, parameter in network.named_parameters():
+                parameter.copy_(self.average[name])
+        return network
+
+
+def train(
+    settings: PocketSettings,
+    progress: Callable[[Progress], None] | None = None,
+    stages: tuple[Stage, ...] | None = None,
+) -> Path:
+    """Train, checkpoint, and write the model to `settings.out_dir`.
+
+    Args:
+        settings: see `PocketSettings`.
+        progress: called after every step.
+        stages: another ladder than the shipped model's.
+
+    Returns:
+        the folder of the finished model.
+
+    Raises:
+        DataMissing: the books are not in `settings.data_dir`.
+        FileNotFoundError: `resume` without a checkpoint.
+    """
+    path = settings.work_dir / "checkpoint.safetensors"
+    if settings.resume and not path.is_file():
+        raise FileNotFoundError(f"no checkpoint at {path}: start without --resume")
+    prepare(settings)
+    work = functools.partial(_work, settings, stages or ladder())
+    report = progress or (lambda line: None)
+    if settings.workers == 1:
+        work(report)
+    else:
+        workers.launch(settings.workers, work, report)
+    return settings.out_dir
+
+
+def _shorten(log: Path, steps: int) -> None:
+    """Drop lines of steps that the checkpoint does not hold."""
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.is_file() else []
+    log.write_text("".join(lines[:steps]), encoding="utf-8")
+
+
+def ship(settings: PocketSettings, folder: Path, measured: str = "") -> None:
+    """Write the averaged weights of the last checkpoint to `folder`, while the run goes on or after it.
+
+    Raises:
+        FileNotFoundError: no checkpoint in `settings.work_dir`.
+    """
+    materials = prepare(settings)
+    run = Run(settings, materials.builder(), ladder())
+    run.restore(checkpoint.load(settings.work_dir / "checkpoint.safetensors"))
+    export(run.averaged().llama, materials.tokenizer, folder, run.tokens, run.steps, measured)
+
+
+def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[[Progress], None]) -> None:
+    """One worker's whole run; the first one logs, saves and exports."""
+    materials = prepare(settings)
+    run = Run(settings, materials.builder(), stages)
+    path = settings.work_dir / "checkpoint.safetensors"
+    first = workers.rank() == 0
+    if settings.resume:
+        run.restore(checkpoint.load(path))
+        logger.info("resumed at step %d, %.1f M tokens", run.steps, run.tokens / 1e6)
+    saved = time.monotonic()
+    log_path = settings.work_dir / "log.jsonl"
+    if first:
+        _shorten(log_path, run.steps)
+    with open(log_path if first else os.devnull, "a", encoding="utf-8") as log:
+        while run.fraction < 1:
+            line = run.step()
+            if not first:
+                continue
+            log.write(json.dumps(line.__dict__) + "\n")
+            report(line)
+            if time.monotonic() - saved > settings.checkpoint_seconds:
+                log.flush()
+                checkpoint.save(path, run.state())
+                saved = time.monotonic()
+    if first:
+        checkpoint.save(path, run.state())
+        export(run.averaged().llama, materials.tokenizer, settings.out_dir, run.tokens, run.steps)

@@ -1,0 +1,114 @@
+"""Values by kind: what a fact may state. `draw(kind, rng, reserved)` is the one entry; `KINDS` lists what it knows."""
+
+import random
+from collections.abc import Callable
+
+from training.pocket import words
+
+Draw = Callable[[random.Random, bool], str]
+
+
+def _number(rng: random.Random, reserved: bool) -> str:
+    return words.digits(rng, 1, 6)
+
+
+def _count(rng: random.Random, reserved: bool) -> str:
+    return str(rng.randint(2, 999))
+
+
+def _year(rng: random.Random, reserved: bool) -> str:
+    return str(rng.randint(1400, 2060))
+
+
+def _date(rng: random.Random, reserved: bool) -> str:
+    day, month = rng.randint(1, 28), rng.choice(words.MONTHS)
+    shape = rng.random()
+    if shape < 0.5:
+        return f"{day} {month} {_year(rng, reserved)}"
+    if shape < 0.8:
+        return f"{month} {day}"
+    return f"{month} {day}, {_year(rng, reserved)}"
+
+
+def _time(rng: random.Random, reserved: bool) -> str:
+    hour, minute = rng.randint(1, 12), rng.choice((0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55))
+    return f"{hour}:{minute:02d}" if rng.random() < 0.7 else f"{hour} o'clock"
+
+
+def _money(rng: random.Random, reserved: bool) -> str:
+    return f"{rng.randint(2, 99999)} {rng.choice(words.CURRENCIES)}"
+
+
+def _measure(rng: random.Random, reserved: bool) -> str:
+    return f"{rng.randint(2, 9999)} {rng.choice(words.UNITS)}"
+
+
+def _phone(rng: random.Random, reserved: bool) -> str:
+    return f"{rng.randint(100, 999)}-{rng.randint(1000, 9999)}"
+
+
+def _object(rng: random.Random, reserved: bool) -> str:
+    thing = rng.choice(words.OBJECTS)
+    thing = f"{rng.choice(words.ADJECTIVES[:26])} {thing}" if rng.random() < 0.4 and " " not in thing else thing
+    return f"{'an' if thing[0] in 'aeiou' else 'a'} {thing}"
+
+
+def _animal(rng: random.Random, reserved: bool) -> str:
+    animal = rng.choice(words.ANIMALS)
+    animal = f"{rng.choice(words.COLOURS)} {animal}" if rng.random() < 0.4 else animal
+    return f"{'an' if animal[0] in 'aeiou' else 'a'} {animal}"
+
+
+def _profession(rng: random.Random, reserved: bool) -> str:
+    job = rng.choice(words.PROFESSIONS)
+    return f"{'an' if job[0] in 'aeiou' else 'a'} {job}"
+
+
+def _thing(rng: random.Random, reserved: bool) -> str:
+    return f"the {rng.choice(words.ADJECTIVES)} {rng.choice(words.THINGS)}"
+
+
+def _choice(options: list[str]) -> Draw:
+    return lambda rng, reserved: rng.choice(options)
+
+
+_KINDS: dict[str, Draw] = {
+    "person": words.person,
+    "place": words.place,
+    "company": words.company,
+    "name": lambda rng, reserved: words.invented(rng, reserved, 1, 3),
+    "number": _number,
+    "count": _count,
+    "year": _year,
+    "date": _date,
+    "time": _time,
+    "money": _money,
+    "measure": _measure,
+    "phone": _phone,
+    "passkey": lambda rng, reserved: words.digits(rng, 5, 5),
+    "code": lambda rng, reserved: words.code(rng),
+    "hex": lambda rng, reserved: words.hexadecimal(rng, (8,)),
+    "uuid": lambda rng, reserved: words.hexadecimal(rng, (8, 4, 4, 4, 12)),
+    "object": _object,
+    "animal": _animal,
+    "profession": _profession,
+    "thing": _thing,
+    "colour": _choice(words.COLOURS),
+    "food": _choice(words.FOODS),
+    "material": _choice(words.MATERIALS),
+    "instrument": _choice(words.INSTRUMENTS),
+    "subject": _choice(words.SUBJECTS),
+    "hobby": _choice(words.HOBBIES),
+    "weekday": _choice(words.WEEKDAYS),
+    "month": _choice(words.MONTHS),
+}
+KINDS = tuple(_KINDS)
+
+
+def draw(kind: str, rng: random.Random, reserved: bool) -> str:
+    """One value of `kind`; names in it come from the measuring share when `reserved`.
+
+    Raises:
+        KeyError: unknown kind.
+    """
+    return _KINDS[kind](rng, reserved)

@@ -1,0 +1,67 @@
+"""Several single-threaded processes in place of one process with several threads.
+
+On a few busy cores this is about twice as fast: threads meet at every operation and wait for whichever was
+descheduled, processes meet once a step. Each worker makes its own rows; gradients are averaged, and the costly
+orthogonalisation of the optimiser is shared out.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+
+Report = Callable[[Any], None]
+Work = Callable[[Report], None]
+
+
+def size() -> int:
+    """How many workers train together (1 outside of `launch`)."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Number of this worker, 0 for the one that logs and saves."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def total(tensors: list[Tensor]) -> None:
+    """Sum each tensor over all workers, in place, in one exchange."""
+    if size() == 1:
+        return
+    flat = torch.cat([t.reshape(-1) for t in tensors])
+    dist.all_reduce(flat)
+    for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+def _worker(number: int, count: int, meeting: str, work: Work, lines: Any) -> None:
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=number, world_size=count)
+    try:
+        work(lines.put)
+    finally:
+        dist.destroy_process_group()
+
+
+def launch(count: int, work: Work, report: Report) -> None:
+    """Run `work(put)` in `count` processes (`work` must be picklable); whatever they put is reported here.
+
+    Raises:
+        ProcessRaisedException: a worker failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        lines = mp.get_context("spawn").SimpleQueue()
+        arguments = (count, str(Path(folder) / "meeting"), work, lines)
+        context = mp.spawn(_worker, args=arguments, nprocs=count, join=False)  # type: ignore[no-untyped-call]
+        done = False
+        while not done:
+            done = context.join(timeout=0.5)
+            while not lines.empty():
+                report(lines.get())
