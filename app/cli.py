@@ -30,22 +30,37 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("global options")
-    group.add_argument("--home", metavar="DIR", default=default(None),
-                       help="where everything is kept (default: $STOCKPOT_HOME, else ~/.stockpot)")
-    group.add_argument("--model", metavar="pocket|PATH|HUB_ID", default=default(None),
-                       help="model to read and answer with (default: pocket; for a context, the one that read it)")
-    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default=default("auto"),
-                       help="where the model runs (default: auto)")
+    group.add_argument(
+        "--home",
+        metavar="DIR",
+        default=default(None),
+        help="where everything is kept (default: $STOCKPOT_HOME, else ~/.stockpot)",
+    )
+    group.add_argument(
+        "--model",
+        metavar="pocket|PATH|HUB_ID",
+        default=default(None),
+        help="model to read and answer with (default: pocket; for a context, the one that read it)",
+    )
+    group.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default=default("auto"),
+        help="where the model runs (default: auto)",
+    )
     group.add_argument("--seed", type=int, default=default(0), help="seed of everything random (default: 0)")
-    group.add_argument("--verbose", action="store_true", default=default(False),
-                       help="log what happens to standard error, with tracebacks")
+    group.add_argument(
+        "--verbose",
+        action="store_true",
+        default=default(False),
+        help="log what happens to standard error, with tracebacks",
+    )
     return parser
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole parser, with every command registered by its group."""
-    parser = argparse.ArgumentParser(
-        prog="stockpot", description=DESCRIPTION, parents=[global_options(suppress=False)])
+    parser = argparse.ArgumentParser(prog="stockpot", description=DESCRIPTION, parents=[global_options(suppress=False)])
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
     shared = global_options(suppress=True)
     for group in GROUPS:
@@ -56,8 +71,11 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status (0 success, 1 error, 2 wrong usage)."""
     arguments = build_parser().parse_args(argv)
-    logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, stream=sys.stderr,
-                        format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO if arguments.verbose else logging.WARNING,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
     try:
         return int(arguments.run(arguments) or 0)
     except BrokenPipeError:

@@ -33,8 +33,13 @@ def examine(home: str | None = None, model: str | None = None, device: str = "au
     """Look at everything; never raises."""
     root = home_folder(home)
     return [
-        Check("python", sys.version_info >= (3, 11), True, f"{platform.python_version()} on {platform.platform()}.",
-              "" if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed."),
+        Check(
+            "python",
+            sys.version_info >= (3, 11),
+            True,
+            f"{platform.python_version()} on {platform.platform()}.",
+            "" if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed.",
+        ),
         *_packages(),
         _memory(),
         _disk(root),
@@ -58,8 +63,13 @@ def _memory() -> Check:
 
     memory = psutil.virtual_memory()
     enough = memory.available >= LEAST_MEMORY_BYTES
-    return Check("memory", enough, False, f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB are free.",
-                 "" if enough else "Close other programs, or use a condensing method with a small budget.")
+    return Check(
+        "memory",
+        enough,
+        False,
+        f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB are free.",
+        "" if enough else "Close other programs, or use a condensing method with a small budget.",
+    )
 
 
 def _disk(root: Path) -> Check:
@@ -68,8 +78,13 @@ def _disk(root: Path) -> Check:
         there = there.parent
     free = shutil.disk_usage(there).free
     enough = free >= LEAST_DISK_BYTES
-    return Check("disk", enough, False, f"{free / 1e9:.1f} GB are free for {root}.",
-                 "" if enough else "Free some space, or choose another place with --home.")
+    return Check(
+        "disk",
+        enough,
+        False,
+        f"{free / 1e9:.1f} GB are free for {root}.",
+        "" if enough else "Free some space, or choose another place with --home.",
+    )
 
 
 def _home(root: Path) -> Check:
@@ -84,8 +99,11 @@ def _home(root: Path) -> Check:
         return Check("home", True, True, f"{root}, to be made at first use.")
     try:
         with Store(root) as store:
-            counts = {"document": len(store.documents()), "context": len(store.contexts()),
-                      "session": len(store.sessions())}
+            counts = {
+                "document": len(store.documents()),
+                "context": len(store.contexts()),
+                "session": len(store.sessions()),
+            }
         kept = ", ".join(plural(count, noun) for noun, count in counts.items())
     except StoreError as error:
         return Check("home", False, True, f"{root}: {phrase(error)}", "Choose another place with --home.")
@@ -114,8 +132,13 @@ def _ocr() -> Check:
         return Check("ocr", False, False, phrase(error))
     if languages:
         return Check("ocr", True, False, f"Tesseract knows {', '.join(languages)}.")
-    return Check("ocr", False, False, "Tesseract is not installed: pages that are pictures stay unread.",
-                 "Install it with its language data (Debian: apt install tesseract-ocr).")
+    return Check(
+        "ocr",
+        False,
+        False,
+        "Tesseract is not installed: pages that are pictures stay unread.",
+        "Install it with its language data (Debian: apt install tesseract-ocr).",
+    )
 
 
 def _sample() -> Check:

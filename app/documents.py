@@ -75,7 +75,8 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
     if known is not None and options.ocr and not _all_text(service, known):
         if service.store.contexts(known.id):
             raise AppError(
-                f"{known.title!r} was read without OCR; delete {known.id}, then ingest the file again with it.")
+                f"{known.title!r} was read without OCR; delete {known.id}, then ingest the file again with it."
+            )
         service.library.drop(known.id)
         service.store.delete_document(known.id)
         known = None
@@ -84,11 +85,22 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
             known = service.store.rename_document(known.id, options.title)
         return known
     document = ingest.ingest(
-        path, title=options.title, password=options.password, ocr=options.ocr,
-        on_page=lambda done, total: on_page(path.name, done, total))
+        path,
+        title=options.title,
+        password=options.password,
+        ocr=options.ocr,
+        on_page=lambda done, total: on_page(path.name, done, total),
+    )
     return service.store.add_document(
-        sha256=document.sha256, title=document.title, format=document.format, pages=len(document.pages),
-        characters=len(document.text), content=document.to_json(), file=path, warnings=list(document.warnings))
+        sha256=document.sha256,
+        title=document.title,
+        format=document.format,
+        pages=len(document.pages),
+        characters=len(document.text),
+        content=document.to_json(),
+        file=path,
+        warnings=list(document.warnings),
+    )
 
 
 def _all_text(service: Service, row: DocumentRow) -> bool:

@@ -12,13 +12,15 @@ def methods_table() -> list[dict[str, Any]]:
     for name, kind in engine.METHODS.items():
         method = engine.make_method(name)
         settings = method.settings()
-        rows.append({
-            "name": name,
-            "family": kind.family,
-            "summary": kind.summary,
-            "default": name == engine.DEFAULT_METHOD,
-            "budget": method.budget,
-            "settings": {key: value for key, value in settings.items() if key != "budget"},
-            "types": {field.name: str(field.type) for field in dataclasses.fields(kind) if field.name != "budget"},
-        })
+        rows.append(
+            {
+                "name": name,
+                "family": kind.family,
+                "summary": kind.summary,
+                "default": name == engine.DEFAULT_METHOD,
+                "budget": method.budget,
+                "settings": {key: value for key, value in settings.items() if key != "budget"},
+                "types": {field.name: str(field.type) for field in dataclasses.fields(kind) if field.name != "budget"},
+            }
+        )
     return rows

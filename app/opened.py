@@ -81,8 +81,9 @@ def _load_conversation(service: Service, session_id: str) -> OpenConversation:
 def _mend_last_turn(service: Service, turn: dict[str, Any]) -> None:
     """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer."""
     if service.store.turn(turn["id"]).status == INTERRUPTED:
-        service.store.finish_turn(turn["id"], answer=turn["answer"], sources=turn["sources"],
-                                  measurements=turn["measurements"])
+        service.store.finish_turn(
+            turn["id"], answer=turn["answer"], sources=turn["sources"], measurements=turn["measurements"]
+        )
 
 
 def save_conversation(service: Service, session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
@@ -90,4 +91,6 @@ def save_conversation(service: Service, session_id: str, open_one: OpenConversat
     parts, meta = open_one.conversation.state()
     service.store.session_state(session_id).save(
         {name: Part(part.tensors, part.sealed) for name, part in parts.items()},
-        {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
+        {"conversation": meta, "turn": turn},
+        open_one.opened.row.fingerprint,
+    )

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 QUOTE_CHARACTERS = 400
 """A source's quote is at most this long."""
@@ -28,24 +29,31 @@ class PageWords:
     """The words of a document's pages, for looking up quotations."""
 
     def __init__(self, pages: Sequence[str]) -> None:
-        self._pages = [words_of(page) for page in pages]
+        """pages: their texts; the words of a page are found when it is first asked about."""
+        self._texts = pages
+        self._known: dict[int, str] = {}
+
+    def _words(self, page: int) -> str:
+        if page not in self._known:
+            self._known[page] = words_of(self._texts[page])
+        return self._known[page]
 
     def on_page(self, page: int, quote: str) -> bool:
         """Whether the words of `quote` stand together on the page with index `page` (from 0)."""
         words = words_of(quote)
-        return bool(words) and 0 <= page < len(self._pages) and words in self._pages[page]
+        return bool(words) and 0 <= page < len(self._texts) and words in self._words(page)
 
     def find(self, quote: str) -> int | None:
         """Index of the first page that holds the words of `quote`, also where they run on to the next one."""
         words = words_of(quote)
         if not words:
             return None
-        for index, page in enumerate(self._pages):
+        pages = [self._words(index) for index in range(len(self._texts))]
+        for index, page in enumerate(pages):
             if words in page:
                 return index
-        for index, (page, following) in enumerate(zip(self._pages, self._pages[1:], strict=False)):
-            tail, head = page[-len(words):], following[: len(words)]
-            if words in tail.rstrip() + head:
+        for index, (page, following) in enumerate(pairwise(pages)):
+            if words in page[-len(words) :].rstrip() + following[: len(words)]:
                 return index
         return None
 

@@ -52,8 +52,13 @@ def usage_json(usage: "engine.Usage") -> dict[str, Any]:
 
 
 def begin(
-    service: Service, document_ids: Sequence[str], method_name: str, settings: dict[str, Any],
-    model_name: str | None = None, warnings: Sequence[str] = (), report: OnReport = lambda report: None,
+    service: Service,
+    document_ids: Sequence[str],
+    method_name: str,
+    settings: dict[str, Any],
+    model_name: str | None = None,
+    warnings: Sequence[str] = (),
+    report: OnReport = lambda report: None,
 ) -> ContextRow:
     """Prepare a reading of documents in this order: encode them and keep a row for it.
 
@@ -78,15 +83,21 @@ def begin(
     stream = compose(model, [(row.id, service.library.document(row.id), row.title) for row in rows])
     fingerprint = engine.fingerprint(model, method, stream.ids)
     ids = list(document_ids)
-    for status in ("ready", "paused", "reading"):
+    for status in ("ready", "paused", "failed", "reading"):
         known = service.store.find_context(fingerprint, ids, status)
         if known is not None and status == "reading":
             known = _take_over(service, known)
         if known is not None:
             return known if status == "ready" else service.store.update_context(known.id, status="reading")
     row = service.store.add_context(
-        model=name, method=method_name, settings=method.settings(), budget=method.budget,
-        fingerprint=fingerprint, document_ids=ids, tokens=len(stream.ids))
+        model=name,
+        method=method_name,
+        settings=method.settings(),
+        budget=method.budget,
+        fingerprint=fingerprint,
+        document_ids=ids,
+        tokens=len(stream.ids),
+    )
     service.store.update_context(row.id, warnings=list(warnings))
     # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
     _save(service, row, stream, None)
@@ -110,11 +121,15 @@ def _save(service: Service, row: ContextRow, stream: Stream, reader: "engine.Rea
     kept = {name: Part(part.tensors, part.sealed) for name, part in parts.items()}
     kept[PART] = Part(stream.tensors(), sealed=True)
     service.store.context_state(row.id).save(
-        kept, {"stretches": stream.meta(), "reader": meta, "context": None}, row.fingerprint)
+        kept, {"stretches": stream.meta(), "reader": meta, "context": None}, row.fingerprint
+    )
 
 
 def read(
-    service: Service, context_id: str, report: OnReport, should_stop: Callable[[], bool] = lambda: False,
+    service: Service,
+    context_id: str,
+    report: OnReport,
+    should_stop: Callable[[], bool] = lambda: False,
     checkpoint_sec: float = CHECKPOINT_SEC,
 ) -> ContextRow:
     """Read (or go on reading) a context to its end, saving checkpoints on the way.
@@ -159,14 +174,25 @@ def _read(
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
         raise engine.ContextMismatch(
-            f"The reading {row.id} was begun by another model than the one now found as {row.model!r}.")
-    reader = (engine.Reader(model, method, stream.ids) if meta["reader"] is None
-              else engine.Reader.resume(model, method, stream.ids, parts, meta["reader"]))
+            f"The reading {row.id} was begun by another model than the one now found as {row.model!r}."
+        )
+    reader = (
+        engine.Reader(model, method, stream.ids)
+        if meta["reader"] is None
+        else engine.Reader.resume(model, method, stream.ids, parts, meta["reader"])
+    )
     service.store.update_context(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
     for progress in reader.run():
-        now = Report(progress.stage, progress.tokens_done, progress.tokens_total, progress.seconds,
-                     progress.seconds_left, progress.tokens_per_second, usage_json(progress.usage))
+        now = Report(
+            progress.stage,
+            progress.tokens_done,
+            progress.tokens_total,
+            progress.seconds,
+            progress.seconds_left,
+            progress.tokens_per_second,
+            usage_json(progress.usage),
+        )
         report(now)
         if should_stop():
             _checkpoint(service, row, stream, reader, now)
@@ -180,14 +206,14 @@ def _read(
     kept = {name: Part(part.tensors, part.sealed) for name, part in parts_out.items()}
     kept[PART] = Part(stream.tensors(), sealed=True)
     service.store.context_state(row.id).save(
-        kept, {"stretches": stream.meta(), "reader": None, "context": context_meta}, row.fingerprint)
+        kept, {"stretches": stream.meta(), "reader": None, "context": context_meta}, row.fingerprint
+    )
     return service.store.update_context(
-        row.id, status="ready", tokens_read=now.tokens_total, seconds=now.seconds, usage=now.usage)
+        row.id, status="ready", tokens_read=now.tokens_total, seconds=now.seconds, usage=now.usage
+    )
 
 
-def _checkpoint(
-    service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", now: Report
-) -> None:
+def _checkpoint(service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", now: Report) -> None:
     _save(service, row, stream, reader)
     service.store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)
 

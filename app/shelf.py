@@ -131,7 +131,10 @@ def delete(service: Service, kind: str, row: Row) -> None:
     Raises:
         sessions.InUse: it is being worked with.
     """
-    {"document": service.store.delete_document, "context": service.store.delete_context,
-     "session": service.store.delete_session}[kind](row.id)
+    {
+        "document": service.store.delete_document,
+        "context": service.store.delete_context,
+        "session": service.store.delete_session,
+    }[kind](row.id)
     service.forget_open()  # what remains is opened again from disk when it is needed
     service.library.drop(row.id)

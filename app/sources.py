@@ -116,8 +116,17 @@ def _source(library: Library, document_id: str, start: int, end: int, weight: fl
         return None
     focus = _whole_words(quote, max(0, start - span.start), max(0, min(end, span.end) - span.start))
     verified = library.words(document_id).on_page(index, quote)
-    return Source(document_id, place.page, place.label, quote, float(weight), verified, focus,
-                  offset + span.start, offset + span.end)
+    return Source(
+        document_id,
+        place.page,
+        place.label,
+        quote,
+        float(weight),
+        verified,
+        focus,
+        offset + span.start,
+        offset + span.end,
+    )
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:

@@ -62,8 +62,11 @@ def keep_question(service: Service, session_id: str, question: str) -> TurnRow:
 
 
 def answer(
-    service: Service, turn_id: str, options: AnswerOptions,
-    on_piece: Callable[[str], None] = lambda text: None, should_stop: Callable[[], bool] = lambda: False,
+    service: Service,
+    turn_id: str,
+    options: AnswerOptions,
+    on_piece: Callable[[str], None] = lambda text: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> TurnRow:
     """Answer a turn; what is generated is in the store as it comes.
 
@@ -88,18 +91,23 @@ def answer(
 
 
 def _answer(
-    service: Service, turn: TurnRow, options: AnswerOptions,
-    on_piece: Callable[[str], None], should_stop: Callable[[], bool],
+    service: Service,
+    turn: TurnRow,
+    options: AnswerOptions,
+    on_piece: Callable[[str], None],
+    should_stop: Callable[[], bool],
 ) -> TurnRow:
     import engine
 
     open_one = open_conversation(service, turn.session_id)
-    sampling = engine.Sampling(temperature=options.temperature, top_p=options.top_p, max_tokens=options.max_tokens,
-                               seed=service.seed)
+    sampling = engine.Sampling(
+        temperature=options.temperature, top_p=options.top_p, max_tokens=options.max_tokens, seed=service.seed
+    )
     waiting, flushed, done = "", 0.0, None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    with closing(cast(Generator["engine.AnswerPiece | engine.Answer"],
-                      open_one.conversation.ask(turn.question, sampling))) as events:
+    with closing(
+        cast(Generator["engine.AnswerPiece | engine.Answer"], open_one.conversation.ask(turn.question, sampling))
+    ) as events:
         for event in events:
             if isinstance(event, engine.Answer):
                 done = event
@@ -124,8 +132,12 @@ def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [vars(each) for each in quotations]
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
-    save_conversation(service, turn.session_id, open_one, {
-        "id": turn.id, "answer": done.text, "sources": sources, "measurements": measured})
+    save_conversation(
+        service,
+        turn.session_id,
+        open_one,
+        {"id": turn.id, "answer": done.text, "sources": sources, "measurements": measured},
+    )
     finished = service.store.finish_turn(turn.id, answer=done.text, sources=sources, measurements=measured)
     service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
     return finished

@@ -44,11 +44,22 @@ class Worker(threading.Thread):
     # Asking for work: called from any thread.
 
     def ingest(
-        self, files: list[Path], method: str, settings: dict[str, Any], options: Options, model: str | None = None,
+        self,
+        files: list[Path],
+        method: str,
+        settings: dict[str, Any],
+        options: Options,
+        model: str | None = None,
     ) -> JobRow:
         """Queue files to be ingested and read. They are removed afterwards: pass copies in the home."""
-        payload = {"files": [str(path) for path in files], "method": method, "settings": settings,
-                   "title": options.title, "ocr": options.ocr, "model": model}
+        payload = {
+            "files": [str(path) for path in files],
+            "method": method,
+            "settings": settings,
+            "title": options.title,
+            "ocr": options.ocr,
+            "model": model,
+        }
         job = self.service.store.add_job(INGEST, UPLOAD, payload)
         if options.password:
             self._passwords[job.id] = options.password
@@ -112,8 +123,13 @@ class Worker(threading.Thread):
             log.info("job %s has lost its subject: %s", job.id, error)
             self._end(job, "failed", phrase(error))
         except Exception as error:
-            log.log(logging.INFO if expected(error) else logging.ERROR, "job %s failed: %s", job.id, error,
-                    exc_info=None if expected(error) else error)
+            log.log(
+                logging.INFO if expected(error) else logging.ERROR,
+                "job %s failed: %s",
+                job.id,
+                error,
+                exc_info=None if expected(error) else error,
+            )
             if not isinstance(error, AppError | StoreError):
                 self.service.forget_open()  # after an out-of-memory above all
             self._end(job, "failed", phrase(error))
@@ -139,8 +155,14 @@ class Worker(threading.Thread):
         try:
             added = add_documents(self.service, files, options, on_page, skip_broken=True)
             context = readings.begin(
-                self.service, [row.id for row in added.documents], payload["method"], payload["settings"],
-                payload["model"], added.warnings, lambda report: self._stage(job, report.stage))
+                self.service,
+                [row.id for row in added.documents],
+                payload["method"],
+                payload["settings"],
+                payload["model"],
+                added.warnings,
+                lambda report: self._stage(job, report.stage),
+            )
         except Stopped:
             self._end(job, "cancelled")
         else:
@@ -159,8 +181,9 @@ class Worker(threading.Thread):
 
         def report(now: Report) -> None:
             nonlocal history
-            store.update_job(job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total,
-                             progress=now.to_json())
+            store.update_job(
+                job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total, progress=now.to_json()
+            )
             if now.usage and (time.monotonic() - history >= MEASURE_SEC or now.stage == "ready"):
                 history = time.monotonic()
                 store.add_measurement("reading", job.subject_id, {**now.to_json(), **_memory()})

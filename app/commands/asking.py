@@ -15,15 +15,23 @@ if TYPE_CHECKING:
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the commands."""
-    ask = commands.add_parser("ask", parents=[shared], help="ask one question",
-                              description="Ask one question over a context. The answer is all that is printed.")
+    ask = commands.add_parser(
+        "ask",
+        parents=[shared],
+        help="ask one question",
+        description="Ask one question over a context. The answer is all that is printed.",
+    )
     ask.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
     ask.add_argument("question", help="the question")
     _add_options(ask)
     add_json_flag(ask)
     ask.set_defaults(run=run_ask)
-    chat = commands.add_parser("chat", parents=[shared], help="ask questions, one a line",
-                               description="Ask questions one after another; an empty line or end of input ends it.")
+    chat = commands.add_parser(
+        "chat",
+        parents=[shared],
+        help="ask questions, one a line",
+        description="Ask questions one after another; an empty line or end of input ends it.",
+    )
     chat.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
     _add_options(chat)
     chat.set_defaults(run=run_chat)
@@ -121,5 +129,7 @@ def _note_sources(service: "Service", turn: "TurnRow") -> None:
         quote = " ".join(source["quote"].split())
         note(f"  {source['place']} ({source['weight']:.0%}): {quote if len(quote) < 160 else quote[:157] + '...'}")
     if measured:
-        note(f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "
-             f"{measured['tokens_per_second']:.0f} tokens/s. Session {turn.session_id}.")
+        note(
+            f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "
+            f"{measured['tokens_per_second']:.0f} tokens/s. Session {turn.session_id}."
+        )

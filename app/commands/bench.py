@@ -7,11 +7,13 @@ from app.commands.common import Arguments, Commands
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
-    parser = commands.add_parser("bench", parents=[shared], help="measure recall (needle) or speed (latency)",
-                                 add_help=False)
+    parser = commands.add_parser(
+        "bench", parents=[shared], help="measure recall (needle) or speed (latency)", add_help=False
+    )
     parser.add_argument("benchmark", choices=("needle", "latency"), help="what to measure")
-    parser.add_argument("options", nargs=argparse.REMAINDER,
-                        help="options of the benchmark, --help and --json included")
+    parser.add_argument(
+        "options", nargs=argparse.REMAINDER, help="options of the benchmark, --help and --json included"
+    )
     parser.set_defaults(run=run)
 
 

@@ -2,8 +2,12 @@
 
 import argparse
 import json
+import signal
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from app.words import printable
@@ -44,11 +48,13 @@ def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
     """Rows as aligned text. columns: key -> heading; the last one is not padded."""
     if not rows:
         return ""
-    cells = [[*columns.values()]] + [["" if row.get(key) is None else str(row.get(key)) for key in columns]
-                                     for row in rows]
+    cells = [[*columns.values()]] + [
+        ["" if row.get(key) is None else str(row.get(key)) for key in columns] for row in rows
+    ]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-                     for line in cells)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
+    )
 
 
 class ProgressLine:
@@ -72,3 +78,27 @@ class ProgressLine:
             self._shown_at = now
             print("\r" + text.ljust(self._width), end="\n" if last else "", file=sys.stderr, flush=True)
             self._width = 0 if last else len(text)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C and SIGTERM ask for a stop, so that there is time for a checkpoint; the second one ends at once.
+
+    Yields:
+        A function that says whether a stop was asked for.
+    """
+    asked = threading.Event()
+    before: dict[signal.Signals, Any] = {}
+
+    def ask(number: int, frame: object) -> None:
+        asked.set()
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        before[each] = signal.signal(each, ask)
+    try:
+        yield asked.is_set
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

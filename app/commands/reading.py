@@ -12,6 +12,7 @@ from app.commands.common import (
     note,
     open_service,
     print_json,
+    stop_on_signals,
 )
 from app.errors import UsageError
 from app.words import byte_size, clock
@@ -25,21 +26,39 @@ if TYPE_CHECKING:
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "ingest", parents=[shared], help="read files and keep what was read",
+        "ingest",
+        parents=[shared],
+        help="read files and keep what was read",
         description="Read one or several files, one after another, and keep the reading as a context to talk with. "
-        "Files that are known are not extracted again; a reading that was interrupted goes on from its checkpoint.")
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path,
-                        help="PDF, EPUB, FB2, MOBI, DOCX, HTML, Markdown or text")
+        "Files that are known are not extracted again; a reading that was interrupted goes on from its checkpoint.",
+    )
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", type=Path, help="PDF, EPUB, FB2, MOBI, DOCX, HTML, Markdown or text"
+    )
     parser.add_argument("--title", metavar="T", help="title of the document (for a single file)")
-    parser.add_argument("--method", metavar="METHOD",
-                        help="how the memory keeps what it reads (default: the one `stockpot methods` marks)")
-    parser.add_argument("--budget", metavar="N",
-                        help="entries per KV head and layer on the device (default: the method's)")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings",
-                        help="another setting of the method; may be given several times")
+    parser.add_argument(
+        "--method",
+        metavar="METHOD",
+        help="how the memory keeps what it reads (default: the one `stockpot methods` marks)",
+    )
+    parser.add_argument(
+        "--budget", metavar="N", help="entries per KV head and layer on the device (default: the method's)"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="another setting of the method; may be given several times",
+    )
     parser.add_argument("--password", metavar="P", help="password of an encrypted file")
-    parser.add_argument("--ocr", action=argparse.BooleanOptionalAction, default=None,
-                        help="recognise pages that are pictures (default: where Tesseract is installed)")
+    parser.add_argument(
+        "--ocr",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="recognise pages that are pictures (default: where Tesseract is installed)",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -68,7 +87,7 @@ def run(arguments: Arguments) -> int:
     settings = settings_of(arguments)
     import engine
     from app.documents import Options, add_documents
-    from app.readings import begin, read
+    from app.readings import Stopped, begin, read
 
     method = arguments.method or engine.DEFAULT_METHOD
     engine.make_method(method, **settings)  # refuse wrong settings before any work
@@ -76,8 +95,12 @@ def run(arguments: Arguments) -> int:
     progress = ProgressLine()
     try:
         options = Options(arguments.title, arguments.password, arguments.ocr)
-        added = add_documents(service, arguments.files, options, lambda name, done, total: progress.show(
-            f"{name}: page {done:,} of {total:,}"))
+        added = add_documents(
+            service,
+            arguments.files,
+            options,
+            lambda name, done, total: progress.show(f"{name}: page {done:,} of {total:,}"),
+        )
         for warning in added.warnings:
             note(f"warning: {warning}")
         ids = [row.id for row in added.documents]
@@ -86,17 +109,18 @@ def run(arguments: Arguments) -> int:
         if known:
             note(f"Known already: context {row.id}. Nothing had to be read.")
         else:
-            try:
-                row = read(service, row.id, lambda report: progress.show(describe(report, row.budget)))
-            except KeyboardInterrupt:
-                note("\nStopped; the same command goes on from the last checkpoint.")
-                raise
+            budget = row.budget
+            with stop_on_signals() as asked_to_stop:
+                row = read(service, row.id, lambda report: progress.show(describe(report, budget)), asked_to_stop)
         result = summary(service, row, added.warnings)
         if arguments.json:
             print_json(result)
         else:
             print(in_words(result))
         return 0
+    except Stopped:
+        note("\nStopped; what was read so far is kept, and the same command goes on from there.")
+        return 1
     finally:
         service.close()
 
@@ -107,9 +131,11 @@ def describe(report: "Report", budget: int | None) -> str:
         return report.stage
     entries = report.usage["entries"]["device"]
     of_budget = f" of {budget:,}" if budget else ""
-    return (f"{report.stage}: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
-            f"{report.tokens_per_second:,.0f} tokens/s, {clock(report.seconds_left)} left, "
-            f"{entries:,}{of_budget} entries")
+    return (
+        f"{report.stage}: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
+        f"{report.tokens_per_second:,.0f} tokens/s, {clock(report.seconds_left)} left, "
+        f"{entries:,}{of_budget} entries"
+    )
 
 
 def summary(service: "Service", row: "ContextRow", warnings: list[str]) -> dict[str, Any]:
@@ -120,8 +146,16 @@ def summary(service: "Service", row: "ContextRow", warnings: list[str]) -> dict[
     usage = row.usage or {"entries": {"device": 0}, "bytes": {"device": 0, "host": 0, "disk": 0}}
     return {
         "context": row.id,
-        "documents": [{"id": each.id, "title": each.title, "pages": each.pages, "characters": each.characters,
-                       "sha256": each.sha256} for each in documents],
+        "documents": [
+            {
+                "id": each.id,
+                "title": each.title,
+                "pages": each.pages,
+                "characters": each.characters,
+                "sha256": each.sha256,
+            }
+            for each in documents
+        ],
         "tokens": row.tokens,
         "method": row.method,
         "budget": row.budget,
@@ -145,6 +179,6 @@ def in_words(result: dict[str, Any]) -> str:
         f"Read {result['tokens']:,} tokens in {clock(result['seconds'])} ({result['tokens_per_second']:,.0f} tokens/s) "
         f"with {result['method']}, {budget}.",
         f"It holds {result['kv_entries']:,} entries per KV head and layer on the device; {kv or 'nothing kept'}.",
-        f"Context {result['context']}. Ask it: stockpot ask {result['context']} \"...\"",
+        f'Context {result["context"]}. Ask it: stockpot ask {result["context"]} "..."',
     ]
     return "\n".join(lines)

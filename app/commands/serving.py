@@ -7,13 +7,23 @@ from app.commands.common import Arguments, Commands
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
-    parser = commands.add_parser("serve", parents=[shared], help="open the web page",
-                                 description="Serve the web page and the HTTP API until stopped with Ctrl-C.")
-    parser.add_argument("--host", default="127.0.0.1",
-                        help="address to listen on; any but a loopback one demands --auth (default: 127.0.0.1)")
+    parser = commands.add_parser(
+        "serve",
+        parents=[shared],
+        help="open the web page",
+        description="Serve the web page and the HTTP API until stopped with Ctrl-C.",
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; any but a loopback one demands --auth (default: 127.0.0.1)",
+    )
     parser.add_argument("--port", type=int, default=7860, help="port to listen on (default: 7860)")
-    parser.add_argument("--auth", metavar="USER:PASSWORD",
-                        help="name and password that everybody must give ($STOCKPOT_AUTH keeps them off the screen)")
+    parser.add_argument(
+        "--auth",
+        metavar="USER:PASSWORD",
+        help="name and password that everybody must give ($STOCKPOT_AUTH keeps them off the screen)",
+    )
     parser.set_defaults(run=run)
 
 

@@ -19,10 +19,23 @@ from app.errors import UsageError
 from app.words import byte_size, printable
 
 COLUMNS = {
-    "documents": {"id": "ID", "title": "TITLE", "format": "FORMAT", "pages": "PAGES", "characters": "CHARACTERS",
-                  "when": "ADDED"},
-    "contexts": {"id": "ID", "title": "TITLE", "method": "METHOD", "budget": "BUDGET", "tokens": "TOKENS",
-                 "status": "STATUS", "when": "BEGUN"},
+    "documents": {
+        "id": "ID",
+        "title": "TITLE",
+        "format": "FORMAT",
+        "pages": "PAGES",
+        "characters": "CHARACTERS",
+        "when": "ADDED",
+    },
+    "contexts": {
+        "id": "ID",
+        "title": "TITLE",
+        "method": "METHOD",
+        "budget": "BUDGET",
+        "tokens": "TOKENS",
+        "status": "STATUS",
+        "when": "BEGUN",
+    },
     "sessions": {"id": "ID", "title": "TITLE", "context_id": "CONTEXT", "turns": "TURNS", "when": "LAST USED"},
 }
 
@@ -156,9 +169,21 @@ def run_search(arguments: Arguments) -> int:
     service = open_service(arguments)
     hits = service.store.search(arguments.query, arguments.limit)
     if arguments.json:
-        print_json([{"session": hit.session.id, "title": hit.session.title, "turn": hit.turn.id,
-                     "snippet": hit.snippet, "highlights": hit.highlights, "question": hit.turn.question,
-                     "answer": hit.turn.answer, "sources": asdict(hit.turn)["sources"]} for hit in hits])
+        print_json(
+            [
+                {
+                    "session": hit.session.id,
+                    "title": hit.session.title,
+                    "turn": hit.turn.id,
+                    "snippet": hit.snippet,
+                    "highlights": hit.highlights,
+                    "question": hit.turn.question,
+                    "answer": hit.turn.answer,
+                    "sources": asdict(hit.turn)["sources"],
+                }
+                for hit in hits
+            ]
+        )
         return 0
     for hit in hits:
         print(printable(f"{hit.session.id}  {hit.session.title}\n    {' '.join(hit.snippet.split())}"))

@@ -40,16 +40,16 @@ class Actions:
 
     def load(self, query: Mapping[str, str]) -> Chosen:
         """A tab opens, or is reloaded: go where its address says."""
-        asked = Chosen(query.get("reading", ""), query.get("session", ""))
-        return self.screen.settle(asked) if asked.reading or asked.session else self.screen.first_choice()
+        asked = Chosen(query.get("context", ""), query.get("session", ""))
+        return self.screen.settle(asked) if asked.context or asked.session else self.screen.first_choice()
 
-    def choose_reading(self, chosen: Chosen, reading: str | None) -> Chosen:
-        """A reading was chosen from the list."""
-        return self.screen.settle(Chosen(reading or ""))
+    def choose_context(self, chosen: Chosen, context: str | None) -> Chosen:
+        """A context was chosen from the list."""
+        return self.screen.settle(Chosen(context or ""))
 
     def choose_session(self, chosen: Chosen, session: str | None) -> Chosen:
         """A session was chosen from the list, or found."""
-        return self.screen.settle(Chosen(chosen.reading, session or ""))
+        return self.screen.settle(Chosen(chosen.context, session or ""))
 
     def choose_method(self, name: str) -> list[Any]:
         """A method was chosen: show its budget and its settings."""
@@ -58,8 +58,16 @@ class Actions:
         return [budget, *(gr.update(visible=group == name) for group in self.groups)]
 
     def start_reading(
-        self, chosen: Chosen, files: list[str] | None, method: str, budget: float | None, title: str | None,
-        password: str | None, ocr: str, model: str | None, *values: Any,
+        self,
+        chosen: Chosen,
+        files: list[str] | None,
+        method: str,
+        budget: float | None,
+        title: str | None,
+        password: str | None,
+        ocr: str,
+        model: str | None,
+        *values: Any,
     ) -> tuple[Chosen, list[Any]]:
         """Files were dropped in and are to be read."""
         if not files:
@@ -70,9 +78,7 @@ class Actions:
         job = self.worker.ingest(moved, method, settings, options, self._model(model))
         return Chosen(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
-    def read_sample(
-        self, chosen: Chosen, method: str, budget: float | None, model: str | None, *values: Any
-    ) -> Chosen:
+    def read_sample(self, chosen: Chosen, method: str, budget: float | None, model: str | None, *values: Any) -> Chosen:
         """The sample book is to be read."""
         book = sample_book()
         if book is None:
@@ -94,30 +100,33 @@ class Actions:
 
     def stop_reading(self, chosen: Chosen) -> Chosen:
         """Stop what is being read; what was read is kept."""
-        jobs = ([self.service.store.job(chosen.reading)] if chosen.reading.startswith("j-")
-                else self.service.store.jobs(subject_id=chosen.reading))
+        jobs = (
+            [self.service.store.job(chosen.context)]
+            if chosen.context.startswith("j-")
+            else self.service.store.jobs(subject_id=chosen.context)
+        )
         for job in jobs:
             self.service.store.request_cancel(job.id)
         return chosen
 
     def resume_reading(self, chosen: Chosen) -> Chosen:
         """Go on from the checkpoint."""
-        self.worker.read(chosen.reading)
+        self.worker.read(chosen.context)
         return chosen
 
     def discard_reading(self, chosen: Chosen) -> Chosen:
         """Remove a reading that stopped, or the note of an upload that failed."""
-        if chosen.reading.startswith("j-"):
-            self.service.store.update_job(chosen.reading, progress={"dismissed": True})
+        if chosen.context.startswith("j-"):
+            self.service.store.update_job(chosen.context, progress={"dismissed": True})
         else:
-            shelf.delete(self.service, "context", self.service.store.context(chosen.reading))
+            shelf.delete(self.service, "context", self.service.store.context(chosen.context))
         return Chosen()
 
     def new_session(self, chosen: Chosen) -> Chosen:
-        """Begin another conversation over the same reading; one without a question is used again."""
-        empty = [row for row in self.service.store.sessions(chosen.reading) if not row.turns]
-        row = empty[0] if empty else self.service.store.add_session(chosen.reading)
-        return Chosen(chosen.reading, row.id)
+        """Begin another conversation over the same context; one without a question is used again."""
+        empty = [row for row in self.service.store.sessions(chosen.context) if not row.turns]
+        row = empty[0] if empty else self.service.store.add_session(chosen.context)
+        return Chosen(chosen.context, row.id)
 
     def ask(
         self, chosen: Chosen, question: str | None, temperature: float, top_p: float, max_tokens: float
@@ -128,10 +137,10 @@ class Actions:
             return chosen, [gr.skip()]
         if chosen.session and any(turn.status == "answering" for turn in self.service.store.turns(chosen.session)):
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
-        session = chosen.session or self.service.store.add_session(chosen.reading).id
+        session = chosen.session or self.service.store.add_session(chosen.context).id
         turn = keep_question(self.service, session, question)
         self.worker.answer(turn.id, options)
-        return Chosen(chosen.reading, session), [gr.update(value="")]
+        return Chosen(chosen.context, session), [gr.update(value="")]
 
     def stop_answer(self, chosen: Chosen) -> Chosen:
         """Stop the answer that is being written."""
@@ -158,15 +167,15 @@ class Actions:
         store = self.service.store
         if kind == "session":
             return [("session", store.session(chosen.session))]
-        if kind == "reading":
-            return [("context", store.context(chosen.reading))]
-        return [("document", row) for row in store.context_documents(chosen.reading)]
+        if kind == "context":
+            return [("context", store.context(chosen.context))]
+        return [("document", row) for row in store.context_documents(chosen.context)]
 
     def delete(self, chosen: Chosen, kind: str) -> tuple[Chosen, list[Any]]:
         """Delete it."""
         for row_kind, row in self._doomed(kind, chosen):
             shelf.delete(self.service, row_kind, row)
-        left = self.screen.settle(Chosen(chosen.reading)) if kind == "session" else Chosen()
+        left = self.screen.settle(Chosen(chosen.context)) if kind == "session" else Chosen()
         return left, [gr.update(visible=False), gr.update(value=""), ""]
 
     def search(self, query: str | None) -> Any:
@@ -176,5 +185,9 @@ class Actions:
         for hit in hits:
             choices.setdefault(hit.session.id, f"{hit.session.title}\n{' '.join(hit.snippet.split())}")
         label = "Found" if choices else "Nothing found"
-        return gr.update(choices=[(text, id) for id, text in choices.items()], value=None, label=label,
-                         visible=bool(query and query.strip()))
+        return gr.update(
+            choices=[(text, id) for id, text in choices.items()],
+            value=None,
+            label=label,
+            visible=bool(query and query.strip()),
+        )

@@ -83,8 +83,10 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/contexts", status_code=202)
     def read(
-        files: list[UploadFile], method: Annotated[str | None, Form()] = None,
-        budget: Annotated[str | None, Form()] = None, title: Annotated[str | None, Form()] = None,
+        files: list[UploadFile],
+        method: Annotated[str | None, Form()] = None,
+        budget: Annotated[str | None, Form()] = None,
+        title: Annotated[str | None, Form()] = None,
         password: Annotated[str | None, Form()] = None,
     ) -> dict[str, Any]:
         """Files become documents and a context: returns the job to follow."""
@@ -109,15 +111,16 @@ def router(service: Service, worker: Worker) -> APIRouter:
         return asdict(worker.read(store.context(id).id))
 
     @api.post("/sessions", status_code=201)
-    def begin_session(
-        context: Annotated[str, Body()], title: Annotated[str | None, Body()] = None
-    ) -> dict[str, Any]:
+    def begin_session(context: Annotated[str, Body()], title: Annotated[str | None, Body()] = None) -> dict[str, Any]:
         return asdict(store.add_session(shelf.find_context(service, context).id, title))
 
     @api.post("/sessions/{id}/turns", status_code=202)
     def ask(
-        id: str, question: Annotated[str, Body()], max_tokens: Annotated[int, Body()] = 200,
-        temperature: Annotated[float, Body()] = 0.0, top_p: Annotated[float, Body()] = 1.0,
+        id: str,
+        question: Annotated[str, Body()],
+        max_tokens: Annotated[int, Body()] = 200,
+        temperature: Annotated[float, Body()] = 0.0,
+        top_p: Annotated[float, Body()] = 1.0,
     ) -> dict[str, Any]:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
         options = AnswerOptions(temperature, top_p, max_tokens)

@@ -33,7 +33,9 @@ class Gauge:
         if not self._memory or now - self._memory[-1][0] >= 1.0:
             self._memory.append((now, memory["process_bytes"]))
         common: dict[str, Any] = {
-            "memory": memory, "memory_total": self._memory_total, "model": self._model_line(),
+            "memory": memory,
+            "memory_total": self._memory_total,
+            "model": self._model_line(),
             "memory_history": [value for _, value in self._memory],
         }
         if context is None:
@@ -48,7 +50,10 @@ class Gauge:
         if answers:
             usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
         return Live(
-            budget=context.budget, usage=usage, tokens_read=min(done, context.tokens), tokens=context.tokens,
+            budget=context.budget,
+            usage=usage,
+            tokens_read=min(done, context.tokens),
+            tokens=context.tokens,
             reading_speed=rate,
             first_token_sec=answers[-1]["time_to_first_token_seconds"] if answers else None,
             answer_speed=answers[-1]["tokens_per_second"] if answers else None,
@@ -56,7 +61,8 @@ class Gauge:
             entries_history=[each["usage"]["entries"]["device"] for each in read if each["usage"]],
             first_token_history=[each["time_to_first_token_seconds"] for each in answers],
             answer_history=[each["tokens_per_second"] for each in answers],
-            **common)
+            **common,
+        )
 
     def _model_line(self) -> str:
         held = self.service.models.held

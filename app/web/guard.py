@@ -37,7 +37,8 @@ def credentials(auth: str | None, host: str) -> tuple[str, str] | None:
             return None
         raise UsageError(
             f"{host} can be reached by others, so a name and password are needed: --auth USER:PASSWORD, "
-            "or leave --host away to stay on this machine.")
+            "or leave --host away to stay on this machine."
+        )
     user, colon, password = auth.partition(":")
     if not (user and colon and password):
         raise UsageError("--auth takes USER:PASSWORD, both not empty.")
@@ -73,8 +74,9 @@ class Guard:
             return PlainTextResponse("Requests from other sites are refused.", 403)
         if self.login is None or scope["path"] in OPEN_PATHS or self._knows(headers.get("authorization", "")):
             return None
-        return PlainTextResponse("A name and password are needed.", 401,
-                                 {"WWW-Authenticate": 'Basic realm="Stockpot", charset="UTF-8"'})
+        return PlainTextResponse(
+            "A name and password are needed.", 401, {"WWW-Authenticate": 'Basic realm="Stockpot", charset="UTF-8"'}
+        )
 
     def _knows(self, authorization: str) -> bool:
         assert self.login is not None

@@ -36,29 +36,47 @@ def build_new_reading(default_model: str) -> NewReading:
     methods = methods_table()
     chosen = next(row for row in methods if row["default"])
     with gr.Column(elem_id="new-view", elem_classes="view") as area:
-        gr.HTML('<header class="hello"><h1>Read something long</h1><p>Drop in books or papers. They are read once, '
-                "from the first word to the last; after that every question, in any session, reuses the reading."
-                "</p></header>", apply_default_css=False, elem_id="hello")
-        files = gr.File(file_count="multiple", file_types=SUFFIXES, label="Files", show_label=False, elem_id="files",
-                        height=190)
+        gr.HTML(
+            '<header class="hello"><h1>Read something long</h1><p>Drop in books or papers. They are read once, '
+            "from the first word to the last; after that every question, in any session, reuses the reading."
+            "</p></header>",
+            apply_default_css=False,
+            elem_id="hello",
+        )
+        files = gr.File(
+            file_count="multiple", file_types=SUFFIXES, label="Files", show_label=False, elem_id="files", height=190
+        )
         sample = gr.Button("Read the sample book", size="sm", elem_id="sample", visible=sample_book() is not None)
         method = gr.Radio(
-            choices=[(f"{row['name']}\n{row['summary']}", row["name"]) for row in methods], value=chosen["name"],
-            label="Method: how the memory keeps what it reads", elem_id="method", elem_classes="cards")
+            choices=[(f"{row['name']}\n{row['summary']}", row["name"]) for row in methods],
+            value=chosen["name"],
+            label="Method: how the memory keeps what it reads",
+            elem_id="method",
+            elem_classes="cards",
+        )
         budget = gr.Number(
-            value=chosen["budget"], precision=0, minimum=1, label="Budget", elem_id="budget",
-            info="Entries per KV head and layer that may stay on the device. Empty for no limit.")
+            value=chosen["budget"],
+            precision=0,
+            minimum=1,
+            label="Budget",
+            elem_id="budget",
+            info="Entries per KV head and layer that may stay on the device. Empty for no limit.",
+        )
         with gr.Accordion("More settings", open=False, elem_id="more"):
             settings, groups = _method_settings(methods, chosen["name"])
             with gr.Row():
-                title = gr.Textbox(label="Title", info="For a single file; empty to take the file's own.",
-                                   elem_id="title")
-                password = gr.Textbox(label="Password", type="password", info="Of an encrypted file.",
-                                      elem_id="password")
-            ocr = gr.Radio(choices=list(OCR), value=next(iter(OCR)), label="Recognise pages that are pictures",
-                           elem_id="ocr")
-            model = gr.Textbox(value=default_model, label="Model", elem_id="model",
-                               info="pocket, a folder, or a hub id.")
+                title = gr.Textbox(
+                    label="Title", info="For a single file; empty to take the file's own.", elem_id="title"
+                )
+                password = gr.Textbox(
+                    label="Password", type="password", info="Of an encrypted file.", elem_id="password"
+                )
+            ocr = gr.Radio(
+                choices=list(OCR), value=next(iter(OCR)), label="Recognise pages that are pictures", elem_id="ocr"
+            )
+            model = gr.Textbox(
+                value=default_model, label="Model", elem_id="model", info="pocket, a folder, or a hub id."
+            )
         start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
     return NewReading(area, files, sample, method, budget, title, password, ocr, model, settings, groups, start)
 
@@ -82,8 +100,9 @@ def _field(method: str, key: str, value: Any, kind: str) -> Any:
     if kind.startswith("bool"):
         return gr.Checkbox(value=value, label=label, elem_id=name)
     if kind.startswith(("int", "float")):
-        return gr.Number(value=value, label=label, elem_id=name, precision=0 if kind.startswith("int") else None,
-                         min_width=130)
+        return gr.Number(
+            value=value, label=label, elem_id=name, precision=0 if kind.startswith("int") else None, min_width=130
+        )
     return gr.Textbox(value=value, label=label, elem_id=name, min_width=130)
 
 

@@ -17,8 +17,9 @@ CACHE_SEC = 3600
 
 def build_page(service: Service, worker: Worker) -> gr.Blocks:
     """The whole page over one home and its worker."""
-    with gr.Blocks(title="Stockpot", fill_width=True, analytics_enabled=False,
-                   delete_cache=(CACHE_SEC, CACHE_SEC)) as blocks:
+    with gr.Blocks(
+        title="Stockpot", fill_width=True, analytics_enabled=False, delete_cache=(CACHE_SEC, CACHE_SEC)
+    ) as blocks:
         with gr.Row(elem_id="frame"):
             with gr.Column(elem_id="shelf", min_width=0):
                 shelf = build_shelf()
@@ -30,7 +31,8 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
                 panel = gr.HTML(apply_default_css=False, elem_id="panel")
         where = gr.HTML(apply_default_css=False, elem_id="where")
         notice = gr.HTML(apply_default_css=False, elem_id="notice")
-        page = Page(shelf, new, reading, talk, panel, where, notice, gr.Timer(PULSE_SEC),
-                    gr.Timer(STREAM_SEC, active=False))
+        page = Page(
+            shelf, new, reading, talk, panel, where, notice, gr.Timer(PULSE_SEC), gr.Timer(STREAM_SEC, active=False)
+        )
         Wiring(page, service, worker).connect(blocks)
     return blocks

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from app import shelf
 from app.documents import coverage
+from app.errors import phrase
 from app.service import Service
 from app.web.gauge import Gauge
 from app.web.views.live import panel
@@ -28,9 +29,9 @@ RECENT_SEC = 24 * 3600.0
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a tab has chosen. reading: id of a context, or of the job that will make one; both may be empty."""
+    """What a tab has chosen. context: id of a context, or of the job that will make one; both may be empty."""
 
-    reading: str = ""
+    context: str = ""
     session: str = ""
 
     @property
@@ -48,22 +49,23 @@ class Screen:
         self.service = service
         self.store = service.store
         self.gauge = Gauge(service)
+        self._coverages: dict[str, str] = {}  # of documents, which never change
 
     def settle(self, chosen: Chosen) -> Chosen:
         """The nearest thing to what was chosen that is there now."""
         try:
             if chosen.session:
                 return Chosen(self.store.session(chosen.session).context_id, chosen.session)
-            if chosen.reading.startswith("j-"):
-                job = self.store.job(chosen.reading)
+            if chosen.context.startswith("j-"):
+                job = self.store.job(chosen.context)
                 made = job.progress.get("context")
                 return self.settle(Chosen(made)) if made else chosen
-            if chosen.reading:
-                self.store.context(chosen.reading)
-                sessions = self.store.sessions(chosen.reading)
-                return Chosen(chosen.reading, sessions[0].id if sessions else "")
+            if chosen.context:
+                self.store.context(chosen.context)
+                sessions = self.store.sessions(chosen.context)
+                return Chosen(chosen.context, sessions[0].id if sessions else "")
         except NotFound:
-            return self.settle(Chosen(chosen.reading)) if chosen.session and chosen.reading else Chosen()
+            return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
         return chosen
 
     def first_choice(self) -> Chosen:
@@ -83,10 +85,12 @@ class Screen:
         talking = context is not None and context.status == "ready"
         return {
             "where": {"value": f'<i data-query="{esc(chosen.query)}"></i>'},
-            "readings": {"choices": self._reading_choices(), "value": chosen.reading or None},
+            "contexts": {"choices": self._context_choices(), "value": chosen.context or None},
             "session_area": {"visible": talking},
-            "sessions": {"choices": self._session_choices(context) if talking and context else [],
-                         "value": chosen.session or None},
+            "sessions": {
+                "choices": self._session_choices(context) if talking and context else [],
+                "value": chosen.session or None,
+            },
             "new_view": {"visible": job is None and context is None},
             "reading_view": {"visible": job is not None or (context is not None and not talking)},
             "talk_view": {"visible": talking},
@@ -96,15 +100,13 @@ class Screen:
             "stream": {"active": bool(answering)},
         }
 
-    def _look_up(
-        self, chosen: Chosen
-    ) -> tuple[JobRow | None, ContextRow | None, SessionRow | None, list[TurnRow]]:
-        job = self.store.job(chosen.reading) if chosen.reading.startswith("j-") else None
-        context = self.store.context(chosen.reading) if chosen.reading and job is None else None
+    def _look_up(self, chosen: Chosen) -> tuple[JobRow | None, ContextRow | None, SessionRow | None, list[TurnRow]]:
+        job = self.store.job(chosen.context) if chosen.context.startswith("j-") else None
+        context = self.store.context(chosen.context) if chosen.context and job is None else None
         session = self.store.session(chosen.session) if chosen.session else None
         return job, context, session, self.store.turns(session.id) if session else []
 
-    def _reading_choices(self) -> list[tuple[str, str]]:
+    def _context_choices(self) -> list[tuple[str, str]]:
         choices = []
         for job in reversed(self.store.jobs(kind=INGEST)):
             hidden = job.status in ("done", "cancelled") or job.progress.get("dismissed")
@@ -126,8 +128,10 @@ class Screen:
         return done / context.tokens if context.tokens else 0.0
 
     def _session_choices(self, context: ContextRow) -> list[tuple[str, str]]:
-        return [(f"{row.title}\n{plural(row.turns, 'question')} · {day(row.updated_at)}", row.id)
-                for row in self.store.sessions(context.id)]
+        return [
+            (f"{row.title}\n{plural(row.turns, 'question')} · {day(row.updated_at)}", row.id)
+            for row in self.store.sessions(context.id)
+        ]
 
     def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
         card, cancel, resume, discard = "", False, False, False
@@ -135,8 +139,11 @@ class Screen:
             card, cancel = ingest_card(job), job.status in ("queued", "running")
             discard = not cancel
         elif context is not None and context.status != "ready":
-            active = [each for each in self.store.jobs(subject_id=context.id, kind=READ)
-                      if each.status in ("queued", "running")]
+            active = [
+                each
+                for each in self.store.jobs(subject_id=context.id, kind=READ)
+                if each.status in ("queued", "running")
+            ]
             work = active[-1] if active else None
             title = shelf.context_title(self.service, context)
             progress = work.progress if work else {}
@@ -144,8 +151,12 @@ class Screen:
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
             discard = resume
-        return {"card": {"value": card}, "cancel": {"visible": cancel}, "resume": {"visible": resume},
-                "discard": {"visible": discard}}
+        return {
+            "card": {"value": card},
+            "cancel": {"visible": cancel},
+            "resume": {"visible": resume},
+            "discard": {"visible": discard},
+        }
 
     def _talk_props(
         self, context: ContextRow | None, session: SessionRow | None, turns: list[TurnRow], answering: list[TurnRow]
@@ -154,9 +165,13 @@ class Screen:
         if context is not None:
             documents = self.store.context_documents(context.id)
             lines = [self._coverage(document.id) for document in documents]
+            if len(documents) > 1:
+                lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
             head = context_head(context, shelf.context_title(self.service, context), documents, lines)
-            past = conversation([turn for turn in turns if turn.status != "answering"],
-                                {document.id: document.title for document in documents})
+            past = conversation(
+                [turn for turn in turns if turn.status != "answering"],
+                {document.id: document.title for document in documents},
+            )
             if not turns:
                 past = EMPTY
         return {
@@ -175,14 +190,16 @@ class Screen:
         if context is None:
             return ""
         ready = context.id in self.service.contexts
-        stage = "Thinking" if ready else "Opening the reading"
+        stage = "Thinking" if ready else "Opening the context"
         return "".join(live_turn(turn, stage if turn is answering[0] else "Waiting for its turn") for turn in answering)
 
     def _coverage(self, document_id: str) -> str:
-        try:
-            return coverage(self.service, document_id)
-        except StoreError as error:
-            return str(error)
+        if document_id not in self._coverages:
+            try:
+                self._coverages[document_id] = coverage(self.service, document_id)
+            except StoreError as error:
+                return phrase(error)
+        return self._coverages[document_id]
 
     def waiting_answers(self, session_id: str) -> list[JobRow]:
         """The jobs of this session's unanswered turns."""
@@ -190,19 +207,26 @@ class Screen:
         return [job for turn_id in waiting for job in self.store.jobs(subject_id=turn_id, kind=ANSWER)]
 
 
-EMPTY = ('<div class="empty"><p>Everything has been read. Ask for a name, a number, a place, a reason, or the passage '
-         "that mentions something.</p></div>")
+EMPTY = (
+    '<div class="empty"><p>Everything has been read. Ask for a name, a number, a place, a reason, or the passage '
+    "that mentions something.</p></div>"
+)
 
 
 def _state_of(context: ContextRow, share: float) -> str:
     budget = f" · {context.budget:,}" if context.budget else ""
     how = f"{context.method}{budget}"
-    states = {"ready": f"{how} · {context.tokens:,} tokens", "reading": f"{how} · reading {share:.0%}",
-              "paused": f"{how} · stopped at {share:.0%}"}
+    states = {
+        "ready": f"{how} · {context.tokens:,} tokens",
+        "reading": f"{how} · reading {share:.0%}",
+        "paused": f"{how} · stopped at {share:.0%}",
+    }
     return states.get(context.status, f"{how} · {context.status}")
 
 
 def _export_links(session: SessionRow) -> str:
     at = f"api/sessions/{esc(session.id)}/export?format="
-    return (f'<p class="export">Take this session with you: <a href="{at}md" download id="export-md">Markdown</a> '
-            f'<a href="{at}json" download id="export-json">JSON</a></p>')
+    return (
+        f'<p class="export">Take this session with you: <a href="{at}md" download id="export-md">Markdown</a> '
+        f'<a href="{at}json" download id="export-json">JSON</a></p>'
+    )

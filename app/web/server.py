@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import socket
 import sys
 from argparse import Namespace
 from collections.abc import AsyncIterator
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.errors import AppError
 from app.home import ASSETS, home_folder
 from app.web.guard import Guard, credentials
 
@@ -30,6 +32,7 @@ def serve(arguments: Namespace) -> int:
     """
     login = credentials(arguments.auth or os.environ.get("STOCKPOT_AUTH") or None, arguments.host)
     home = home_folder(arguments.home)
+    _check_port(arguments.host, arguments.port)
     _keep_private(home)
     import uvicorn
 
@@ -37,14 +40,37 @@ def serve(arguments: Namespace) -> int:
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
     service = Service(home, arguments.model, arguments.device, arguments.seed)
-    server = uvicorn.Server(uvicorn.Config(
-        make_app(service, login), host=arguments.host, port=arguments.port,
-        log_level="info" if arguments.verbose else "warning", timeout_graceful_shutdown=2))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            make_app(service, login),
+            host=arguments.host,
+            port=arguments.port,
+            log_level="info" if arguments.verbose else "warning",
+            timeout_graceful_shutdown=2,
+        )
+    )
     shown = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    print(f"Stockpot opens at http://{shown}:{arguments.port} and keeps everything in {home}. Ctrl-C stops it.",
-          file=sys.stderr, flush=True)
+    print(
+        f"Stockpot opens at http://{shown}:{arguments.port} and keeps everything in {home}. Ctrl-C stops it.",
+        file=sys.stderr,
+        flush=True,
+    )
     server.run()
     return 0 if server.started else 1
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raise AppError if nobody can listen there, before anything heavy is loaded."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise AppError(
+                f"Nothing can listen on {host}, port {port} ({error.strerror}): choose another with --port, "
+                "or stop the program that uses it."
+            ) from error
 
 
 def _not_a_goodbye(record: logging.LogRecord) -> bool:
@@ -84,8 +110,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
             worker.stop()
             service.close()
 
-    app = FastAPI(title="Stockpot", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json",
-                  lifespan=lifespan)
+    app = FastAPI(title="Stockpot", docs_url=None, redoc_url=None, openapi_url="/api/openapi.json", lifespan=lifespan)
 
     @app.get("/healthz")
     def health() -> dict[str, str]:
@@ -94,8 +119,19 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     app.include_router(router(service, worker))
     add_error_handlers(app)
     gr.mount_gradio_app(
-        app, build_page(service, worker), path="/", theme=make_theme(), css_paths=[ASSETS / "style.css"], head=HEAD,
-        footer_links=[], run_history=False, ssr_mode=False, show_error=True, max_file_size=MOST_BYTES,
-        allowed_paths=[], enable_monitoring=False)
+        app,
+        build_page(service, worker),
+        path="/",
+        theme=make_theme(),
+        css_paths=[ASSETS / "style.css"],
+        head=HEAD,
+        footer_links=[],
+        run_history=False,
+        ssr_mode=False,
+        show_error=True,
+        max_file_size=MOST_BYTES,
+        allowed_paths=[],
+        enable_monitoring=False,
+    )
     app.add_middleware(Guard, login=login)
     return app

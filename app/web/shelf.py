@@ -1,4 +1,4 @@
-"""The left side: readings, the sessions over the chosen one, and search in all of them."""
+"""The left side: contexts, the sessions over the chosen one, and search in all sessions."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ stroke-width="1.7" fill="none" stroke-linecap="round" opacity=".65"/></svg>"""
 BRAND = (
     f'<div class="brand">{LOGO}<span>Stockpot</span>'
     '<button type="button" class="icon menu" data-action="menu" aria-expanded="false" '
-    'aria-label="Readings and sessions"><svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">'
+    'aria-label="Contexts and sessions"><svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">'
     '<path d="M4 7h16M4 12h16M4 17h16" stroke="currentColor" stroke-width="2" stroke-linecap="round"/></svg></button>'
     '<button type="button" class="icon" data-action="theme" aria-label="Switch between light and dark">'
     '<svg viewBox="0 0 24 24" width="18" height="18" aria-hidden="true"><circle cx="12" cy="12" r="8.2" fill="none" '
@@ -29,7 +29,7 @@ class Shelf:
     new: gr.Button
     search: gr.Textbox
     hits: gr.Radio
-    readings: gr.Radio
+    contexts: gr.Radio
     session_area: gr.Column
     sessions: gr.Radio
     new_session: gr.Button
@@ -40,11 +40,16 @@ def build_shelf() -> Shelf:
     gr.HTML(BRAND, apply_default_css=False, elem_id="brand")
     new = gr.Button("New reading", variant="primary", elem_id="new-reading")
     search = gr.Textbox(
-        placeholder="Search all sessions", label="Search all sessions", show_label=False, elem_id="search",
-        container=False, max_lines=1)
+        placeholder="Search all sessions",
+        label="Search all sessions",
+        show_label=False,
+        elem_id="search",
+        container=False,
+        max_lines=1,
+    )
     hits = gr.Radio(choices=[], label="Found", elem_id="hits", elem_classes="list", visible=False)
-    readings = gr.Radio(choices=[], label="Readings", elem_id="readings", elem_classes="list")
+    contexts = gr.Radio(choices=[], label="Contexts", elem_id="contexts", elem_classes="list")
     with gr.Column(visible=False, elem_id="session-area") as session_area:
         sessions = gr.Radio(choices=[], label="Sessions", elem_id="sessions", elem_classes="list")
         new_session = gr.Button("New session", size="sm", variant="secondary", elem_id="new-session")
-    return Shelf(new, search, hits, readings, session_area, sessions, new_session)
+    return Shelf(new, search, hits, contexts, session_area, sessions, new_session)

@@ -48,18 +48,41 @@ def build_talk() -> Talk:
         with gr.Column(elem_id="composer"):
             with gr.Row(elem_id="ask-row"):
                 question = gr.Textbox(
-                    placeholder="Ask about what was read", label="Question", show_label=False, elem_id="question",
-                    lines=1, max_lines=6, container=False, scale=8, max_length=20_000)
+                    placeholder="Ask about what was read",
+                    label="Question",
+                    show_label=False,
+                    elem_id="question",
+                    lines=1,
+                    max_lines=6,
+                    container=False,
+                    scale=8,
+                    max_length=20_000,
+                )
                 ask = gr.Button("Ask", variant="primary", elem_id="ask", scale=0, min_width=84)
                 stop = gr.Button("Stop", variant="stop", elem_id="stop", scale=0, min_width=84, visible=False)
             with gr.Row(elem_id="folds"):
                 with gr.Accordion("How to answer", open=False, elem_id="sampling"), gr.Row():
-                    temperature = gr.Slider(0.0, 2.0, 0.0, step=0.05, label="Temperature",
-                                            info="0 takes the likeliest word.", elem_id="temperature")
-                    top_p = gr.Slider(0.05, 1.0, 1.0, step=0.05, label="Top-p", elem_id="top-p",
-                                      info="Share of probability to choose from.")
-                    max_tokens = gr.Slider(8, 1000, 200, step=8, label="Longest answer", info="Tokens.",
-                                           elem_id="max-tokens")
+                    temperature = gr.Slider(
+                        0.0,
+                        2.0,
+                        0.0,
+                        step=0.05,
+                        label="Temperature",
+                        info="0 takes the likeliest word.",
+                        elem_id="temperature",
+                    )
+                    top_p = gr.Slider(
+                        0.05,
+                        1.0,
+                        1.0,
+                        step=0.05,
+                        label="Top-p",
+                        elem_id="top-p",
+                        info="Share of probability to choose from.",
+                    )
+                    max_tokens = gr.Slider(
+                        8, 1000, 200, step=8, label="Longest answer", info="Tokens.", elem_id="max-tokens"
+                    )
                 manage = _build_manage()
     return Talk(area, head, past, live, question, ask, stop, temperature, top_p, max_tokens, manage)
 
@@ -72,12 +95,22 @@ def _build_manage() -> Manage:
         export = gr.HTML(apply_default_css=False, elem_id="export")
         with gr.Row(elem_id="delete-row"):
             delete_session = gr.Button("Delete session", size="sm", elem_id="delete-session", min_width=120)
-            delete_context = gr.Button("Delete reading", size="sm", elem_id="delete-context", min_width=120)
+            delete_context = gr.Button("Delete context", size="sm", elem_id="delete-context", min_width=120)
             delete_documents = gr.Button("Delete documents", size="sm", elem_id="delete-documents", min_width=120)
         with gr.Column(visible=False, elem_id="confirm-area") as confirm_area:
             confirm_text = gr.HTML(apply_default_css=False, elem_id="confirm-text")
             with gr.Row():
                 confirm = gr.Button("Delete for good", variant="stop", size="sm", elem_id="confirm")
                 keep = gr.Button("Keep", size="sm", elem_id="keep")
-    return Manage(title, rename, export, delete_session, delete_context, delete_documents, confirm_area, confirm_text,
-                  confirm, keep)
+    return Manage(
+        title,
+        rename,
+        export,
+        delete_session,
+        delete_context,
+        delete_documents,
+        confirm_area,
+        confirm_text,
+        confirm,
+        keep,
+    )

@@ -2,15 +2,28 @@
 
 import gradio as gr
 
-SANS = ["Inter", "-apple-system", "BlinkMacSystemFont", "Segoe UI", "Roboto", "Noto Sans",
-        "Liberation Sans", "sans-serif"]
+SANS = [
+    "Inter",
+    "-apple-system",
+    "BlinkMacSystemFont",
+    "Segoe UI",
+    "Roboto",
+    "Noto Sans",
+    "Liberation Sans",
+    "sans-serif",
+]
 MONO = ["ui-monospace", "SF Mono", "Cascadia Mono", "Menlo", "Liberation Mono", "monospace"]
 
 
 def make_theme() -> gr.themes.Base:
     """Gradio's plainest theme, with fonts of the system so that nothing is fetched from anywhere."""
-    return gr.themes.Base(font=SANS, font_mono=MONO, radius_size=gr.themes.sizes.radius_md,
-                          spacing_size=gr.themes.sizes.spacing_md, text_size=gr.themes.sizes.text_md)
+    return gr.themes.Base(
+        font=SANS,
+        font_mono=MONO,
+        radius_size=gr.themes.sizes.radius_md,
+        spacing_size=gr.themes.sizes.spacing_md,
+        text_size=gr.themes.sizes.text_md,
+    )
 
 
 HEAD = """

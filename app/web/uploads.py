@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from app.errors import AppError
+from app.words import byte_size
+
 UPLOADS = "uploads"
 MOST_BYTES = 1 << 30
 
@@ -59,6 +62,10 @@ def copy_in(home: Path, files: Iterable[tuple[str, BinaryIO]]) -> list[Path]:
         if target.exists():
             target = folder / f"{number} {target.name}"
         with target.open("wb") as handle:
-            shutil.copyfileobj(stream, handle)
+            while block := stream.read(1 << 20):
+                if handle.tell() + len(block) > MOST_BYTES:
+                    shutil.rmtree(folder)
+                    raise AppError(f"{target.name} is larger than {byte_size(MOST_BYTES)}: split it.")
+                handle.write(block)
         copied.append(target)
     return copied

@@ -47,13 +47,27 @@ class Page:
     def slots(self) -> dict[str, Any]:
         """The components that `Screen.props` speaks of."""
         return {
-            "where": self.where, "readings": self.shelf.readings, "session_area": self.shelf.session_area,
-            "sessions": self.shelf.sessions, "new_view": self.new.area, "reading_view": self.reading.area,
-            "talk_view": self.talk.area, "card": self.reading.card, "cancel": self.reading.cancel,
-            "resume": self.reading.resume, "discard": self.reading.discard, "head": self.talk.head,
-            "past": self.talk.past, "live": self.talk.live, "ask": self.talk.ask, "stop": self.talk.stop,
-            "session_title": self.talk.manage.title, "export": self.talk.manage.export,
-            "delete_session": self.talk.manage.delete_session, "panel": self.panel, "stream": self.stream,
+            "where": self.where,
+            "contexts": self.shelf.contexts,
+            "session_area": self.shelf.session_area,
+            "sessions": self.shelf.sessions,
+            "new_view": self.new.area,
+            "reading_view": self.reading.area,
+            "talk_view": self.talk.area,
+            "card": self.reading.card,
+            "cancel": self.reading.cancel,
+            "resume": self.reading.resume,
+            "discard": self.reading.discard,
+            "head": self.talk.head,
+            "past": self.talk.past,
+            "live": self.talk.live,
+            "ask": self.talk.ask,
+            "stop": self.talk.stop,
+            "session_title": self.talk.manage.title,
+            "export": self.talk.manage.export,
+            "delete_session": self.talk.manage.delete_session,
+            "panel": self.panel,
+            "stream": self.stream,
         }
 
 
@@ -96,8 +110,12 @@ class Wiring:
                 result = act(chosen, *inputs)
                 chosen, further = result if extra else (result, ())
             except Exception as error:
-                log.log(logging.INFO if expected(error) else logging.ERROR, "refused: %s", error,
-                        exc_info=None if expected(error) else error)
+                log.log(
+                    logging.INFO if expected(error) else logging.ERROR,
+                    "refused: %s",
+                    error,
+                    exc_info=None if expected(error) else error,
+                )
                 notice = notice_of(phrase(error))
             chosen, seen, out = self.updates(chosen, seen)
             return [chosen, seen, *out, notice, *further]
@@ -105,7 +123,11 @@ class Wiring:
         return handle
 
     def on(
-        self, listener: Any, act: Callable[..., Any], inputs: Sequence[Any] = (), extra: Sequence[Any] = (),
+        self,
+        listener: Any,
+        act: Callable[..., Any],
+        inputs: Sequence[Any] = (),
+        extra: Sequence[Any] = (),
         quiet: bool = False,
     ) -> None:
         """Let an event do something, then show the result. extra: components that `act` updates itself."""
@@ -130,7 +152,7 @@ class Wiring:
     def _connect_shelf(self) -> None:
         shelf, do = self.page.shelf, self.actions
         self.on(shelf.new.click, lambda chosen: Chosen())
-        self.on(shelf.readings.input, do.choose_reading, [shelf.readings])
+        self.on(shelf.contexts.input, do.choose_context, [shelf.contexts])
         self.on(shelf.sessions.input, do.choose_session, [shelf.sessions])
         self.on(shelf.hits.input, do.choose_session, [shelf.hits])
         self.on(shelf.new_session.click, do.new_session)
@@ -140,9 +162,12 @@ class Wiring:
         new, reading, do = self.page.new, self.page.reading, self.actions
         new.method.input(do.choose_method, new.method, [new.budget, *new.groups.values()], **QUIET)
         settings = list(new.settings.values())
-        self.on(new.start.click, do.start_reading,
-                [new.files, new.method, new.budget, new.title, new.password, new.ocr, new.model, *settings],
-                [new.files, new.title, new.password])
+        self.on(
+            new.start.click,
+            do.start_reading,
+            [new.files, new.method, new.budget, new.title, new.password, new.ocr, new.model, *settings],
+            [new.files, new.title, new.password],
+        )
         self.on(new.sample.click, do.read_sample, [new.method, new.budget, new.model, *settings])
         self.on(reading.cancel.click, do.stop_reading)
         self.on(reading.resume.click, do.resume_reading)
@@ -159,7 +184,7 @@ class Wiring:
         doomed = gr.State("")
         confirm = [manage.confirm_area, manage.confirm_text, doomed]
         self.on(manage.delete_session.click, partial(do.doom, "session"), extra=confirm)
-        self.on(manage.delete_context.click, partial(do.doom, "reading"), extra=confirm)
+        self.on(manage.delete_context.click, partial(do.doom, "context"), extra=confirm)
         self.on(manage.delete_documents.click, partial(do.doom, "documents"), extra=confirm)
         self.on(manage.confirm.click, do.delete, [doomed], confirm)
         manage.keep.click(lambda: [gr.update(visible=False), gr.update(value=""), ""], None, confirm, **QUIET)

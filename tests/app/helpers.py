@@ -35,8 +35,15 @@ class Cli:
 
     def run(self, *arguments: str, status: int = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "app.cli", "--home", str(self.home), "--model", self.model, *arguments]
-        done = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, text=True, timeout=120,
-                              env={**os.environ, "STOCKPOT_HOME": str(self.home / "unused")})
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "STOCKPOT_HOME": str(self.home / "unused")},
+        )
         assert done.returncode == status, f"{arguments} ended {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
@@ -57,8 +64,18 @@ class Server:
 
     def start(self) -> "Server":
         self.home.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "app.cli", "--home", str(self.home), "--model", self.model, "serve",
-                   "--port", str(self.port)]
+        command = [
+            sys.executable,
+            "-m",
+            "app.cli",
+            "--home",
+            str(self.home),
+            "--model",
+            self.model,
+            "serve",
+            "--port",
+            str(self.port),
+        ]
         with (self.home.parent / "server.log").open("a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, text=True)
         wait_for(lambda: self._healthy(), "the server to answer", 90)
@@ -107,7 +124,8 @@ class Server:
             lines += [head.encode(), data, b"\r\n"]
         body = b"".join([*lines, f"--{edge}--\r\n".encode()])
         request = urllib.request.Request(
-            self.url + "/api/contexts", body, {"Content-Type": f"multipart/form-data; boundary={edge}"})
+            self.url + "/api/contexts", body, {"Content-Type": f"multipart/form-data; boundary={edge}"}
+        )
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read())
 

@@ -2,6 +2,10 @@
 
 import json
 import re
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,7 @@ import pytest
 
 from app.cli import main
 from app.words import printable
+from sessions import Store
 from tests.app.helpers import Cli
 
 TIERS = {"device", "host", "disk"}
@@ -30,8 +35,18 @@ def read(tmp_path_factory: pytest.TempPathFactory, model: str) -> tuple[Cli, dic
 def test_ingest_prints_one_object(read: tuple[Cli, dict[str, Any], str]) -> None:
     _, result, stderr = read
     assert set(result) == {
-        "context", "documents", "tokens", "method", "budget", "seconds", "tokens_per_second", "kv_entries", "kv_bytes",
-        "peak_memory_bytes", "warnings"}
+        "context",
+        "documents",
+        "tokens",
+        "method",
+        "budget",
+        "seconds",
+        "tokens_per_second",
+        "kv_entries",
+        "kv_bytes",
+        "peak_memory_bytes",
+        "warnings",
+    }
     assert set(result["documents"][0]) == {"id", "title", "pages", "characters", "sha256"}
     assert result["documents"][0]["title"] == "The Keeper"
     assert re.fullmatch(r"[0-9a-f]{64}", result["documents"][0]["sha256"])
@@ -51,8 +66,17 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
     cli, result, _ = read
     first: Any = cli.json("ask", result["context"], "Who was the keeper?", "--max-tokens", "12")
     assert set(first) == {
-        "session", "turn", "answer", "sources", "time_to_first_token_seconds", "tokens_per_second", "prompt_tokens",
-        "answer_tokens", "kv_entries", "kv_bytes"}
+        "session",
+        "turn",
+        "answer",
+        "sources",
+        "time_to_first_token_seconds",
+        "tokens_per_second",
+        "prompt_tokens",
+        "answer_tokens",
+        "kv_entries",
+        "kv_bytes",
+    }
     assert first["sources"]
     assert all(set(source) == {"document", "page", "quote", "weight"} for source in first["sources"])
     assert first["sources"][0]["document"] == result["documents"][0]["id"]
@@ -65,9 +89,7 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
     assert done.stdout.rstrip("\n") == printable(shown["turns"][1]["answer"]).rstrip("\n")
 
 
-def test_chat_answers_every_line(
-    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_chat_answers_every_line(read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]) -> None:
     cli, result, _ = read
     done = cli.run("chat", result["context"][:4], "--max-tokens", "8", stdin="Who?\nWhere?\n\nNot asked?\n")
     session = re.search(r"Session (s-\w+)", done.stderr)
@@ -117,16 +139,19 @@ def test_a_model_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[2Jb\r\x07\x9b\tc\nd") == "a[2Jb\tc\nd"
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    ((), "COMMAND"),
-    (("nonsense",), "invalid choice"),
-    (("ingest",), "FILE"),
-    (("list", "books"), "invalid choice"),
-    (("ingest", "a.txt", "--budget", "many"), "whole number"),
-    (("ingest", "a.txt", "--set", "sinks"), "KEY=VALUE"),
-    (("ask", "c-222222", " "), "empty"),
-    (("ask", "c-222222", "Who?", "--temperature", "9"), "temperature"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "COMMAND"),
+        (("nonsense",), "invalid choice"),
+        (("ingest",), "FILE"),
+        (("list", "books"), "invalid choice"),
+        (("ingest", "a.txt", "--budget", "many"), "whole number"),
+        (("ingest", "a.txt", "--set", "sinks"), "KEY=VALUE"),
+        (("ask", "c-222222", " "), "empty"),
+        (("ask", "c-222222", "Who?", "--temperature", "9"), "temperature"),
+    ],
+)
 def test_wrong_usage_ends_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
 ) -> None:
@@ -135,15 +160,18 @@ def test_wrong_usage_ends_with_2(
     assert words in err
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (("ingest", "missing.pdf"), "missing.pdf"),
-    (("ingest", "missing.pdf", "--method", "magic"), "magic"),
-    (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
-    (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
-    (("ask", "Moby Dick", "Who?"), "Moby Dick"),
-    (("show", "d-222222"), "d-222222"),
-    (("export", "s-222222"), "s-222222"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("ingest", "missing.pdf"), "missing.pdf"),
+        (("ingest", "missing.pdf", "--method", "magic"), "magic"),
+        (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
+        (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
+        (("ask", "Moby Dick", "Who?"), "Moby Dick"),
+        (("show", "d-222222"), "d-222222"),
+        (("export", "s-222222"), "s-222222"),
+    ],
+)
 def test_what_cannot_be_done_ends_with_1_and_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
 ) -> None:
@@ -189,3 +217,42 @@ def test_methods_and_doctor_are_objects_for_programs(
     assert (status, found["ok"]) == (0, True)
     status, out, _ = in_process(tmp_path / "home", capsys, "doctor", "--json", "--model", str(tmp_path / "none"))
     assert (status, json.loads(out)["ok"]) == (1, False)
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        status, _, err = in_process(tmp_path, capsys, "serve", "--port", str(taken.getsockname()[1]))
+    assert status == 1
+    assert "--port" in err
+    assert not (tmp_path / "stockpot.db").exists()
+
+
+def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: Path) -> None:
+    from tests.app.helpers import ROOT, book_text, wait_for
+
+    book, home = tmp_path / "Long.txt", tmp_path / "home"
+    book.write_text(book_text(500), encoding="utf-8")
+    cli = Cli(home, str(tiny))
+    command = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+
+        def begun() -> bool:
+            assert process.poll() is None, process.communicate()
+            with Store(home) as store:
+                return any((home / "contexts" / row.id / "manifest.json").exists() for row in store.contexts())
+
+        wait_for(begun, "the reading to begin")
+        time.sleep(0.5)
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "goes on from there" in err
+    with Store(home) as store:
+        row = store.contexts()[0]
+    assert row.status == "paused"
+    assert 0 < row.tokens_read < row.tokens
+    assert cli.json("ingest", str(book))["context"] == row.id  # type: ignore[index]

@@ -13,10 +13,21 @@ from app.web.guard import Guard, credentials, is_loopback
 from app.web.uploads import copy_in, safe_name
 
 
-@pytest.mark.parametrize(("host", "loopback"), [
-    ("127.0.0.1", True), ("127.8.9.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
-    ("192.168.1.5", False), ("example.org", False), ("127.0.0.1.example.org", False), ("", False),
-])
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.5", False),
+        ("example.org", False),
+        ("127.0.0.1.example.org", False),
+        ("", False),
+    ],
+)
 def test_only_loopback_needs_no_password(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
     if loopback:
@@ -67,10 +78,18 @@ def test_other_sites_cannot_use_the_page_of_a_person_at_this_machine() -> None:
         assert http.post("/", headers={"Origin": "null"}).status_code == 403
 
 
-@pytest.mark.parametrize(("name", "kept"), [
-    ("../../etc/passwd", "passwd"), ("a\\..\\b.pdf", "a_.._b.pdf"), ("Moby Dick (1851).epub", "Moby Dick (1851).epub"),
-    ("...", "document"), ("", "document"), ("a\x00b\n.txt", "a_b_.txt"), ("x" * 500 + ".pdf", "x" * 100 + ".pdf"),
-])
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("../../etc/passwd", "passwd"),
+        ("a\\..\\b.pdf", "a_.._b.pdf"),
+        ("Moby Dick (1851).epub", "Moby Dick (1851).epub"),
+        ("...", "document"),
+        ("", "document"),
+        ("a\x00b\n.txt", "a_b_.txt"),
+        ("x" * 500 + ".pdf", "x" * 100 + ".pdf"),
+    ],
+)
 def test_no_path_is_made_from_a_file_name(name: str, kept: str) -> None:
     assert safe_name(name) == kept
 

@@ -4,8 +4,10 @@ import pytest
 
 from app.quotes import PageWords, quotations_in, sentence_around
 
-PAGE = ("Call me Ishmael. Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money. "
-        "The pot boils! Is it done? It is.")
+PAGE = (
+    "Call me Ishmael. Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money. "
+    "The pot boils! Is it done? It is."
+)
 
 
 def around(text: str, words: str, limit: int = 400) -> str:
@@ -14,14 +16,17 @@ def around(text: str, words: str, limit: int = 400) -> str:
     return text[span.start : span.end]
 
 
-@pytest.mark.parametrize(("words", "sentence"), [
-    ("Ishmael", "Call me Ishmael."),
-    ("years", "Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money."),
-    ("money", "Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money."),
-    ("pot boils", "The pot boils!"),
-    ("boils! Is", "The pot boils! Is it done?"),
-    ("It is", "It is."),
-])
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("Ishmael", "Call me Ishmael."),
+        ("years", "Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money."),
+        ("money", "Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money."),
+        ("pot boils", "The pot boils!"),
+        ("boils! Is", "The pot boils! Is it done?"),
+        ("It is", "It is."),
+    ],
+)
 def test_the_sentence_around_a_passage(words: str, sentence: str) -> None:
     assert around(PAGE, words) == sentence
 

@@ -106,8 +106,9 @@ def test_a_conversation_goes_on_after_everything_was_closed(tmp_path: Path, tiny
 def test_an_answer_has_sources_and_measurements(service: Service, book: Path) -> None:
     context = read_through(service, add(service, book))
     pieces: list[str] = []
-    turn = answer(service, keep_question(service, service.store.add_session(context.id).id, "Where?").id, SHORT,
-                  pieces.append)
+    turn = answer(
+        service, keep_question(service, service.store.add_session(context.id).id, "Where?").id, SHORT, pieces.append
+    )
     assert turn.status == "done"
     assert "".join(pieces) == turn.answer
     assert turn.measurements["answer_tokens"] == 12
@@ -125,8 +126,13 @@ def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, bo
     one, two = service.store.add_session(context.id), service.store.add_session(context.id)
     plain = answer(service, keep_question(service, one.id, "Who?").id, SHORT)
     seen: list[str] = []
-    stopped = answer(service, keep_question(service, two.id, "Something else?").id, AnswerOptions(max_tokens=400),
-                     seen.append, lambda: len(seen) >= 3)
+    stopped = answer(
+        service,
+        keep_question(service, two.id, "Something else?").id,
+        AnswerOptions(max_tokens=400),
+        seen.append,
+        lambda: len(seen) >= 3,
+    )
     assert stopped.status == "cancelled"
     assert stopped.answer
     after = answer(service, keep_question(service, two.id, "Who?").id, SHORT)
@@ -145,8 +151,9 @@ def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Pat
     assert (mended.status, mended.answer, mended.sources) == ("done", turn.answer, turn.sources)
 
 
-def test_several_files_are_one_reading_and_a_broken_one_is_left_out(service: Service, book: Path, tmp_path: Path
-                                                                     ) -> None:
+def test_several_files_are_one_reading_and_a_broken_one_is_left_out(
+    service: Service, book: Path, tmp_path: Path
+) -> None:
     second, broken = tmp_path / "second.txt", tmp_path / "broken.pdf"
     second.write_text("A second text about a harbour.", encoding="utf-8")
     broken.write_bytes(b"%PDF-1.7 nonsense")

@@ -7,9 +7,15 @@ from app.stream import Stream, Stretch, compose
 from engine import Encoding, Passage
 from ingest import Document, Page, PageQuality
 
-FIRST = Document("First", "pdf", "1" * 64, (
-    Page(1, "page 1", "Alpha is here. Beta is there.", PageQuality(29, "text")),
-    Page(2, "page 2", "Gamma sings. Delta dances.", PageQuality(26, "text"))))
+FIRST = Document(
+    "First",
+    "pdf",
+    "1" * 64,
+    (
+        Page(1, "page 1", "Alpha is here. Beta is there.", PageQuality(29, "text")),
+        Page(2, "page 2", "Gamma sings. Delta dances.", PageQuality(26, "text")),
+    ),
+)
 SECOND = Document("Second", "pdf", "2" * 64, (Page(1, "page 1", "Epsilon waits.", PageQuality(14, "text")),))
 LIBRARY = Library({"d-first": FIRST, "d-second": SECOND}.__getitem__)
 
@@ -54,7 +60,9 @@ def test_a_stream_survives_saving() -> None:
 def test_a_passage_becomes_the_sentence_on_its_page() -> None:
     sources = find_sources([Passage(*read_back("sings"), 0.5), Passage(*read_back("waits"), 0.3)], stream(), LIBRARY)
     assert [(each.document, each.page, each.quote) for each in sources] == [
-        ("d-first", 2, "Gamma sings."), ("d-second", 1, "Epsilon waits.")]
+        ("d-first", 2, "Gamma sings."),
+        ("d-second", 1, "Epsilon waits."),
+    ]
     assert [each.verified for each in sources] == [True, True]
     first = sources[0]
     assert first.quote[first.focus[0] : first.focus[1]] == "sings"

@@ -12,35 +12,91 @@ EVIL = '<img src=x onerror="alert(1)">&"\''
 
 def turn(**changes: Any) -> TurnRow:
     fields: dict[str, Any] = {
-        "id": "t-abcdef", "session_id": "s-abcdef", "position": 0, "question": EVIL, "answer": EVIL, "status": "done",
-        "sources": [{"document": "d-abcdef", "page": 3, "place": EVIL, "quote": f"a {EVIL} b", "weight": 0.5,
-                     "verified": True, "focus": [0, 5], "start": 0, "end": 9}],
-        "measurements": {"time_to_first_token_seconds": 0.5, "tokens_per_second": 12.0, "answer_tokens": 3,
-                         "finish_reason": "stop", "quotations": []},
-        "error": None, "created_at": 0.0, "finished_at": 1.0}
+        "id": "t-abcdef",
+        "session_id": "s-abcdef",
+        "position": 0,
+        "question": EVIL,
+        "answer": EVIL,
+        "status": "done",
+        "sources": [
+            {
+                "document": "d-abcdef",
+                "page": 3,
+                "place": EVIL,
+                "quote": f"a {EVIL} b",
+                "weight": 0.5,
+                "verified": True,
+                "focus": [0, 5],
+                "start": 0,
+                "end": 9,
+            }
+        ],
+        "measurements": {
+            "time_to_first_token_seconds": 0.5,
+            "tokens_per_second": 12.0,
+            "answer_tokens": 3,
+            "finish_reason": "stop",
+            "quotations": [],
+        },
+        "error": None,
+        "created_at": 0.0,
+        "finished_at": 1.0,
+    }
     return TurnRow(**{**fields, **changes})
 
 
 def context(**changes: Any) -> ContextRow:
     fields: dict[str, Any] = {
-        "id": "c-abcdef", "model": EVIL, "method": EVIL, "settings": {}, "budget": 512, "fingerprint": "f",
-        "tokens": 10, "document_ids": [], "status": "failed", "tokens_read": 5, "seconds": 1.0,
+        "id": "c-abcdef",
+        "model": EVIL,
+        "method": EVIL,
+        "settings": {},
+        "budget": 512,
+        "fingerprint": "f",
+        "tokens": 10,
+        "document_ids": [],
+        "status": "failed",
+        "tokens_read": 5,
+        "seconds": 1.0,
         "usage": {"entries": {"device": 5, "host": 0, "disk": 0}, "bytes": {"device": 5, "host": 0, "disk": 0}},
-        "warnings": [EVIL], "error": EVIL, "created_at": 0.0, "updated_at": 0.0}
+        "warnings": [EVIL],
+        "error": EVIL,
+        "created_at": 0.0,
+        "updated_at": 0.0,
+    }
     return ContextRow(**{**fields, **changes})
 
 
 DOCUMENT = DocumentRow("d-abcdef", "0" * 64, EVIL, EVIL, 1, 5, [EVIL], EVIL, 5, 0.0)
-JOB = JobRow("j-abcdef", "ingest", "upload", {"files": [EVIL]}, "failed", EVIL, 0, 0, {}, EVIL, False, None, 0,
-             0.0, 0.0, None, None)
+JOB = JobRow(
+    "j-abcdef",
+    "ingest",
+    "upload",
+    {"files": [EVIL]},
+    "failed",
+    EVIL,
+    0,
+    0,
+    {},
+    EVIL,
+    False,
+    None,
+    0,
+    0.0,
+    0.0,
+    None,
+    None,
+)
 
 
 def test_no_view_lets_markup_through() -> None:
     shown = [
         conversation([turn(), turn(status="failed", error=EVIL)], {"d-abcdef": EVIL, "d-other": "Other"}),
-        live_turn(turn(status="answering"), EVIL), live_turn(turn(status="answering", answer=""), EVIL),
+        live_turn(turn(status="answering"), EVIL),
+        live_turn(turn(status="answering", answer=""), EVIL),
         context_head(context(), EVIL, [DOCUMENT], [EVIL]),
-        reading_card(context(), EVIL, [DOCUMENT], None, {}), ingest_card(JOB),
+        reading_card(context(), EVIL, [DOCUMENT], None, {}),
+        ingest_card(JOB),
     ]
     for html in shown:
         assert "<img" not in html

@@ -131,8 +131,14 @@ read(service, row.id, report, checkpoint_sec=0.0)
 def test_a_killed_reading_goes_on_from_its_checkpoint(tmp_path: Path, tiny: Path) -> None:
     book, home = tmp_path / "book.txt", tmp_path / "home"
     book.write_text(book_text(120), encoding="utf-8")
-    killed = subprocess.run([sys.executable, "-c", CHILD, str(home), str(tiny), str(book)], cwd=ROOT, check=False,
-                            capture_output=True, text=True, timeout=120)
+    killed = subprocess.run(
+        [sys.executable, "-c", CHILD, str(home), str(tiny), str(book)],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     with Store(home) as store:
         row = store.contexts()[0]
@@ -144,8 +150,11 @@ def test_a_killed_reading_goes_on_from_its_checkpoint(tmp_path: Path, tiny: Path
     worker.start()
     worker.read(row.id)
     wait_for(lambda: service.store.context(row.id).status == "ready", "the reading")
-    steps = [each.values["tokens_done"] for each in service.store.measurements("reading", row.id)
-             if each.values["stage"] == "reading"]
+    steps = [
+        each.values["tokens_done"]
+        for each in service.store.measurements("reading", row.id)
+        if each.values["stage"] == "reading"
+    ]
     assert steps[0] > reached
     worker.stop()
     service.close()

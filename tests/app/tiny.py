@@ -20,18 +20,30 @@ def make_tiny_model(folder: Path, seed: int = 0) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False)
+        vocab_size=400,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
     sentence = "the quick brown fox jumps over the lazy dog and the pass key is 12345"
     tokenizer.train_from_iterator([sentence] * 4, trainer)
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|end|>", additional_special_tokens=SPECIAL[1:], chat_template=TEMPLATE)
+        tokenizer_object=tokenizer, eos_token="<|end|>", additional_special_tokens=SPECIAL[1:], chat_template=TEMPLATE
+    )
     fast.save_pretrained(folder)
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=len(fast), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=4096, bos_token_id=None, eos_token_id=fast.eos_token_id,
-        tie_word_embeddings=False)
+        vocab_size=len(fast),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        bos_token_id=None,
+        eos_token_id=fast.eos_token_id,
+        tie_word_embeddings=False,
+    )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
 

@@ -49,5 +49,11 @@ def watch(context: BrowserContext, server: Server, troubles: list[str]) -> None:
         page.on("pageerror", lambda error: troubles.append(f"script error: {error}"))
 
     context.on("page", look)
-    context.on("request", lambda request: None if request.url.startswith((server.url, "data:", "blob:"))
-               else troubles.append(f"a request to {request.url}"))
+    context.on(
+        "request",
+        lambda request: (
+            None
+            if request.url.startswith((server.url, "data:", "blob:"))
+            else troubles.append(f"a request to {request.url}")
+        ),
+    )

@@ -40,13 +40,14 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     tab: Page, server: Server, tmp_path: Path
 ) -> None:
     book, notes = tmp_path / "The Keeper.txt", tmp_path / "Notes.md"
-    book.write_text(book_text(200), encoding="utf-8")
+    book.write_text(book_text(300), encoding="utf-8")
     notes.write_text("# Notes\n\nThe keeper liked tea.", encoding="utf-8")
     visit(tab, server)
     tab.get_by_role("button", name="New reading").click()
     tab.locator("#files input[type=file]").set_input_files([book, notes])
     expect(tab.get_by_role("row", name="Notes.md").get_by_role("link")).to_be_visible()  # uploaded
     tab.locator("#method").get_by_text("infinipot").click()
+    expect(tab.locator("#budget input")).to_have_value("2048")  # the method's own
     tab.locator("#budget input").fill("512")
     tab.locator("#budget input").press("Tab")
     tab.locator("#start").click()
@@ -84,7 +85,7 @@ def test_two_tabs_show_the_same_answer_and_one_can_stop_it(tab: Page, server: Se
     session = server.send("/api/sessions", {"context": reading["id"]})["id"]
     other = tab.context.new_page()
     for each in (tab, other):
-        visit(each, server, f"?reading={reading['id']}&session={session}")
+        visit(each, server, f"?context={reading['id']}&session={session}")
     ask(tab, "Tell me everything.", 1000)
     expect(other.locator("#live-turn .answer-text")).not_to_be_empty()
     other.locator("#stop").click()
@@ -100,7 +101,7 @@ def test_text_of_documents_and_names_is_never_markup(tab: Page, server: Server, 
     session = server.send("/api/sessions", {"context": reading["id"]})["id"]
     turn = server.send(f"/api/sessions/{session}/turns", {"question": "<b id=evil>Who?</b>", "max_tokens": 4})
     server.answered(turn["id"])
-    visit(tab, server, f"?reading={reading['id']}&session={session}")
+    visit(tab, server, f"?context={reading['id']}&session={session}")
     expect(tab.locator(".question")).to_have_text(["<b id=evil>Who?</b>"])
     expect(tab.locator("#sessions label").first).to_contain_text("<b id=evil>")
     assert tab.locator("#evil").count() == 0
@@ -119,13 +120,13 @@ def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_
     expect(tab.locator("#reading-card")).to_contain_text("tokens/s")
     tab.locator("#cancel").click()
     expect(tab.locator("#reading-card")).to_contain_text("goes on from there")
-    expect(tab.locator("#readings label.selected")).to_contain_text("stopped at")
+    expect(tab.locator("#contexts label.selected")).to_contain_text("stopped at")
     tab.locator("#resume").click()
-    expect(tab.locator("#readings label.selected")).to_contain_text("reading")
+    expect(tab.locator("#contexts label.selected")).to_contain_text("reading")
     tab.locator("#cancel").click()
     tab.locator("#discard").click()
     expect(tab.locator("#new-view")).to_be_visible()
-    expect(tab.locator("#readings")).not_to_contain_text("Long")
+    expect(tab.locator("#contexts")).not_to_contain_text("Long")
 
 
 def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path: Path) -> None:
@@ -140,7 +141,7 @@ def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path
     tab.locator("#start").click()
     expect(tab.locator("#reading-card [role=alert]")).to_contain_text("torn.pdf")
     tab.locator("#discard").click()
-    expect(tab.locator("#readings")).not_to_contain_text("torn")
+    expect(tab.locator("#contexts")).not_to_contain_text("torn")
 
 
 def test_sessions_are_renamed_found_exported_and_deleted(
@@ -197,14 +198,14 @@ def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, read
 
 def test_a_document_is_deleted_with_everything_derived_from_it(tab: Page, server: Server) -> None:
     context = server.read(("Short-lived.txt", book_text(8).encode()), method="streaming", budget="256")
-    visit(tab, server, f"?reading={context['id']}")
+    visit(tab, server, f"?context={context['id']}")
     tab.get_by_role("button", name="Rename, export, delete").click()
     tab.locator("#delete-documents").click()
     expect(tab.locator("#confirm-text")).to_contain_text("Short-lived")
     expect(tab.locator("#confirm-text")).to_contain_text("1 context")
     tab.locator("#confirm").click()
     expect(tab.locator("#new-view")).to_be_visible()
-    expect(tab.locator("#readings")).not_to_contain_text("Short-lived")
+    expect(tab.locator("#contexts")).not_to_contain_text("Short-lived")
     assert "Short-lived" not in {row["title"] for row in server.get("/api/documents")}
 
 
@@ -213,7 +214,7 @@ def test_nothing_is_cut_off_at_any_width_and_the_dark_side_works(
     tab: Page, server: Server, reading: dict[str, Any], width: int
 ) -> None:
     tab.set_viewport_size({"width": width, "height": 800})
-    visit(tab, server, f"?reading={reading['id']}")
+    visit(tab, server, f"?context={reading['id']}")
     expect(tab.locator("#question textarea")).to_be_visible()
     assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
     paper = "getComputedStyle(document.body).backgroundColor"

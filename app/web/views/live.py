@@ -38,8 +38,10 @@ def panel(live: Live) -> str:
 
 def _kept(live: Live) -> str:
     if not live.usage:
-        return ('<section><h3>KV memory</h3><p class="quiet">Nothing is open. Read something, or choose a reading.'
-                "</p></section>")
+        return (
+            '<section><h3>KV memory</h3><p class="quiet">Nothing is open. Read something, or choose a context.'
+            "</p></section>"
+        )
     entries, size = live.usage["entries"], live.usage["bytes"]
     device = entries["device"]
     of = f"of {live.budget:,} entries" if live.budget else "entries, no budget"
@@ -49,11 +51,15 @@ def _kept(live: Live) -> str:
     rows = "".join(
         f'<tr><th scope="row"><i class="dot {tier}"></i>{name}</th><td>{entries[tier]:,}</td>'
         f'<td>{byte_size(size[tier])}</td><td class="cell-bar">'
-        f'{bar(size[tier] / most, f"{name}: {byte_size(size[tier])}", tier)}</td></tr>'
-        for tier, name in TIERS.items() if entries[tier] or size[tier] or tier != "disk")
-    return (f'<section><h3>KV memory</h3>{main}{full}<table><thead><tr><th scope="col">Tier</th>'
-            f'<th scope="col" title="Per KV head and layer">Entries</th><th scope="col">Bytes</th>'
-            f'<th><span class="sr">Share</span></th></tr></thead><tbody>{rows}</tbody></table></section>')
+        f"{bar(size[tier] / most, f'{name}: {byte_size(size[tier])}', tier)}</td></tr>"
+        for tier, name in TIERS.items()
+        if entries[tier] or size[tier] or tier != "disk"
+    )
+    return (
+        f'<section><h3>KV memory</h3>{main}{full}<table><thead><tr><th scope="col">Tier</th>'
+        f'<th scope="col" title="Per KV head and layer">Entries</th><th scope="col">Bytes</th>'
+        f'<th><span class="sr">Share</span></th></tr></thead><tbody>{rows}</tbody></table></section>'
+    )
 
 
 def _figure(name: str, value: str, title: str = "") -> str:
@@ -66,10 +72,16 @@ def _speeds(live: Live) -> str:
     figures = [
         _figure("Tokens read", read, f"of {live.tokens:,}"),
         _figure("Reading", f"{speed(live.reading_speed)} tok/s" if live.reading_speed else none, "Tokens per second"),
-        _figure("First token", none if live.first_token_sec is None else short_seconds(live.first_token_sec),
-                "From the last question to the first token of its answer"),
-        _figure("Answering", none if live.answer_speed is None else f"{speed(live.answer_speed)} tok/s",
-                "Tokens per second of the last answer"),
+        _figure(
+            "First token",
+            none if live.first_token_sec is None else short_seconds(live.first_token_sec),
+            "From the last question to the first token of its answer",
+        ),
+        _figure(
+            "Answering",
+            none if live.answer_speed is None else f"{speed(live.answer_speed)} tok/s",
+            "Tokens per second of the last answer",
+        ),
     ]
     return f'<section><h3>Speed</h3><dl class="figures-grid">{"".join(figures)}</dl></section>'
 
@@ -83,8 +95,10 @@ def _machine(live: Live) -> str:
         rows += _figure("GPU", "none", "The model runs on the processor")
     share = process / live.memory_total if live.memory_total else 0.0
     line = bar(share, f"{share:.0%} of the machine's memory", "thin")
-    return (f'<section><h3>This machine</h3><dl class="figures-grid">{rows}</dl>{line}'
-            f'<p class="quiet">{esc(live.model)}</p></section>')
+    return (
+        f'<section><h3>This machine</h3><dl class="figures-grid">{rows}</dl>{line}'
+        f'<p class="quiet">{esc(live.model)}</p></section>'
+    )
 
 
 def _plots(live: Live) -> str:
@@ -104,5 +118,7 @@ def _plot(name: str, values: Sequence[float], text: Any, kind: str) -> str:
         return ""
     few = thin(values)
     label = f"{name}: from {text(few[0])} to {text(few[-1])}, at most {text(max(few))}"
-    return (f'<figure>{sparkline(few, label, kind)}<figcaption><span>{esc(name)}</span>'
-            f"<b>{esc(text(values[-1]))}</b></figcaption></figure>")
+    return (
+        f"<figure>{sparkline(few, label, kind)}<figcaption><span>{esc(name)}</span>"
+        f"<b>{esc(text(values[-1]))}</b></figcaption></figure>"
+    )

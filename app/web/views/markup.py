@@ -15,8 +15,10 @@ def esc(text: object) -> str:
 def bar(share: float, label: str, kind: str = "") -> str:
     """A horizontal bar. share: 0 to 1; label: what it says to those who cannot see it; kind: a style."""
     percent = max(0.0, min(1.0, share)) * 100
-    return (f'<div class="bar {esc(kind)}" role="img" aria-label="{esc(label)}">'
-            f'<span style="width:{percent:.1f}%"></span></div>')
+    return (
+        f'<div class="bar {esc(kind)}" role="img" aria-label="{esc(label)}">'
+        f'<span style="width:{percent:.1f}%"></span></div>'
+    )
 
 
 def sparkline(values: Sequence[float], label: str, kind: str = "") -> str:
@@ -27,9 +29,11 @@ def sparkline(values: Sequence[float], label: str, kind: str = "") -> str:
     step = width / (len(values) - 1)
     points = [(index * step, height - 2 - value / top * (height - 6)) for index, value in enumerate(values)]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return (f'<svg class="spark {esc(kind)}" viewBox="0 0 {width:.0f} {height:.0f}" preserveAspectRatio="none" '
-            f'role="img" aria-label="{esc(label)}"><polygon points="0,{height:.0f} {line} {width:.0f},{height:.0f}"/>'
-            f'<polyline points="{line}"/></svg>')
+    return (
+        f'<svg class="spark {esc(kind)}" viewBox="0 0 {width:.0f} {height:.0f}" preserveAspectRatio="none" '
+        f'role="img" aria-label="{esc(label)}"><polygon points="0,{height:.0f} {line} {width:.0f},{height:.0f}"/>'
+        f'<polyline points="{line}"/></svg>'
+    )
 
 
 def thin(values: Sequence[float], most: int = 80) -> list[float]:

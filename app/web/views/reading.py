@@ -8,8 +8,13 @@ from app.words import byte_size, clock, plural, speed
 from sessions import ContextRow, DocumentRow, JobRow
 
 STAGES = {
-    "reading": "Reading", "distilling": "Distilling what was read", "ready": "Read", "saving": "Saving",
-    "loading the model": "Loading the model", "encoding": "Turning text into tokens", "": "Waiting for its turn",
+    "reading": "Reading",
+    "distilling": "Distilling what was read",
+    "ready": "Read",
+    "saving": "Saving",
+    "loading the model": "Loading the model",
+    "encoding": "Turning text into tokens",
+    "": "Waiting for its turn",
 }
 ENDED = {
     "paused": "Stopped. What was read so far is kept: it goes on from there.",
@@ -21,7 +26,7 @@ ENDED = {
 def ingest_card(job: JobRow) -> str:
     """Files on their way to becoming documents."""
     names = [name.rpartition("/")[2] for name in job.payload["files"]]
-    head = f'<h2>{esc(", ".join(names))}</h2>'
+    head = f"<h2>{esc(', '.join(names))}</h2>"
     if job.status == "failed":
         return f'<section class="card">{head}<p class="note failed" role="alert">{esc(job.error or "")}</p></section>'
     if job.status == "cancelled":
@@ -30,12 +35,18 @@ def ingest_card(job: JobRow) -> str:
     pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
     share = job.done / job.total if job.total else 0.0
     line = bar(share, f"Pages: {pages or 'none yet'}", "wide")
-    return (f'<section class="card">{head}<p class="stage" role="status">{esc(stage)}</p>'
-            f'{line}<p class="figures"><span>{pages}</span></p></section>')
+    return (
+        f'<section class="card">{head}<p class="stage" role="status">{esc(stage)}</p>'
+        f'{line}<p class="figures"><span>{pages}</span></p></section>'
+    )
 
 
 def reading_card(
-    context: ContextRow, title: str, documents: Sequence[DocumentRow], job: JobRow | None, progress: Mapping[str, Any],
+    context: ContextRow,
+    title: str,
+    documents: Sequence[DocumentRow],
+    job: JobRow | None,
+    progress: Mapping[str, Any],
 ) -> str:
     """A reading that is not finished. progress: a Report, as the job or the last measurement keeps it."""
     done = max(int(progress.get("tokens_done", 0)), context.tokens_read)
@@ -57,9 +68,11 @@ def reading_card(
     figures = [f"{done:,} of {plural(total, 'token')}", place, rate, left]
     cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
     tone = "failed" if context.status == "failed" else ""
-    return (f'<section class="card"><h2>{esc(title)}</h2><p class="stage {tone}" role="status">{esc(stage)}</p>'
-            f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
-            f'<p class="figures">{cells}</p>{kept(context, progress.get("usage") or context.usage)}</section>')
+    return (
+        f'<section class="card"><h2>{esc(title)}</h2><p class="stage {tone}" role="status">{esc(stage)}</p>'
+        f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
+        f'<p class="figures">{cells}</p>{kept(context, progress.get("usage") or context.usage)}</section>'
+    )
 
 
 def kept(context: ContextRow, usage: Mapping[str, Any]) -> str:
@@ -73,12 +86,17 @@ def kept(context: ContextRow, usage: Mapping[str, Any]) -> str:
     else:
         limit, line = "and no budget", ""
     sizes = " · ".join(f"{byte_size(size[tier])} on the {tier}" for tier in ("device", "host", "disk") if size[tier])
-    return (f'<div class="kept"><p><strong>{entries:,}</strong> entries per KV head and layer {esc(limit)}</p>{line}'
-            f'<p class="quiet">{esc(sizes)}</p></div>')
+    return (
+        f'<div class="kept"><p><strong>{entries:,}</strong> entries per KV head and layer {esc(limit)}</p>{line}'
+        f'<p class="quiet">{esc(sizes)}</p></div>'
+    )
 
 
 def context_head(
-    context: ContextRow, title: str, documents: Sequence[DocumentRow], coverage: Sequence[str],
+    context: ContextRow,
+    title: str,
+    documents: Sequence[DocumentRow],
+    coverage: Sequence[str],
 ) -> str:
     """What stands over a conversation: the documents, how they were read, and what a person should know."""
     budget = f"budget {context.budget:,}" if context.budget else "no budget"
@@ -87,8 +105,13 @@ def context_head(
     kinds = ", ".join(f"{document.format.upper()}" for document in documents)
     warnings = list(dict.fromkeys([*context.warnings]))
     doubts = "".join(f"<li>{esc(each)}</li>" for each in warnings)
-    notice = (f'<details class="warnings"><summary>{plural(len(warnings), "warning")}</summary><ul>{doubts}</ul>'
-              "</details>" if warnings else "")
+    notice = (
+        f'<details class="warnings"><summary>{plural(len(warnings), "warning")}</summary><ul>{doubts}</ul></details>'
+        if warnings
+        else ""
+    )
     lines = "".join(f"<span>{esc(line)}</span>" for line in coverage)
-    return (f'<header class="context-head"><h1>{esc(title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
-            f'<p class="coverage">{lines}</p>{notice}</header>')
+    return (
+        f'<header class="context-head"><h1>{esc(title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
+        f'<p class="coverage">{lines}</p>{notice}</header>'
+    )

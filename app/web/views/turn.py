@@ -21,17 +21,21 @@ def conversation(turns: Sequence[TurnRow], titles: Mapping[str, str]) -> str:
 
 def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = False) -> str:
     """One finished turn. expanded: show its sources unfolded."""
-    return (f'<article class="turn {esc(turn.status)}" id="{esc(turn.id)}">{_question(turn)}'
-            f'<div class="answer">{_answer_text(turn)}{_note(turn)}{_measured(turn)}'
-            f'{_sources(turn, titles, expanded)}</div></article>')
+    return (
+        f'<article class="turn {esc(turn.status)}" id="{esc(turn.id)}">{_question(turn)}'
+        f'<div class="answer">{_answer_text(turn)}{_note(turn)}{_measured(turn)}'
+        f"{_sources(turn, titles, expanded)}</div></article>"
+    )
 
 
 def live_turn(turn: TurnRow, stage: str) -> str:
     """A turn that is being answered. stage: what happens before the first word."""
     shown = f'<p class="answer-text">{esc(turn.answer)}<span class="caret" aria-hidden="true"></span></p>'
     waiting = f'<p class="waiting"><span class="dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(stage)}</p>'
-    return (f'<article class="turn live" id="{esc(turn.id)}" aria-busy="true">{_question(turn)}'
-            f'<div class="answer">{shown if turn.answer else waiting}</div></article>')
+    return (
+        f'<article class="turn live" id="{esc(turn.id)}" aria-busy="true">{_question(turn)}'
+        f'<div class="answer">{shown if turn.answer else waiting}</div></article>'
+    )
 
 
 def _question(turn: TurnRow) -> str:
@@ -69,18 +73,22 @@ def _measured(turn: TurnRow) -> str:
     if not numbers:
         return ""
     cut = " · cut at the longest length" if numbers.get("finish_reason") == "length" else ""
-    return (f'<p class="measured"><span title="From the question to the first token of the answer">'
-            f'{short_seconds(numbers["time_to_first_token_seconds"])} to first token</span>'
-            f'<span>{speed(numbers["tokens_per_second"])} tokens/s</span>'
-            f'<span>{plural(numbers["answer_tokens"], "token")}{cut}</span></p>')
+    return (
+        f'<p class="measured"><span title="From the question to the first token of the answer">'
+        f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
+        f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
+        f"<span>{plural(numbers['answer_tokens'], 'token')}{cut}</span></p>"
+    )
 
 
 def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
     if not turn.sources:
         return ""
     items = "".join(_source(source, titles, first=number == 0) for number, source in enumerate(turn.sources))
-    return (f'<details class="sources"{" open" if expanded else ""}><summary>Where the model looked'
-            f'<span class="count">{plural(len(turn.sources), "place")}</span></summary><ol>{items}</ol></details>')
+    return (
+        f'<details class="sources"{" open" if expanded else ""}><summary>Where the model looked'
+        f'<span class="count">{plural(len(turn.sources), "place")}</span></summary><ol>{items}</ol></details>'
+    )
 
 
 def _source(source: Mapping[str, Any], titles: Mapping[str, str], first: bool) -> str:
@@ -88,11 +96,16 @@ def _source(source: Mapping[str, Any], titles: Mapping[str, str], first: bool) -
     marked = f"{esc(quote[:start])}<mark>{esc(quote[start:end])}</mark>{esc(quote[end:])}"
     title = titles.get(source["document"], "")
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
-    verified = ('<span class="check" title="These words are really on that page">on the page</span>'
-                if source["verified"] else '<span class="check no">not checked</span>')
+    verified = (
+        '<span class="check" title="These words are really on that page">on the page</span>'
+        if source["verified"]
+        else '<span class="check no">not checked</span>'
+    )
     share = f"{source['weight']:.0%}"
     link = f"api/documents/{esc(source['document'])}/pages/{int(source['page'])}"
-    return (f'<li><details{" open" if first else ""}><summary class="place"><b>{esc(source["place"])}</b>{several}'
-            f'{verified}<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
-            f'</summary>{bar(source["weight"], f"{share} of the attention", "thin")}<blockquote>{marked}</blockquote>'
-            f'<a href="{link}" target="_blank" rel="noopener">Read the whole page</a></details></li>')
+    return (
+        f'<li><details{" open" if first else ""}><summary class="place"><b>{esc(source["place"])}</b>{several}'
+        f'{verified}<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
+        f"</summary>{bar(source['weight'], f'{share} of the attention', 'thin')}<blockquote>{marked}</blockquote>"
+        f'<a href="{link}" target="_blank" rel="noopener">Read the whole page</a></details></li>'
+    )
