@@ -55,4 +55,5 @@ def load(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"no checkpoint at {path}: start without --resume")
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        return _restore(json.loads(file.metadata()["tree"]), tensors)
+        state: dict[str, Any] = _restore(json.loads(file.metadata()["tree"]), tensors)
+        return state

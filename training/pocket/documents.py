@@ -108,7 +108,10 @@ class Builder:
         reserved: bool = False,
     ) -> None:
         self.tokenizer, self.prose, self.maker, self.reading, self.reserved = tokenizer, prose, maker, reading, reserved
-        special = tokenizer.convert_tokens_to_ids
+
+        def special(token: str) -> int:
+            return tokenizer.get_vocab()[token]
+
         self.bos, self.user, self.assistant, self.end, self.pad = (special(t) for t in (BOS, USER, ASSISTANT, END, PAD))
         self.system = self.encode([SYSTEM])[0]
         self.filler = self.encode([" " + s.strip() + "." for s in FILLER.strip().rstrip(".").split(".")])

@@ -82,7 +82,7 @@ class Measure:
                 reader.length = length
                 for index, turn in enumerate(turns):
                     question = [builder.user, *builder.encode([turn.question])[0], builder.assistant]
-                    said = builder.tokenizer.decode(reader.answer(question, builder.end)).strip()
+                    said = str(builder.tokenizer.decode(reader.answer(question, builder.end))).strip()
                     if task == "turns" and index == 0:
                         continue  # only what refers back counts
                     asked += 1

@@ -4,7 +4,6 @@ import os
 import shutil
 from pathlib import Path
 
-import torch
 from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from training.pocket.card import CARD
@@ -28,9 +27,10 @@ def export(
     aside = folder.with_name(folder.name + ".part")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    copy = LlamaForCausalLM(model.config).to(torch.bfloat16)
+    copy = LlamaForCausalLM(model.config)
+    copy = copy.bfloat16()
     copy.load_state_dict(model.state_dict())
-    copy.generation_config = GenerationConfig(
+    copy.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         do_sample=False,
         bos_token_id=model.config.bos_token_id,
         eos_token_id=model.config.eos_token_id,
@@ -51,7 +51,7 @@ def export(
         window=shape.max_position_embeddings,
         tokens=f"{tokens / 1e6:.1f}",
         steps=steps,
-        kv_bytes=4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim,
+        kv_bytes=4 * shape.num_hidden_layers * (shape.num_key_value_heads or 0) * (shape.head_dim or 0),
         measured=measured or "Not measured yet.",
     )
     (aside / "README.md").write_text(card, encoding="utf-8")

@@ -40,7 +40,7 @@ class Stage:
 
 def _chat(length: int, low: int, high: int, turns: int = 8, **more: float) -> Recipe:
     options = {"quotes": 0.12, "absent": 0.14, "lists": 0.06, "filler": 0.04, "language": 0.15} | more
-    return Recipe(length, "chat", facts=(low, high), turns=turns, **options)  # type: ignore[arg-type]
+    return Recipe(length, "chat", facts=(low, high), turns=turns, **options)
 
 
 def ladder() -> tuple[Stage, ...]:

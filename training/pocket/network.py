@@ -10,6 +10,7 @@ Only attention differs from `transformers`' Llama; `full` gives the same logits,
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -46,11 +47,16 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class PocketNetwork(nn.Module):
     """A `LlamaForCausalLM` and a forward pass over its weights that returns final hidden states."""
 
+    inverse: Tensor  # float32 [D/2], RoPE frequencies
+
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.llama = LlamaForCausalLM(config)
-        self.heads, self.kv_heads, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        theta = float(config.rope_parameters["rope_theta"])
+        shape: dict[str, Any] = config.to_dict()
+        self.heads: int = shape["num_attention_heads"]
+        self.kv_heads: int = shape["num_key_value_heads"]
+        self.size: int = shape["head_dim"]
+        theta = float(shape["rope_parameters"]["rope_theta"])
         inverse = 1.0 / theta ** (torch.arange(0, self.size, 2, dtype=torch.float32) / self.size)
         self.register_buffer("inverse", inverse, persistent=False)
 

@@ -18,7 +18,7 @@ _A, _B, _C = 3.4445, -4.7750, 2.0315  # quintic coefficients of the reference im
 def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
     """Push the singular values of each matrix to about one. matrices: [N, rows, columns], float32."""
     tall = matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.mT if tall else matrices
+    x: Tensor = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(steps):
         gram = x @ x.mT
@@ -68,7 +68,8 @@ class Optimiser:
     """Muon and AdamW over one network, with one rate factor for both."""
 
     def __init__(self, network: nn.Module, muon_rate: float = 2e-2, adam_rate: float = 3e-3) -> None:
-        matrices, rest = [], []
+        matrices: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
         for name, parameter in network.named_parameters():
             (matrices if parameter.ndim == 2 and "embed" not in name and "lm_head" not in name else rest).append(
                 parameter

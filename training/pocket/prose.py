@@ -84,7 +84,8 @@ class Prose:
 
     def sentence(self, index: int) -> list[int]:
         """Token ids of one sentence."""
-        return self.tokens[self.starts[index] : self.starts[index + 1]].tolist()
+        ids: list[int] = self.tokens[self.starts[index] : self.starts[index + 1]].tolist()
+        return ids
 
     def run(self, rng: random.Random, room: int) -> range:
         """Consecutive sentences from a random place whose tokens fit into `room`."""

@@ -99,9 +99,9 @@ class Reader:
         scores = scores.masked_fill(~seen, -torch.inf)
         stop = last - self.window
         if not (asking and self.window and stop > self.sinks):
-            return scores.softmax(-1) @ values
+            return torch.matmul(scores.softmax(-1), values)
         cos, sin = self.network.angles(torch.tensor([self.distance]))
-        far_q = rotate(q, cos, sin).unflatten(0, (self.network.kv_heads, groups))  # [H, G, T, D]
+        far_q = rotate(q, cos, sin).reshape(self.network.kv_heads, groups, *q.shape[1:])  # [H, G, T, D]
         far_keys, far_values = self.keys[layer][:, self.sinks : stop], self.values[layer][:, self.sinks : stop]
         far = torch.einsum("hgtd,hnd->hgtn", far_q, far_keys).flatten(0, 1) * scale
         places = torch.arange(self.sinks, stop)

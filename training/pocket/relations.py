@@ -166,7 +166,10 @@ def attributes(held_out: bool) -> list[tuple[str, str, str]]:
 
 def composed(subject: str, noun: str, kind: str, unseen_wording: bool = False) -> Relation:
     """The relation "the <noun> of <subject>", in the general wordings (or only in those kept from training)."""
-    fill = lambda texts: tuple(t.replace("{a}", noun) for t in texts)  # noqa: E731 (local shorthand)
+
+    def fill(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(text.replace("{a}", noun) for text in texts)
+
     if unseen_wording:
         return Relation(noun, subject, kind, fill(UNSEEN_STATEMENTS), fill(UNSEEN_QUESTIONS), fill(FOLLOWUPS))
     return Relation(noun, subject, kind, fill(STATEMENTS), fill(QUESTIONS), fill(FOLLOWUPS))

@@ -57,7 +57,7 @@ def train_tokenizer(texts: Iterable[str], size: int, window: int) -> PreTrainedT
 
 def wrap(tokenizer: Tokenizer, window: int) -> PreTrainedTokenizerFast:
     """The transformers face of `tokenizer`, with the chat template."""
-    fast = PreTrainedTokenizerFast(
+    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         bos_token=BOS,
         eos_token=END,
@@ -78,4 +78,5 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """
     if not (folder / "tokenizer.json").is_file():
         raise FileNotFoundError(f"no tokenizer.json in {folder}")
-    return PreTrainedTokenizerFast.from_pretrained(folder)
+    loaded: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
+    return loaded

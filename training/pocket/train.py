@@ -152,7 +152,7 @@ def losses(network: PocketNetwork, batch: Batch) -> tuple[Tensor, Tensor, float]
         short = weight >= 0.6  # values and refusals; quotations and lists are another matter
         wrong = torch.zeros(int(begins.sum()) + 1, dtype=torch.bool)
         wrong[number[short & (logits.argmax(-1) != targets[chosen])]] = True
-        asked = number[short].unique()
+        asked = torch.unique(number[short])
         accuracy = 1 - float(wrong[asked].float().mean()) if len(asked) else 0.0
     return (each * answer).sum() / answer.sum().clamp(min=1), (each * plain).sum() / plain.sum().clamp(min=1), accuracy
 
@@ -193,7 +193,7 @@ class Run:
         rng = random.Random(f"{draw}/{workers.rank()}")
         batch = make_batch(self.builder, mix, rng, self.settings.window, self.settings.scale)
         answer, plain, accuracy = losses(self.network, batch)
-        (answer + stage.language * plain).backward()
+        torch.autograd.backward([answer + stage.language * plain])
         # warm up, hold at the stage's rate, fall over the last fifth of the run
         tokens = self._meet(batch.ids.numel())
         rate = stage.rate * min(1.0, (self.steps + 1) / 60) * min(1.0, 0.04 + (1 - self.fraction) / 0.2)

@@ -175,7 +175,10 @@ def digits(rng: random.Random, lowest: int, highest: int) -> str:
 
 def code(rng: random.Random) -> str:
     """A code of letters and digits in one of several shapes."""
-    letters = lambda n: "".join(rng.choice("ABCDEFGHJKLMNPQRSTUVWXYZ") for _ in range(n))  # noqa: E731 (local shorthand)
+
+    def letters(count: int) -> str:
+        return "".join(rng.choice("ABCDEFGHJKLMNPQRSTUVWXYZ") for _ in range(count))
+
     shape = rng.randrange(6)
     if shape == 0:
         return f"{letters(2)}-{digits(rng, 3, 4)}"

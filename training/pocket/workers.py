@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 
 Report = Callable[[Any], None]
 Work = Callable[[Report], None]
@@ -36,7 +37,7 @@ def total(tensors: list[Tensor]) -> None:
         return
     flat = torch.cat([t.reshape(-1) for t in tensors])
     dist.all_reduce(flat)
-    for tensor, part in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+    for tensor, part in zip(tensors, torch.split(flat, [t.numel() for t in tensors]), strict=True):
         tensor.copy_(part.view_as(tensor))
 
 
@@ -59,7 +60,7 @@ def launch(count: int, work: Work, report: Report) -> None:
     with tempfile.TemporaryDirectory() as folder:
         lines = mp.get_context("spawn").SimpleQueue()
         arguments = (count, str(Path(folder) / "meeting"), work, lines)
-        context = mp.spawn(_worker, args=arguments, nprocs=count, join=False)  # type: ignore[no-untyped-call]
+        context = spawn(_worker, args=arguments, nprocs=count, join=False)  # type: ignore[no-untyped-call]
         done = False
         while not done:
             done = context.join(timeout=0.5)
