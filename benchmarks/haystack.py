@@ -112,8 +112,8 @@ class Haystack:
         return around.repeat(-(-tokens // len(around)))[:tokens]
 
     def _sentence_end(self, hay: Tensor, near: int) -> int:
-        """The place after the first full stop from `near` on, or `near` itself if there is none for a while."""
-        for at in range(near, min(near + 200, len(hay))):
+        """The place after the first full stop from `near` on, else after the last before it, else `near` itself."""
+        for at in [*range(near, min(near + 200, len(hay))), *range(near - 1, max(near - 200, -1), -1)]:
             if self.model.decode([int(hay[at])]).strip().endswith("."):
                 return at + 1
         return near

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.app.helpers import Server
 from tests.app.tiny import make_tiny_model
 
 CHROMIUM = "/usr/bin/chromium"
+expect.set_options(timeout=30_000)  # a busy machine is slow, not wrong
 
 
 @pytest.fixture(scope="session")

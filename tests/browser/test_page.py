@@ -25,6 +25,7 @@ def ask(tab: Page, question: str, tokens: int) -> None:
     field = tab.locator("#max-tokens input[type=number]")
     field.fill(str(tokens))
     field.press("Tab")
+    expect(field).to_have_value(str(tokens))
     tab.locator("#question textarea").fill(question)
     tab.locator("#question textarea").press("Enter")
 
