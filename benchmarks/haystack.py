@@ -7,6 +7,7 @@ Prose is of books that the pocket model never saw; names are from the syllables 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -113,7 +114,8 @@ class Haystack:
 
     def _sentence_end(self, hay: Tensor, near: int) -> int:
         """The place after the first full stop from `near` on, else after the last before it, else `near` itself."""
-        for at in [*range(near, min(near + 200, len(hay))), *range(near - 1, max(near - 200, -1), -1)]:
+        ahead, behind = range(near, min(near + 200, len(hay))), range(near - 1, max(near - 200, -1), -1)
+        for at in itertools.chain(ahead, behind):
             if self.model.decode([int(hay[at])]).strip().endswith("."):
                 return at + 1
         return near
