@@ -72,11 +72,15 @@ def _memory() -> Check:
     )
 
 
+def _nearest(root: Path) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    while not root.exists():
+        root = root.parent
+    return root
+
+
 def _disk(root: Path) -> Check:
-    there = root
-    while not there.exists():
-        there = there.parent
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(_nearest(root)).free
     enough = free >= LEAST_DISK_BYTES
     return Check(
         "disk",
@@ -90,10 +94,7 @@ def _disk(root: Path) -> Check:
 def _home(root: Path) -> Check:
     from sessions import Store, StoreError
 
-    there = root
-    while not there.exists():
-        there = there.parent
-    if not os.access(there, os.W_OK):
+    if not os.access(_nearest(root), os.W_OK):
         return Check("home", False, True, f"{root} cannot be written.", "Choose another place with --home.")
     if not (root / "stockpot.db").exists():
         return Check("home", True, True, f"{root}, to be made at first use.")

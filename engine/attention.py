@@ -102,9 +102,11 @@ def grouped_mix(weights: Tensor, v: Tensor) -> Tensor:
     return (weights.reshape(v.shape[0], -1, keys) @ v).view(heads, queries, -1)
 
 
-def hide(invisible: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def hide(invisible: Tensor) -> Tensor:
     """A mask to add to logits: -inf where `invisible` (bool, any shape), 0 elsewhere."""
-    return torch.zeros(invisible.shape, dtype=dtype, device=invisible.device).masked_fill_(invisible, float("-inf"))
+    return torch.zeros(invisible.shape, dtype=torch.float32, device=invisible.device).masked_fill_(
+        invisible, float("-inf")
+    )
 
 
 def causal_mask(queries: int, keys: int, window: int | None, device: torch.device) -> Tensor | None:

@@ -41,7 +41,7 @@ class Reader:
         """
         if len(ids) == 0:
             raise SettingsError("There is nothing to read: the text has no tokens.")
-        chunk = chunk or default_chunk(model)
+        chunk = default_chunk(model) if chunk is None else chunk
         if chunk < 1:
             raise SettingsError(f"A pass carries at least one token, not {chunk}.")
         self.model, self.method, self.ids, self.chunk = model, method, ids, chunk

@@ -169,6 +169,8 @@ def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
         make_method("exact", budget="many")
     with pytest.raises(ModelNotFound, match="no model"):
         load_model("/nowhere/at/all")
+    with pytest.raises(SettingsError, match="at least one token"):
+        Reader(model, FULL, ids, chunk=0)
     reader = Reader(model, FULL, ids)
     with pytest.raises(ContextMismatch, match="Only 0 of"):
         reader.context()
