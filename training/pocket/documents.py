@@ -318,7 +318,8 @@ class Builder:
             if len(ids) + len(question) + len(answer) + 3 > recipe.length:
                 continue
             ids += [self.user, *question, self.assistant, *answer, self.end]
-            weights += [0.0] * (len(question) + 2) + [turn.weight] * (len(answer) + 1)
+            asked = [-1.0] * len(question)  # names come again in questions: predicting them teaches to find them
+            weights += [0.0, *asked, 0.0] + [turn.weight] * (len(answer) + 1)
         ids, weights = ids[: recipe.length], weights[: recipe.length]
         used = len(ids)
         padding = recipe.length - used

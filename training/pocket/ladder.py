@@ -39,7 +39,7 @@ class Stage:
 
 
 def _chat(length: int, low: int, high: int, turns: int = 8, **more: float) -> Recipe:
-    options = {"quotes": 0.12, "absent": 0.14, "lists": 0.06, "filler": 0.04, "language": 0.15} | more
+    options = {"quotes": 0.12, "absent": 0.07, "lists": 0.06, "filler": 0.04, "language": 0.15} | more
     return Recipe(length, "chat", facts=(low, high), turns=turns, **options)
 
 
@@ -67,11 +67,12 @@ def ladder() -> tuple[Stage, ...]:
             Mix(far_256, 6, 0.07, far=True),
         ), 0.1),
         Stage("far", 0.28, (
-            Mix(_chat(1024, 4, 14, reading=0.1), 2, 0.1),
-            Mix(_chat(512, 3, 9, reading=0.05), 4, 0.3),
+            Mix(_chat(2048, 8, 24, reading=0.1), 1, 0.04),
+            Mix(_chat(1024, 4, 14, reading=0.1), 2, 0.18),
+            Mix(_chat(512, 3, 9, reading=0.05), 4, 0.25),
             Mix(_chat(512, 3, 9), 4, 0.1, gaps=1.0),
-            Mix(far_512, 4, 0.1, far=True),
+            Mix(far_512, 4, 0.13, far=True),
             Mix(far_256, 6, 0.1, far=True),
-            Mix(short, 6, 0.3),
+            Mix(short, 6, 0.2),
         ), 0.1),
     )  # fmt: skip

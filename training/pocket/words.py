@@ -17,12 +17,10 @@ def _phrases(text: str) -> list[str]:
     return [phrase.strip() for phrase in text.split("|")]
 
 
-_ONSETS = _words(
-    "b c d f g h j k l m n p r s t v w y z br cl cr dr fl fr gl gr kr pl pr sc sh sk sl sm sn st str sw th tr tw ch "
-    "ph qu v z k"
-)
-_VOWELS = _words("a e i o u a e i o ai ea ei ia ie io oa oo ou y ae")
-_CODAS = _words("n r l s t m d k th nd rn ld rt st ck ss ll x lm nt rk sk sh ng rd lt mp ft ws v z p g b f") + [""] * 14
+# weighted by repetition: mostly the plain syllables of which real names are made, now and then a harder one
+_ONSETS = _words("b d f g h j k l m n p r s t v w z c " * 4 + "br cl dr fl fr gr kr pl pr sh sk st str th tr ch ph qu")
+_VOWELS = _words("a e i o u " * 5 + "ai ea ee ia ie oa ou y")
+_CODAS = _words("n r l s t m d k " * 2 + "th nd rn ld rt ck ss x nt rk ng lt ft") + [""] * 40
 _PLACE_ENDS = _words("ton wick ford burg ham stead mouth field bridge dale haven moor by port wood ness minster vale")
 
 _TITLES = _words("Dr. Captain Mrs. Mr. Professor Miss Colonel Lady Uncle")
@@ -118,7 +116,7 @@ def is_reserved(name: str) -> bool:
 def syllables(rng: random.Random, count: int) -> str:
     """An invented word of `count` syllables, lower case."""
     return "".join(
-        rng.choice(_ONSETS) + rng.choice(_VOWELS) + (rng.choice(_CODAS) if i == count - 1 or rng.random() < 0.3 else "")
+        rng.choice(_ONSETS) + rng.choice(_VOWELS) + (rng.choice(_CODAS) if i == count - 1 or rng.random() < 0.2 else "")
         for i in range(count)
     )
 
@@ -126,7 +124,8 @@ def syllables(rng: random.Random, count: int) -> str:
 def invented(rng: random.Random, reserved: bool, lowest: int = 1, highest: int = 3) -> str:
     """A capitalised invented name of 3 to 12 letters from the training (or, if `reserved`, the measuring) share."""
     while True:
-        word = syllables(rng, rng.randint(lowest, highest)).capitalize()
+        count = rng.choices((1, 2, 3), (2, 5, 1))[0]
+        word = syllables(rng, min(max(count, lowest), highest)).capitalize()
         if 3 <= len(word) <= 12 and is_reserved(word) == reserved:
             return word
 
