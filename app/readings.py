@@ -100,7 +100,7 @@ def begin(
     )
     service.store.update_context(row.id, warnings=list(warnings))
     # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
-    _save(service, row, stream, None)
+    _save(service, row, stream)
     return service.store.context(row.id)
 
 
@@ -115,14 +115,19 @@ def _take_over(service: Service, row: ContextRow) -> ContextRow:
     return row
 
 
-def _save(service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader | None") -> None:
-    """Save a checkpoint: the stream, and the reader's state if it has begun."""
-    parts, meta = reader.state() if reader is not None else ({}, None)
-    kept = {name: Part(part.tensors, part.sealed) for name, part in parts.items()}
+def _save(
+    service: Service,
+    row: ContextRow,
+    stream: Stream,
+    parts: "dict[str, engine.Part] | None" = None,
+    reader: dict[str, Any] | None = None,
+    context: dict[str, Any] | None = None,
+) -> None:
+    """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one."""
+    kept = {name: Part(part.tensors, part.sealed) for name, part in (parts or {}).items()}
     kept[PART] = Part(stream.tensors(), sealed=True)
-    service.store.context_state(row.id).save(
-        kept, {"stretches": stream.meta(), "reader": meta, "context": None}, row.fingerprint
-    )
+    meta = {"stretches": stream.meta(), "reader": reader, "context": context}
+    service.store.context_state(row.id).save(kept, meta, row.fingerprint)
 
 
 def read(
@@ -201,20 +206,16 @@ def _read(
             with pace:
                 _checkpoint(service, row, stream, reader, now)
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
-    context = reader.context()
-    parts_out, context_meta = context.state()
-    kept = {name: Part(part.tensors, part.sealed) for name, part in parts_out.items()}
-    kept[PART] = Part(stream.tensors(), sealed=True)
-    service.store.context_state(row.id).save(
-        kept, {"stretches": stream.meta(), "reader": None, "context": context_meta}, row.fingerprint
-    )
+    remembered, context = reader.context().state()
+    _save(service, row, stream, remembered, context=context)
     return service.store.update_context(
         row.id, status="ready", tokens_read=now.tokens_total, seconds=now.seconds, usage=now.usage
     )
 
 
 def _checkpoint(service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", now: Report) -> None:
-    _save(service, row, stream, reader)
+    parts, meta = reader.state()
+    _save(service, row, stream, parts, reader=meta)
     service.store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)
 
 

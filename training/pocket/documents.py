@@ -6,7 +6,7 @@ ladder wants; `build` makes one row from a `random.Random`, so a seed and a step
 
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from transformers import PreTrainedTokenizerFast
@@ -45,6 +45,7 @@ class Recipe:
         dense: share of rows without prose.
         facts: fewest and most facts in a row with prose.
         turns: most turns.
+        alike: share of rows whose facts are all of one relation.
         quotes, absent, lists, filler, reading: shares of turns (quotes, absent) or rows (the others).
         language: share of prose tokens that carry the plain next-token loss.
     """
@@ -54,6 +55,7 @@ class Recipe:
     dense: float = 0.0
     facts: tuple[int, int] = (4, 10)
     turns: int = 8
+    alike: float = 0.0
     quotes: float = 0.0
     absent: float = 0.0
     lists: float = 0.0
@@ -121,6 +123,18 @@ class Builder:
         return self.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
 
     # -- facts -------------------------------------------------------------------------------------------------
+
+    def alike(self, rng: random.Random, count: int) -> list[Fact]:
+        """`count` facts of one relation, mostly in one wording, so that nothing but the name tells them apart."""
+        kind = facts.make_subject(rng, self.reserved).kind
+        relation = self.maker.relation(rng, kind, set())
+        if rng.random() < 0.7:
+            relation = replace(relation, statements=(rng.choice(relation.statements),))
+        found: dict[str, Fact] = {}
+        while len(found) < count:
+            subject = facts.make_subject(rng, self.reserved, kind=kind)
+            found[subject.name] = self.maker.fact(rng, subject, relation, self.reserved)
+        return list(found.values())
 
     def facts(self, rng: random.Random, count: int, special: float = 0.25) -> list[Fact]:
         """`count` facts that do not contradict each other, with distractors that share half a key."""
@@ -248,7 +262,7 @@ class Builder:
             present = [facts.passkey(rng)] + (self.facts(rng, rng.randint(1, 3), 0.0) if rng.random() < 0.5 else [])
         else:
             count = max(2, recipe.length // 42) if dense else rng.randint(*recipe.facts)
-            present = self.facts(rng, count)
+            present = self.alike(rng, count) if rng.random() < recipe.alike else self.facts(rng, count)
         statements = self.encode([" " + f.statement for f in present])
         overhead = 1 + len(self.system) + sum(map(len, statements))
         # turns cost about 24 tokens each, quotes more; what is left over is filled by prose
@@ -287,7 +301,8 @@ class Builder:
         return turn.weight != 0.4 or turn.answer in kept.values() or any(turn.answer == f.statement for f in present)
 
     def _again(self, rng: random.Random, recipe: Recipe) -> tuple[list[int], list[float], list[Turn], bool]:
-        present = self.facts(rng, max(2, recipe.length // 36))
+        count = max(2, recipe.length // 36)
+        present = self.alike(rng, count) if rng.random() < recipe.alike else self.facts(rng, count)
         ids, weights = [self.bos], [0.0]
         encoded = self.tokenizer(
             [" " + f.statement for f in present], add_special_tokens=False, return_offsets_mapping=True

@@ -82,15 +82,10 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def make_subject(rng: random.Random, reserved: bool, like: Subject | None = None) -> Subject:
-    """A new subject; with `like`, one that shares part of its name (a distractor)."""
-    kind = (
-        like.kind
-        if like
-        else rng.choices(("person", "place", "company", "ship", "project", "item", "animal"), (48, 10, 8, 7, 9, 12, 6))[
-            0
-        ]
-    )
+def make_subject(rng: random.Random, reserved: bool, like: Subject | None = None, kind: str = "") -> Subject:
+    """A new subject, of a given kind if there is one; with `like`, one that shares part of its name (a distractor)."""
+    kinds = ("person", "place", "company", "ship", "project", "item", "animal")
+    kind = like.kind if like else kind or rng.choices(kinds, (48, 10, 8, 7, 9, 12, 6))[0]
     thing = {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"}
     if kind == "person":
         forms = dict(

@@ -76,7 +76,8 @@ class Optimiser:
             )
         self.parameters = matrices + rest
         self.muon_rate, self.adam_rate = muon_rate, adam_rate
-        self.muon = Muon(matrices, decay=0.01)
+        # less decay lets queries and keys grow until every softmax is saturated, and then nothing more is learned
+        self.muon = Muon(matrices, decay=0.1)
         self.adam = torch.optim.AdamW(rest, lr=adam_rate, betas=(0.9, 0.98), weight_decay=0.0)
 
     def step(self, factor: float) -> float:
