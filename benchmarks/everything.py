@@ -13,7 +13,7 @@ from benchmarks import latency, needle, speed
 from benchmarks.report import RESULTS
 
 RUNS = {"needle": needle.main, "latency": latency.main, "speed": speed.main}
-CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
+OTHERS = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
 
 
 @dataclass(frozen=True)
@@ -26,25 +26,23 @@ class Run:
     quick: bool = True
 
 
-def passkey(name: str, methods: str, kind: str, tokens: str, trials: int, quick: bool) -> Run:
-    """A pass-key table at all four budgets."""
-    options = f"--methods {methods} --kinds {kind} --tokens {tokens} --trials {trials} --budgets 512,1024,2048,4096"
-    return Run(name, "needle", options, quick)
+def passkeys(methods: str, tokens: str, trials: int, budgets: str = "512,1024,2048,4096") -> str:
+    """Options of one pass key at three depths, in filler and in real prose."""
+    return f"--methods {methods} --kinds passkey,prose --tokens {tokens} --trials {trials} --budgets {budgets}"
 
 
 PLAN = [
     Run("speed", "speed", ""),
-    Run("latency", "latency", "--methods streaming,infinipot,exact --budget 1024 --tokens 100K,1M"),
+    Run("latency", "latency", "--methods streaming,infinipot --budget 1024 --tokens 100K,1M"),
+    Run("latency-exact", "latency", "--methods exact --budget 1024 --tokens 100K,1M", False),
+    Run("facts-full", "needle", "--methods full --tokens 256,512,1K,2K --trials 20"),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 2K,8K,32K --trials 20"),
-    Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 6"),
-    Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 2"),
-    Run("facts-full", "needle", "--methods full --tokens 1K,2K,4K --trials 20"),
-    Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 512,2048 --tokens 2K,8K,32K --trials 5"),
-    passkey("passkey-filler", f"full,exact,{CONDENSING}", "passkey", "2K,8K", 20, False),
-    passkey("passkey-prose", f"full,exact,{CONDENSING}", "prose", "2K,8K", 20, False),
-    passkey("passkey-filler-long", f"exact,{CONDENSING}", "passkey", "32K,128K", 20, False),
-    passkey("passkey-prose-long", f"exact,{CONDENSING}", "prose", "32K,128K", 20, False),
-    passkey("passkey-filler-1m", f"exact,{CONDENSING}", "passkey", "512K,1M", 3, False),
+    Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 5"),
+    Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
+    Run("facts-others", "needle", f"--methods {OTHERS} --budgets 512,2048 --tokens 2K,8K,32K --trials 5"),
+    Run("passkey-quick", "needle", passkeys(f"full,exact,{OTHERS}", "2K,8K", 5, "512,2048")),
+    Run("passkey", "needle", passkeys(f"exact,{OTHERS}", "2K,8K,32K,128K", 20), False),
+    Run("passkey-long", "needle", passkeys(f"exact,{OTHERS}", "512K,1M", 3), False),
 ]
 
 

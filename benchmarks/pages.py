@@ -143,8 +143,8 @@ def main() -> int:
             text += [accuracy(kind, own), heat_map(kind, own)]
     if rows:
         text.append(sources(rows))
-    if "latency" in results:
-        own = results["latency"]["rows"]
+    own = [row for result in results.values() if result["benchmark"] == "latency" for row in result["rows"]]
+    if own:
         columns = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
         lines = [
             [
