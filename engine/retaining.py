@@ -50,7 +50,7 @@ class RetainingHead(nn.Module):
 
 
 class RetainingHeads(nn.Module):
-    """The heads of all layers. digest: of the file they came from; empty for fresh ones."""
+    """The heads of all layers. digest: of the weights as they were in their file; empty for fresh ones."""
 
     def __init__(self, spec: ModelSpec, widths: list[int]) -> None:
         """Random weights, float32 on the CPU. widths: of the hidden layer, per layer."""
@@ -58,6 +58,7 @@ class RetainingHeads(nn.Module):
         self.layers = nn.ModuleList(
             RetainingHead(layer, width, spec.activation) for layer, width in zip(spec.layers, widths, strict=True)
         )
+        self.widths = widths
         self.digest = ""
 
     def named_weights(self) -> dict[str, Tensor]:
@@ -125,8 +126,10 @@ def _loaded(path: Path, stamp: tuple[int, int], spec: ModelSpec) -> RetainingHea
     state = {own: weights[published].to(spec.device, spec.dtype) for own, published in named.items()}
     heads.load_state_dict(state, assign=True)
     heads.requires_grad_(False)
-    with open(path, "rb") as file:
-        heads.digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode() + weights[name].contiguous().view(torch.uint8).numpy().tobytes())
+    heads.digest = digest.hexdigest()
     return heads
 
 

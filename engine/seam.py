@@ -154,6 +154,8 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
 
 def _embedding_digest(model: PreTrainedModel) -> str:
     """A hash of a sample of the token embeddings in bfloat16."""
-    flat = model.get_input_embeddings().weight.detach().reshape(-1)
+    weight = model.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    flat = weight.detach().reshape(-1)
     sample = flat[:: max(1, flat.numel() // 997)].bfloat16().cpu().contiguous()
     return hashlib.sha256(sample.view(torch.int16).numpy().tobytes()).hexdigest()
