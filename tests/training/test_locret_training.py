@@ -165,6 +165,10 @@ def test_rows_are_put_in_the_words_of_the_template(model: Model, chosen: LocretS
     assert said.startswith("Cat ")
     assert f"house {said[4:-1]}?" in text
     assert this.asking.nonzero().flatten().tolist() == list(range(this.prompt - 1, len(this.ids)))
+    turn = Rows(dataclasses.replace(chosen, queries="turn"), model).draw(4)
+    assert torch.equal(turn.ids, this.ids)
+    assert turn.asking.nonzero().flatten().tolist() == list(range(turn.prompt, len(turn.ids)))
+    assert model.decode(turn.ids[turn.prompt :].tolist()).endswith(f"house {said[4:-1]}?{said}")
     drawn = {tuple(rows.draw(number).ids.tolist()) for number in range(40)}
     held = {tuple(rows.held_out(number).ids.tolist()) for number in range(3)}
     assert len(drawn) == 17
@@ -227,7 +231,16 @@ def test_what_is_missing_is_named(chosen: LocretSettings, model: Model, tmp_path
 
 
 @pytest.mark.parametrize(
-    "change", [{"steps": 0}, {"warmup": 40}, {"rate": 0.0}, {"alpha": -1.0}, {"max_tokens": 9}, {"width": -1}]
+    "change",
+    [
+        {"steps": 0},
+        {"warmup": 40},
+        {"rate": 0.0},
+        {"alpha": -1.0},
+        {"max_tokens": 9},
+        {"width": -1},
+        {"queries": "all"},
+    ],
 )
 def test_impossible_settings_are_refused(change: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):

@@ -30,8 +30,8 @@ class Example:
     """One sequence.
 
     ids: int64 [T]; prompt: the first so many tokens are scored; asking: bool [T], the tokens whose queries say what
-    mattered: for each answer its own tokens and the one before them, as the paper's label has it. None of them is
-    earlier than the prompt's last token.
+    mattered: for each answer its own tokens and the one before them, as the paper's label has it, or all of the turns.
+    None of them is earlier than the prompt's last token.
     """
 
     ids: Tensor
@@ -67,7 +67,7 @@ class Generated:
                 f"The prose in {settings.pocket_dir} was tokenised for another model than {settings.model}: give "
                 f"data=FILE.jsonl, or the pocket_dir of this model's own training."
             )
-        self._seed = settings.seed
+        self._seed, self._whole_turns = settings.seed, settings.queries == "turn"
         self._builder = materials.builder()
         self._measuring = Builder(materials.tokenizer, materials.held_out, FactMaker(materials.nouns), reserved=True)
         lengths = {256: (2, 5), 512: (3, 9), 1024: (4, 14)}
@@ -91,7 +91,8 @@ class Generated:
             row = builder.build(rng, rng.choice(self._recipes))
             answers = torch.from_numpy(row.weights[: row.used]) > 0
             if answers.any() and row.document > 0:
-                return Example(torch.from_numpy(row.ids[: row.used]), row.document, answers.roll(-1))
+                asking = torch.arange(row.used) >= row.document if self._whole_turns else answers.roll(-1)
+                return Example(torch.from_numpy(row.ids[: row.used]), row.document, asking)
 
 
 class Rows:
@@ -157,10 +158,13 @@ class Rows:
                 f"raise max_tokens."
             )
         read = self._model.encode(text).ids[:room].tolist()
-        prompt = [*self._model.chat.prefix, *read, *turn]
-        asking = torch.zeros(len(prompt) + len(said), dtype=torch.bool)
-        asking[len(prompt) - 1 :] = True
-        return Example(torch.tensor([*prompt, *said]), len(prompt), asking)
+        ids = torch.tensor([*self._model.chat.prefix, *read, *turn, *said])
+        place = torch.arange(len(ids))
+        before_answer = len(ids) - len(said)
+        if self._settings.queries == "answer":
+            return Example(ids, before_answer, place >= before_answer - 1)
+        prompt = before_answer - len(turn)
+        return Example(ids, prompt, place >= prompt)
 
 
 def open_examples(settings: LocretSettings, model: Model) -> Examples:

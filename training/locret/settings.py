@@ -26,6 +26,8 @@ class LocretSettings:
         rate: highest learning rate.
         alpha: weight of the difference between neighbours' scores in the loss.
         batch: examples a step.
+        queries: whose look at a token makes its label: those of the "answer", as in the paper, or of the "turn", the
+            question included. A question here comes when its text has long been condensed, so what it looks for counts.
         width: of the heads' hidden layer; 0 for 1024, or a quarter of what goes in where that is less.
         max_tokens: longest example; a longer text is cut.
         chunk: tokens that pass through model or heads at a time, which bounds memory and changes nothing else.
@@ -47,6 +49,7 @@ class LocretSettings:
     rate: float = 5e-4
     alpha: float = 0.0025
     batch: int = 1
+    queries: str = "answer"
     width: int = 0
     max_tokens: int = 10240
     chunk: int = 1024
@@ -65,5 +68,7 @@ class LocretSettings:
             raise ValueError(f"alpha must not be negative, and is {self.alpha}")
         if self.max_tokens < 256:
             raise ValueError(f"max_tokens must be 256 or more, not {self.max_tokens}")
+        if self.queries not in ("answer", "turn"):
+            raise ValueError(f"queries must be answer or turn, not {self.queries}")
         if self.width < 0:
             raise ValueError(f"width must be positive, or 0 to choose by itself, not {self.width}")
