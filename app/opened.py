@@ -54,8 +54,8 @@ def _load_context(service: Service, context_id: str) -> OpenContext:
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
         raise engine.ContextMismatch(
-            f"Context {context_id} was read by another model than the one now found as {row.model!r}, or by another "
-            "version of it: use that model, or read the documents again."
+            f"Context {context_id} was read by another model than the one now found as {row.model!r}, by another "
+            "version of it, or with other trained weights: use those, or read the documents again."
         )
     return OpenContext(row, model, engine.Context.load(model, method, parts, meta["context"]), stream)
 

@@ -14,6 +14,7 @@ from engine.errors import (
     OutOfMemory,
     SettingsError,
     UnsupportedModel,
+    WeightsError,
 )
 from engine.measure import memory_report
 from engine.method import Method
@@ -46,6 +47,7 @@ __all__ = [
     "SettingsError",
     "UnsupportedModel",
     "Usage",
+    "WeightsError",
     "fingerprint",
     "load_model",
     "make_method",

@@ -15,13 +15,17 @@ from engine.method import Method
 from engine.model import Model
 from engine.records import LoadedParts, Parts, Usage
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 def fingerprint(model: Model, method: Method, ids: Tensor) -> str:
-    """A hash of all that a saved state depends on: model and tokenizer, method and settings, the text's tokens."""
+    """A hash of all that a saved state depends on: model, tokenizer, method, settings, weights, tokens.
+
+    Raises:
+        SettingsError: the method needs trained weights, and there are none that fit this model.
+    """
     digest = hashlib.sha256()
-    facts = [STATE_VERSION, model.fingerprint, method.name, method.settings()]
+    facts = [STATE_VERSION, model.fingerprint, method.name, method.settings(), method.weights(model.spec)]
     digest.update(json.dumps(facts, sort_keys=True).encode())
     digest.update(ids.cpu().int().numpy().tobytes())
     return digest.hexdigest()

@@ -4,7 +4,8 @@
     ├── SettingsError       a method, budget or sampling setting that cannot be
     ├── ModelError
     │   ├── ModelNotFound       no model at that path or id
-    │   └── UnsupportedModel    an architecture the engine has not been shown to match
+    │   ├── UnsupportedModel    an architecture the engine has not been shown to match
+    │   └── WeightsError        trained weights beside the model: missing, damaged, or for another model
     ├── ContextMismatch     saved state that belongs to another model, method or text
     └── OutOfMemory         the device or host memory does not suffice
 
@@ -30,6 +31,10 @@ class ModelNotFound(ModelError):
 
 class UnsupportedModel(ModelError):
     """The architecture is not in the table of architectures shown to match transformers."""
+
+
+class WeightsError(ModelError):
+    """Weights that a method needs beside the model's own are missing, damaged, or made for another model."""
 
 
 class ContextMismatch(EngineError):

@@ -76,7 +76,9 @@ class Memory(ABC):
         raise AssertionError(f"{type(self).__name__} never runs out of room")
 
     def reserve(self, tokens: int) -> None:  # noqa: B027 - most memories have nothing to reserve
-        """A hint: so many tokens are to come in all. Lets a memory that grows allocate once."""
+        """So many tokens of text are to come in all: a memory that grows may allocate once, and one that treats the
+        end of a text differently learns where it is.
+        """
 
     @abstractmethod
     def fork(self) -> Self:

@@ -1,7 +1,7 @@
 """A method: how a memory keeps or condenses what it has read, and the settings it does it with.
 
-A method is a frozen dataclass whose fields are its settings. It declares what it needs (`catalyst`, `needs_novelty`)
-and the reading loop provides it, so no loop asks which method it is running.
+A method is a frozen dataclass whose fields are its settings. It declares what it needs (`catalyst`, `needs_novelty`,
+`weights`) and the reading loop provides it, so no loop asks which method it is running.
 """
 
 from __future__ import annotations
@@ -39,6 +39,18 @@ class Method(ABC):
     def catalyst(self) -> str | None:
         """The prompt to put to the model before each condensing, or None."""
         return None
+
+    def weights(self, spec: ModelSpec) -> str:
+        """A digest of the trained weights that it needs beside the model's own; empty if it needs none.
+
+        Raises:
+            SettingsError: it needs some, and there are none that fit this model.
+        """
+        return ""
+
+    def passing(self) -> int:
+        """Entries that a memory may hold beyond the budget: tokens on their way through, not judged yet."""
+        return 0
 
     def spans(self, total: int, prefix: int) -> list[tuple[int, int]]:
         """Which stretches of a text of `total` tokens are read, behind a prefix of `prefix` tokens."""

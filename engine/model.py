@@ -35,8 +35,16 @@ class Encoding:
 class Model:
     """A loaded model whose attention the engine has taken over."""
 
-    def __init__(self, network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str, digest: str) -> None:
-        """network: in evaluation mode, on its device; digest: a hash of weights, configuration and tokenizer.
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        name: str,
+        digest: str,
+        folder: Path | None = None,
+    ) -> None:
+        """network: in evaluation mode, on its device; digest: a hash of weights, configuration and tokenizer;
+        folder: where it came from, for what is trained for it and lies beside it.
 
         Raises:
             UnsupportedModel: architecture, RoPE or template that the engine cannot use.
@@ -49,7 +57,7 @@ class Model:
         self.name = name
         self.fingerprint = digest
         self.chat = Chat(tokenizer)
-        self.spec: ModelSpec = attach(network)
+        self.spec: ModelSpec = attach(network, folder)
         self.window = int(network.config.max_position_embeddings)
         self.stop_ids = _stop_ids(network, tokenizer)
         self._turn_lengths: dict[str, int] = {}
@@ -150,7 +158,8 @@ def load_model(source: str | Path, device: str = "auto", dtype: torch.dtype | No
     except (OSError, ValueError) as error:
         raise ModelNotFound(f"The model at '{source}' cannot be loaded: {error}") from error
     log.info("loaded %s on %s", source, place)
-    return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)))
+    folder = Path(source).resolve() if Path(source).is_dir() else None
+    return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)), folder)
 
 
 def _device(name: str) -> torch.device:

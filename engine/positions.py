@@ -5,7 +5,7 @@ between a query's position and a key's; every rule here keeps that distance insi
 
 | rule | keys | query | used by |
 |---|---|---|---|
-| context-reset (CR-RoPE) | slot 0, 1, 2, ..., anew after condensing | next slot | `slots.py`: infinipot, full |
+| context-reset (CR-RoPE) | slot 0, 1, 2, ..., anew after condensing | next slot | `slots.py`: infinipot, locret, full |
 | true distance | index in the window | its own index | `window.py`: streaming, exact |
 | StreamingLLM's sinks | 0 .. S-1 | its place in the cache, at most S+W-1 | `window.py`: the sinks |
 | constant distance (InfLLM) | 0 | S+W-1 | `methods/exact.py`: far keys |

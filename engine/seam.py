@@ -8,7 +8,9 @@ out right is the table in `architectures.py`.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -41,11 +43,18 @@ class LayerSpec:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a memory must know of a model."""
+    """What a memory must know of a model.
+
+    activation: the non-linearity of its MLPs, by transformers' name; embedding: a digest of its token embeddings, the
+    same in every dtype that holds them; folder: where it was loaded from, if that is a folder here.
+    """
 
     layers: tuple[LayerSpec, ...]
     dtype: torch.dtype
     device: torch.device
+    activation: str = "silu"
+    embedding: str = ""
+    folder: Path | None = None
 
     @property
     def entry_bytes(self) -> int:
@@ -124,8 +133,11 @@ def _rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
     return Rope(inv_freq, float(getattr(rotary, f"{prefix}attention_scaling", 1.0)))
 
 
-def attach(model: PreTrainedModel) -> ModelSpec:
-    """Take attention over from a loaded model, in place, and report what its layers are like."""
+def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
+    """Take attention over from a loaded model, in place, and report what its layers are like.
+
+    folder: where it was loaded from, for the report.
+    """
     base = model.base_model
     rotary = base.rotary_emb
     assert isinstance(rotary, nn.Module)
@@ -135,4 +147,15 @@ def attach(model: PreTrainedModel) -> ModelSpec:
     probe = _Probe(original)
     with torch.no_grad():
         base(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False, memory=probe)
-    return ModelSpec(tuple(probe.layers), model.dtype, model.device)
+    config = model.config
+    activation = getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", None) or "silu"
+    return ModelSpec(tuple(probe.layers), model.dtype, model.device, str(activation), _embedding_digest(model), folder)
+
+
+def _embedding_digest(model: PreTrainedModel) -> str:
+    """A hash of a sample of the token embeddings in bfloat16."""
+    weight = model.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    flat = weight.detach().reshape(-1)
+    sample = flat[:: max(1, flat.numel() // 997)].bfloat16().cpu().contiguous()
+    return hashlib.sha256(sample.view(torch.int16).numpy().tobytes()).hexdigest()

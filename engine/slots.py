@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.attention import Segment, Shared, attend, causal_mask
@@ -26,7 +27,10 @@ FIRST_CAPACITY = 256
 
 
 class Slots:
-    """The entries of one layer: keys before and after RoPE and values [H, capacity, D], source [H, capacity]."""
+    """The entries of one layer: keys before and after RoPE and values [H, capacity, D], source and score [H, capacity].
+
+    score is what an entry was given when it was read, for methods that judge by that: its novelty, its importance.
+    """
 
     def __init__(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int) -> None:
         """Empty slots that begin at position first_slot."""
@@ -37,7 +41,7 @@ class Slots:
         self.rotated = torch.empty_like(self.keys)
         self.values = torch.empty_like(self.keys)
         self.source = torch.full(shape, NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
-        self.novelty = torch.zeros(shape, dtype=torch.float32, device=spec.device)
+        self.score = torch.zeros(shape, dtype=torch.float32, device=spec.device)
 
     @property
     def capacity(self) -> int:
@@ -45,16 +49,20 @@ class Slots:
         return self.keys.shape[1]
 
     def write(self, at: int, keys: Tensor, values: Tensor) -> None:
-        """Put keys and values [H, T, D] behind the first `at` entries, growing by doubling where there is no room."""
+        """Put keys and values [H, T, D] behind the first `at` entries, growing by doubling where there is no room.
+
+        Their scores are 0 until they are given others.
+        """
         end = at + keys.shape[1]
         if end > self.capacity:
             self._grow(max(end, 2 * self.capacity), at)
         self.keys[:, at:end] = keys
         self.values[:, at:end] = values
         self.rotated[:, at:end] = self.layer.rope.rotate(keys, self.first_slot + at)
+        self.score[:, at:end] = 0.0
 
     def _grow(self, capacity: int, length: int) -> None:
-        for name in ("keys", "rotated", "values", "source", "novelty"):
+        for name in ("keys", "rotated", "values", "source", "score"):
             old: Tensor = getattr(self, name)
             new = old.new_empty(old.shape[0], capacity, *old.shape[2:])
             new[:, :length] = old[:, :length]
@@ -62,7 +70,7 @@ class Slots:
 
     def nbytes(self) -> int:
         """Bytes of all its tensors."""
-        return sum(t.nbytes for t in (self.keys, self.rotated, self.values, self.source, self.novelty))
+        return sum(t.nbytes for t in (self.keys, self.rotated, self.values, self.source, self.score))
 
 
 class SlotMemory(Memory):
@@ -137,7 +145,8 @@ class SlotMemory(Memory):
         end = self.length + len(self._incoming)
         for slots in self.own:
             slots.source[:, self.length : end] = self._incoming
-            slots.novelty[:, self.length : end] = 0.0 if novelty is None else novelty
+            if novelty is not None:
+                slots.score[:, self.length : end] = novelty
         self.length = end
         self.seen += len(self._incoming)
 
@@ -150,7 +159,7 @@ class SlotMemory(Memory):
             wide = index[..., None].expand(-1, -1, slots.layer.head_size)
             new.write(0, self._column(layer, "keys").gather(1, wide), self._column(layer, "values").gather(1, wide))
             new.source[:, :size] = self._column(layer, "source").gather(1, index)
-            new.novelty[:, :size] = self._column(layer, "novelty").gather(1, index)
+            new.score[:, :size] = self._column(layer, "score").gather(1, index)
             fresh.append(new)
         self.own, self.base, self.base_length = fresh, [], 0
         self.length = kept[0].shape[1]
@@ -187,7 +196,7 @@ class SlotMemory(Memory):
         """Own entries of each layer in one part."""
         tensors = {}
         for layer, slots in enumerate(self.own):
-            for name in ("keys", "values", "source", "novelty"):
+            for name in ("keys", "values", "source", "score"):
                 tensors[f"{layer}.{name}"] = getattr(slots, name)[:, : self.length].contiguous()
         if self.last_hidden is not None:
             tensors["last_hidden"] = self.last_hidden.contiguous()
@@ -208,7 +217,24 @@ class SlotMemory(Memory):
         for layer, slots in enumerate(self.own):
             slots.write(0, tensors[f"{layer}.keys"].to(slots.keys), tensors[f"{layer}.values"].to(slots.values))
             slots.source[:, : meta["length"]] = tensors[f"{layer}.source"].to(slots.source.device)
-            slots.novelty[:, : meta["length"]] = tensors[f"{layer}.novelty"].to(slots.novelty.device)
+            slots.score[:, : meta["length"]] = tensors[f"{layer}.score"].to(slots.score.device)
         self.length, self.seen = int(meta["length"]), int(meta["seen"])
         hidden = tensors.get("last_hidden")
         self.last_hidden = None if hidden is None else hidden.to(self.spec.device)
+
+
+def pooled(score: Tensor, kernel: int) -> Tensor:
+    """The largest of the scores [H, N] within kernel // 2 slots of each entry; kernel: odd, 1 for none.
+
+    An answer of several tokens is kept or lost as a whole only if neighbours are judged together.
+    """
+    return F.max_pool1d(score[None], kernel, stride=1, padding=kernel // 2)[0]
+
+
+def highest(score: Tensor, count: int) -> Tensor:
+    """The slots of the `count` highest scores of [H, N], int64 [H, count], ascending; of equals the earlier slots.
+
+    The rule for equals matters because pooling makes many.
+    """
+    order = score.sort(dim=1, descending=True, stable=True).indices
+    return order[:, :count].sort(dim=1).values

@@ -1,11 +1,10 @@
-"""`stockpot train pocket`: trains the small model that ships."""
+"""`stockpot train`: trains the small model that ships, or what a method needs beside a model."""
 
 import argparse
-from dataclasses import fields
-from pathlib import Path
 
 from app.commands.common import Arguments, Commands, ProgressLine
 from app.errors import UsageError
+from app.home import POCKET, model_source
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -13,38 +12,29 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "train",
         parents=[shared],
-        help="train the pocket model",
-        description="Train the small model that ships, from its data, with a fixed seed.",
+        help="train the pocket model, or retaining heads for a model",
+        description="Train, with a fixed seed: 'pocket' is the small model that ships, 'locret' are the retaining "
+        "heads that the method of that name needs for the model it is used with.",
     )
-    parser.add_argument("what", choices=("pocket",), help="what to train")
+    parser.add_argument("what", choices=("pocket", "locret"), help="what to train")
     parser.add_argument(
         "settings",
         nargs=argparse.REMAINDER,
         metavar="--SETTING VALUE",
-        help="settings of the training, such as --minutes 90 or --out-dir DIR; --help lists them",
+        help="settings of the training, such as --minutes 90 or --steps 3000; --help lists them",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: Arguments) -> int:
     """Train, with one option for every setting."""
+    return _locret(arguments) if arguments.what == "locret" else _pocket(arguments)
+
+
+def _pocket(arguments: Arguments) -> int:
+    from training.flags import settings_parser
     from training.pocket import PocketSettings, Progress, train
 
-    parser = argparse.ArgumentParser(
-        prog="stockpot train pocket",
-        description=PocketSettings.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    for field in fields(PocketSettings):
-        flag = "--" + field.name.replace("_", "-")
-        default = field.default
-        if isinstance(default, bool):
-            parser.add_argument(
-                flag, action=argparse.BooleanOptionalAction, default=default, help=f"default: {default}"
-            )
-        else:
-            kind = Path if isinstance(default, Path) else type(default)
-            parser.add_argument(flag, type=kind, default=default, help=f"default: {default}")
     line = ProgressLine()
 
     def show(now: Progress) -> None:
@@ -53,9 +43,27 @@ def run(arguments: Arguments) -> int:
             f"{now.tokens / max(now.seconds, 1e-9):,.0f} tokens/s, loss {now.loss:.3f}, right {now.accuracy:.1%}"
         )
 
+    parser = settings_parser(PocketSettings, "stockpot train pocket")
     try:
         settings = PocketSettings(**vars(parser.parse_args(arguments.settings)))
     except ValueError as error:
         raise UsageError(f"{error}.") from error
     print(train(settings, show))
+    return 0
+
+
+def _locret(arguments: Arguments) -> int:
+    from training.flags import settings_parser
+    from training.locret import LocretSettings, train
+
+    parser = settings_parser(LocretSettings, "stockpot train locret")
+    parser.set_defaults(model=arguments.model or POCKET, device=arguments.device, seed=arguments.seed)
+    chosen = parser.parse_args(arguments.settings)
+    chosen.model = model_source(chosen.model)
+    try:
+        settings = LocretSettings(**vars(chosen))
+    except ValueError as error:
+        raise UsageError(f"{error}.") from error
+    line = ProgressLine()
+    print(train(settings, lambda now: line.show(now.in_words())))
     return 0

@@ -10,10 +10,13 @@ from engine.method import Method
 from engine.methods.exact import Exact
 from engine.methods.full import Full
 from engine.methods.infinipot import InfiniPot
+from engine.methods.locret import Locret
 from engine.methods.streaming import Streaming
 from engine.methods.truncate import Truncate
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Exact, InfiniPot, Streaming, Truncate, Full)}
+METHODS: dict[str, type[Method]] = {
+    method.name: method for method in (Exact, InfiniPot, Locret, Streaming, Truncate, Full)
+}
 DEFAULT_METHOD = Exact.name
 
 

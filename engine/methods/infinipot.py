@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import SettingsError
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.seam import ModelSpec
-from engine.slots import SlotMemory
+from engine.slots import SlotMemory, highest, pooled
 
 PROMPTS = {
     "G": "Summarize the critical points highlighted in this section.",
@@ -129,9 +128,8 @@ class Pot(SlotMemory):
         for layer in range(len(self.spec.layers)):
             score = self._representative(layer)
             if novel:
-                most_novel = self._column(layer, "novelty").topk(novel, dim=1).indices
-                score.scatter_(1, most_novel, float("inf"))
-            kept.append(score.topk(size, dim=1).indices.sort(dim=1).values)
+                score.scatter_(1, highest(self._column(layer, "score"), novel), float("inf"))
+            kept.append(highest(score, size))
         self.keep(kept)
 
     def _representative(self, layer: int) -> Tensor:
@@ -141,5 +139,4 @@ class Pot(SlotMemory):
             return torch.zeros(heads, self.entries, device=self.spec.device)
         summed = self.observed[layer].view(heads, -1, self.entries)
         score = summed.amax(dim=1) if self.settings.reduction == "max" else summed.mean(dim=1)
-        reach = self.settings.pooling // 2
-        return F.max_pool1d(score[None], self.settings.pooling, stride=1, padding=reach)[0]
+        return pooled(score, self.settings.pooling)

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.model import Model
+from engine.retaining import FILE, RetainingHeads, save_heads
 
 TEMPLATE = (
     "<|bos|>{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
@@ -60,10 +61,13 @@ def poisoned_memory() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def model() -> Model:
-    """The tiny model, float32 on the CPU."""
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """The tiny model, float32 on the CPU, with random retaining heads beside it."""
     torch.manual_seed(0)
-    return Model(LlamaForCausalLM(tiny_config()), byte_tokenizer(), "tiny", "tiny-digest")
+    folder = tmp_path_factory.mktemp("tiny")
+    model = Model(LlamaForCausalLM(tiny_config()), byte_tokenizer(), "tiny", "tiny-digest", folder)
+    save_heads(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / FILE, model.spec, {})
+    return model
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_the_catalyst_counts_against_the_budget(model: Model) -> None:
 
 def test_half_is_chosen_by_novelty_and_shared_by_all_heads(model: Model, ids: Tensor) -> None:
     pot = filled_pot(model, ids, POT)
-    novelty = pot.own[0].novelty[0, : pot.entries].clone()
+    novelty = pot.own[0].score[0, : pot.entries].clone()
     pot.condense()
     assert pot.entries == 80
     most_novel = set(novelty.topk(40).indices.tolist())
@@ -103,9 +103,9 @@ def test_kept_keys_stand_at_the_first_positions_again(model: Model, ids: Tensor)
 
 def test_an_entry_keeps_the_novelty_it_was_given(model: Model, ids: Tensor) -> None:
     pot = filled_pot(model, ids, POT)
-    given = pot.own[0].novelty[0, : pot.entries].clone()
+    given = pot.own[0].score[0, : pot.entries].clone()
     pot.condense()
-    for head, held in zip(pot.positions(0), pot.own[0].novelty, strict=True):
+    for head, held in zip(pot.positions(0), pot.own[0].score, strict=True):
         assert torch.equal(held[: pot.entries], given[head.long()])
 
 

@@ -1,11 +1,9 @@
 """`python -m training.pocket`: train the pocket model from the command line."""
 
-import argparse
 import logging
 import sys
-from dataclasses import fields
-from pathlib import Path
 
+from training.flags import settings_parser
 from training.pocket import PocketSettings, Progress, train
 
 
@@ -24,15 +22,7 @@ def show(line: Progress) -> None:
 def main() -> None:
     """Read the flags (one for each setting) and train."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    parser = argparse.ArgumentParser(prog="python -m training.pocket", description=__doc__)
-    for field in fields(PocketSettings):
-        flag = "--" + field.name.replace("_", "-")
-        if isinstance(field.default, bool):
-            parser.add_argument(flag, action="store_true")
-        else:
-            kind = Path if isinstance(field.default, Path) else type(field.default)
-            parser.add_argument(flag, type=kind, default=field.default)
-    train(PocketSettings(**vars(parser.parse_args())), show)
+    train(PocketSettings(**vars(settings_parser(PocketSettings, "python -m training.pocket").parse_args())), show)
 
 
 if __name__ == "__main__":

@@ -57,3 +57,9 @@ def load(path: Path) -> dict[str, Any]:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         state: dict[str, Any] = _restore(json.loads(file.metadata()["tree"]), tensors)
         return state
+
+
+def shorten_log(log: Path, steps: int) -> None:
+    """Drop the lines, one a step, of steps that a checkpoint of `steps` steps does not hold."""
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.is_file() else []
+    log.write_text("".join(lines[:steps]), encoding="utf-8")

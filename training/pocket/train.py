@@ -293,12 +293,6 @@ def train(
     return settings.out_dir
 
 
-def _shorten(log: Path, steps: int) -> None:
-    """Drop lines of steps that the checkpoint does not hold."""
-    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.is_file() else []
-    log.write_text("".join(lines[:steps]), encoding="utf-8")
-
-
 def ship(settings: PocketSettings, folder: Path, measured: str = "") -> None:
     """Write the averaged weights of the last checkpoint to `folder`, while the run goes on or after it.
 
@@ -323,7 +317,7 @@ def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[
     saved = time.monotonic()
     log_path = settings.work_dir / "log.jsonl"
     if first:
-        _shorten(log_path, run.steps)
+        checkpoint.shorten_log(log_path, run.steps)
     with open(log_path if first else os.devnull, "a", encoding="utf-8") as log:
         while run.fraction < 1:
             line = run.step()

@@ -1,0 +1,191 @@
+"""Locret's retaining heads: one small MLP per layer that says how much each entry will matter.
+
+Locret (https://arxiv.org/abs/2410.01805, section 3.3): S = act([Q, K, V] W1) W2, from the projections of a token before
+RoPE, of all heads together, to one causal importance score per KV head. The activation is the model's own, there are
+no biases, and a score estimates a scaled dot product before softmax, so it has no bounds.
+
+Files are those that the authors publish, by the names `model.layers.{i}.self_attn.fc1.weight` [width, (HQ + 2H) D] and
+`fc2.weight` [H, width]; other tensors in the same file are left alone. What this repository trains says in the file's
+header which model it was trained for. Sizes: HQ query heads, H KV heads, T tokens, D head size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+
+from engine.errors import WeightsError
+from engine.seam import LayerSpec, ModelSpec
+
+FILE = "locret.safetensors"  # where heads lie beside a model
+NAME = "model.layers.{layer}.self_attn.fc{part}.weight"
+PATTERN = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")
+
+
+class RetainingHead(nn.Module):
+    """The head of one layer."""
+
+    def __init__(self, layer: LayerSpec, width: int, activation: str) -> None:
+        """width: of the hidden layer; activation: by transformers' name."""
+        super().__init__()
+        self.fc1 = nn.Linear(input_width(layer), width, bias=False)
+        self.activation = ACT2FN[activation]
+        self.fc2 = nn.Linear(width, layer.kv_heads, bias=False)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Scores [H, T] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
+        joined = torch.cat([x.transpose(0, 1).flatten(1) for x in (q, k, v)], dim=1)
+        scores: Tensor = self.fc2(self.activation(self.fc1(joined)))
+        return scores.transpose(0, 1)
+
+
+class RetainingHeads(nn.Module):
+    """The heads of all layers. digest: of the weights as they were in their file; empty for fresh ones."""
+
+    def __init__(self, spec: ModelSpec, widths: list[int]) -> None:
+        """Random weights, float32 on the CPU. widths: of the hidden layer, per layer."""
+        super().__init__()
+        self.layers = nn.ModuleList(
+            RetainingHead(layer, width, spec.activation) for layer, width in zip(spec.layers, widths, strict=True)
+        )
+        self.widths = widths
+        self.digest = ""
+
+    def named_weights(self) -> dict[str, Tensor]:
+        """The weights under their published names."""
+        return {
+            NAME.format(layer=number, part=part): getattr(head, f"fc{part}").weight
+            for number, head in enumerate(self.layers)
+            for part in (1, 2)
+        }
+
+    def score(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Scores [H, T] of a layer's tokens; q [HQ, T, D], k and v [H, T, D], before RoPE."""
+        scores: Tensor = self.layers[layer](q, k, v)
+        return scores
+
+
+def input_width(layer: LayerSpec) -> int:
+    """(HQ + 2H) D: what a head looks at."""
+    return (layer.query_heads + 2 * layer.kv_heads) * layer.head_size
+
+
+def save_heads(heads: RetainingHeads, path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
+    """Write heads in bfloat16, aside first. facts: for the header, besides the model they are for."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {name: weight.detach().cpu().bfloat16().contiguous() for name, weight in heads.named_weights().items()}
+    aside = path.with_name(path.name + ".part")
+    save_file(tensors, aside, metadata={"format": "pt", "embedding": spec.embedding, **facts})
+    aside.replace(path)
+
+
+def find_heads(spec: ModelSpec, given: str) -> RetainingHeads:
+    """The heads in the file `given`, or if that is empty those beside the model, in its dtype and on its device.
+
+    Raises:
+        WeightsError: there are none, or they do not fit the model.
+    """
+    if not given and spec.folder is None:
+        raise WeightsError(
+            "locret needs retaining heads for this model. Give their file with heads=PATH; to make one: "
+            "stockpot train locret --model MODEL --data FILE.jsonl --out PATH."
+        )
+    path = Path(given).expanduser() if given else Path(spec.folder or "") / FILE
+    if not path.is_file():
+        raise WeightsError(
+            f"locret needs retaining heads for this model, and there is no file {path}. Train them with "
+            f"'stockpot train locret', or give the file of trained ones with heads=PATH."
+        )
+    stamp = path.stat()
+    return _loaded(path, (stamp.st_mtime_ns, stamp.st_size), spec)
+
+
+@lru_cache(maxsize=1)  # heads of an 8B model take 400 MB, and one model is in use at a time
+def _loaded(path: Path, stamp: tuple[int, int], spec: ModelSpec) -> RetainingHeads:
+    weights, facts = read_weights(path)
+    trained_for = facts.get("embedding", "")
+    if trained_for and spec.embedding and trained_for != spec.embedding:
+        raise WeightsError(
+            f"The retaining heads in {path} were trained for another model (embeddings {trained_for[:8]}) than this "
+            f"one (embeddings {spec.embedding[:8]}): train heads for this model with 'stockpot train locret'."
+        )
+    widths = hidden_widths({name: tuple(tensor.shape) for name, tensor in weights.items()}, spec, str(path))
+    with torch.device("meta"):
+        heads = RetainingHeads(spec, widths)
+    named = dict(zip(heads.state_dict(), heads.named_weights(), strict=True))
+    state = {own: weights[published].to(spec.device, spec.dtype) for own, published in named.items()}
+    heads.load_state_dict(state, assign=True)
+    heads.requires_grad_(False)
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode() + weights[name].contiguous().view(torch.uint8).numpy().tobytes())
+    heads.digest = digest.hexdigest()
+    return heads
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The retaining heads' tensors of a file, by their published names, and the facts of its header.
+
+    Safetensors, or what torch.save wrote (as the authors' own loader expects); of the latter only tensors are
+    unpickled, nothing in the file is run.
+
+    Raises:
+        WeightsError: the file cannot be read, or holds no retaining heads.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, "pt") as file:
+                found = {name: file.get_tensor(name) for name in file.keys() if PATTERN.fullmatch(name)}  # noqa: SIM118 (not a dict)
+                facts: dict[str, str] = file.metadata() or {}
+        else:
+            everything = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            found, facts = {name: t for name, t in everything.items() if PATTERN.fullmatch(str(name))}, {}
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, AttributeError, EOFError) as error:
+        raise WeightsError(f"{path} is damaged or no file of weights ({error}): get or train it anew.") from error
+    if not found:
+        raise WeightsError(f"{path} holds no retaining heads: no tensor in it is named like {_name(0, 1)}.")
+    return found, facts
+
+
+def hidden_widths(shapes: Mapping[str, tuple[int, ...]], spec: ModelSpec, where: str) -> list[int]:
+    """The hidden width of each layer's head, after checking that all of them are there and fit the model.
+
+    Args:
+        shapes: of the tensors by their published names; where: the file, for messages.
+
+    Raises:
+        WeightsError: naming both sides.
+    """
+    count = len(spec.layers)
+    beyond = max(int(match[1]) for name in shapes if (match := PATTERN.fullmatch(name))) + 1
+    if beyond > count:
+        raise WeightsError(f"{where} holds retaining heads of {beyond} layers, and this model has {count}.")
+    widths = []
+    for number, layer in enumerate(spec.layers):
+        for part in (1, 2):
+            if _name(number, part) not in shapes:
+                raise WeightsError(f"{where} has no {_name(number, part)}: heads of all {count} layers are needed.")
+        width = shapes[_name(number, 1)][0]
+        for part, wanted in ((1, (width, input_width(layer))), (2, (layer.kv_heads, width))):
+            if shapes[_name(number, part)] != wanted:
+                raise WeightsError(
+                    f"{_name(number, part)} in {where} has the shape {list(shapes[_name(number, part)])}, and this "
+                    f"model with {layer.query_heads} query and {layer.kv_heads} KV heads of {layer.head_size} needs "
+                    f"{list(wanted)}: these heads are for another model."
+                )
+        widths.append(width)
+    return widths
+
+
+def _name(layer: int, part: int) -> str:
+    return NAME.format(layer=layer, part=part)

@@ -1,0 +1,46 @@
+"""`stockpot train locret`, and what reading with `locret` says before and does after it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.cli import main
+from tests.app.helpers import book_text
+from tests.app.tiny import make_tiny_model
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    row = {"text": "The fox sleeps. The dog is lazy. " * 4, "question": "Who sleeps?", "answer": "The fox."}
+    path.write_text((json.dumps(row) + "\n") * 6, encoding="utf-8")
+    return path
+
+
+def test_heads_are_trained_and_read_with(tmp_path: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = make_tiny_model(tmp_path / "model")
+    book = tmp_path / "The Keeper.txt"
+    book.write_text(book_text(12), encoding="utf-8")
+    ingest = ["--home", str(tmp_path / "home"), "--model", str(model), "--device", "cpu", "ingest", str(book)]
+    ingest += ["--method", "locret", "--budget", "64", "--set", "local=8", "--json"]
+
+    assert main(ingest) == 1
+    refused = capsys.readouterr()
+    assert "stockpot train locret" in refused.err
+    assert str(model / "locret.safetensors") in refused.err
+    assert refused.out == ""
+
+    work = ["--work-dir", str(tmp_path / "work"), "--held-out", "2", "--device", "cpu"]
+    steps = ["--steps", "3", "--warmup", "1", "--width", "8", "--max-tokens", "256"]
+    assert main(["train", "locret", "--model", str(model), "--data", str(rows), *steps, *work]) == 0
+    assert capsys.readouterr().out.strip() == str(model / "locret.safetensors")
+
+    assert main(ingest) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["method"], result["budget"], result["kv_entries"]) == ("locret", 64, 72)
+
+
+def test_wrong_settings_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "locret", "--steps", "5", "--warmup", "5"]) == 2
+    assert "warmup must lie between 0 and steps (5), not 5." in capsys.readouterr().err

@@ -1,0 +1,247 @@
+"""Training of retaining heads: labels, a falling loss, resume equals uninterrupted, heads that a reading can use."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from engine import Model, Reader, SettingsError, load_model, make_method
+from engine.retaining import FILE
+from tests.engine.conftest import byte_tokenizer, tiny_config
+from training.locret import LocretSettings, Progress, train
+from training.locret.examples import Example, Generated, Rows
+from training.locret.labels import overlap, watch
+from training.locret.train import Run
+from training.pocket.prepare import Materials
+from training.pocket.settings import PocketSettings
+from training.pocket.train import model_config
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model on disk."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("model")
+    LlamaForCausalLM(tiny_config()).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return load_model(folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty rows."""
+    path = tmp_path_factory.mktemp("data") / "rows.jsonl"
+    rows = [
+        {"text": f"In house {n} there lives a cat. " * 5, "question": f"Who lives in house {n}?", "answer": f"Cat {n}."}
+        for n in range(20)
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def chosen(folder: Path, data: Path, tmp_path: Path) -> LocretSettings:
+    return LocretSettings(
+        model=str(folder),
+        data=data,
+        out=tmp_path / FILE,
+        work_dir=tmp_path / "work",
+        device="cpu",
+        steps=40,
+        warmup=5,
+        rate=2e-2,
+        width=16,
+        max_tokens=256,
+        chunk=50,
+        held_out=3,
+    )
+
+
+def example(prompt: int = 60, answer: int = 9) -> Example:
+    ids = torch.randint(4, 260, (prompt + answer,), generator=torch.Generator().manual_seed(3))
+    asking = torch.zeros(prompt + answer, dtype=torch.bool)
+    asking[prompt - 1 :] = True
+    return Example(ids, prompt, asking)
+
+
+def test_labels_are_the_largest_scores_of_the_answer(model: Model) -> None:
+    """Against queries and keys of the first layer worked out by hand."""
+    this = example()
+    seen = watch(model, this, chunk=1000)
+    layer = model.network.base_model.layers[0]  # type: ignore[union-attr,index]
+    with torch.no_grad():
+        hidden = layer.input_layernorm(model.network.base_model.embed_tokens(this.ids))  # type: ignore[operator]
+        rope = model.spec.layers[0].rope
+        q = rope.rotate(layer.self_attn.q_proj(hidden).view(69, 6, 8).transpose(0, 1), 0)
+        k = rope.rotate(layer.self_attn.k_proj(hidden).view(69, 2, 8).transpose(0, 1), 0)
+    for head in range(2):
+        scores = torch.stack([q[each, 59:] @ k[head, :60].T * 8**-0.5 for each in range(3 * head, 3 * head + 3)])
+        torch.testing.assert_close(seen.labels[0][head], scores.amax(dim=(0, 1)), atol=1e-5, rtol=1e-4)
+
+
+def test_chunks_change_neither_labels_nor_gradients(model: Model, chosen: LocretSettings) -> None:
+    found: list[tuple[list[Tensor], list[Tensor]]] = []
+    for chunk in (7, 1000):
+        run = Run(dataclasses.replace(chosen, chunk=chunk, alpha=0.5), model, Rows(chosen, model))
+        seen = watch(model, example(), chunk)
+        loss = run.pass_over(seen, 1.0)
+        gradients = [p.grad.clone() for p in run.heads.parameters() if p.grad is not None]
+        assert loss.smoothing > 0
+        found.append((seen.labels, gradients))
+    for one, whole in zip(found[0][0] + found[0][1], found[1][0] + found[1][1], strict=True):
+        torch.testing.assert_close(one, whole, atol=1e-5, rtol=1e-4)
+
+
+def test_overlap_counts_the_top_tenth() -> None:
+    label = torch.arange(40.0).expand(2, 40)
+    assert overlap(label, label) == 1.0
+    assert overlap(-label, label) == 0.0
+    half = label.clone()
+    half[:, 38:] = -1.0  # two of the four best are missed
+    assert overlap(half, label) == 0.5
+
+
+def test_loss_falls_and_overlap_rises(model: Model, chosen: LocretSettings) -> None:
+    run = Run(chosen, model, Rows(chosen, model))
+    before = run.measure()
+    lines = [run.step() for _ in range(40)]
+    after = run.measure()
+    assert lines[-1].loss < 0.5 * lines[0].loss
+    assert after.regression < 0.6 * before.regression
+    assert after.overlap > before.overlap + 0.2
+    assert lines[-1].rate < lines[4].rate == chosen.rate
+
+
+def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
+    model: Model, chosen: LocretSettings, tmp_path: Path
+) -> None:
+    lines: list[Progress] = []
+    short = dataclasses.replace(chosen, steps=12)
+    whole = train(short, lines.append)
+    assert [line.step for line in lines] == list(range(1, 13))
+    assert len((short.work_dir / "log.jsonl").read_text().splitlines()) == 12
+    assert "top-10 % overlap" in whole.with_suffix(".md").read_text()
+
+    class Interrupted(Exception):
+        pass
+
+    def stop_at_8(line: Progress) -> None:
+        if line.step == 8:
+            raise Interrupted
+
+    other = dataclasses.replace(
+        short, work_dir=tmp_path / "other", out=tmp_path / "other.safetensors", checkpoint_seconds=-1
+    )
+    with pytest.raises(Interrupted):
+        train(other, stop_at_8)
+    again = train(dataclasses.replace(other, resume=True))
+    assert again.read_bytes()[-5000:] == whole.read_bytes()[-5000:]
+    losses = [json.loads(line)["loss"] for line in (other.work_dir / "log.jsonl").read_text().splitlines()]
+    assert losses == [line.loss for line in lines]
+
+    reader = Reader(model, make_method("locret", budget=64, local=8, heads=str(whole)), example(200).ids)
+    for _ in reader.run():
+        pass
+    assert reader.context().usage().entries["device"] == 72
+
+
+def test_rows_are_put_in_the_words_of_the_template(model: Model, chosen: LocretSettings) -> None:
+    rows = Rows(chosen, model)
+    this = rows.draw(4)
+    text = model.decode(this.ids.tolist())
+    assert "there lives a cat" in text
+    said = model.decode(this.ids[this.prompt :].tolist())
+    assert said.startswith("Cat ")
+    assert f"house {said[4:-1]}?" in text
+    assert this.asking.nonzero().flatten().tolist() == list(range(this.prompt - 1, len(this.ids)))
+    turn = Rows(dataclasses.replace(chosen, queries="turn"), model).draw(4)
+    assert torch.equal(turn.ids, this.ids)
+    assert turn.asking.nonzero().flatten().tolist() == list(range(turn.prompt, len(turn.ids)))
+    assert model.decode(turn.ids[turn.prompt :].tolist()).endswith(f"house {said[4:-1]}?{said}")
+    drawn = {tuple(rows.draw(number).ids.tolist()) for number in range(40)}
+    held = {tuple(rows.held_out(number).ids.tolist()) for number in range(3)}
+    assert len(drawn) == 17
+    assert not drawn & held
+
+
+def test_long_texts_are_cut_and_questions_are_not(model: Model, chosen: LocretSettings, tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    row = {"text": "word " * 400, "question": "What is it, at the very end of it all?", "answer": "A word."}
+    path.write_text((json.dumps(row) + "\n") * 5)
+    this = Rows(dataclasses.replace(chosen, data=path), model).draw(0)
+    assert len(this.ids) == 256
+    assert "very end of it all?" in model.decode(this.ids.tolist())
+
+
+def test_generated_examples_ask_about_their_document(
+    chosen: LocretSettings, settings: PocketSettings, materials: Materials, library: Path
+) -> None:
+    network = LlamaForCausalLM(model_config(settings, materials.builder()))
+    model = Model(network, materials.tokenizer, "pocket", "-")
+    generated = Generated(
+        dataclasses.replace(chosen, data=None, data_dir=library, pocket_dir=settings.work_dir, max_tokens=512), model
+    )
+    for number in range(3):
+        this = generated.draw(number)
+        again = generated.draw(number)
+        assert torch.equal(this.ids, again.ids)
+        asking = this.asking.nonzero().flatten()
+        assert int(asking.min()) >= this.prompt
+        assert this.prompt < len(this.ids) <= 512
+        assert "Answer questions about the text below" in model.decode(this.ids[: this.prompt].tolist())
+    assert not torch.equal(generated.held_out(0).ids, generated.draw(0).ids)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ('{"text": "a", "question": "b"}\n', "Line 1"),
+        ('{"text": "a", "question": "b", "answer": "c"}\nnonsense\n', "Line 2"),
+        ('{"text": "a", "question": "b", "answer": 3}\n', "Line 1"),
+        ('{"text": "a", "question": "b", "answer": "c"}\n', "1 rows, and 3 are held out"),
+    ],
+)
+def test_bad_data_is_named(model: Model, chosen: LocretSettings, tmp_path: Path, content: str, named: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text(content)
+    with pytest.raises(SettingsError, match=named):
+        Rows(dataclasses.replace(chosen, data=path), model)
+
+
+def test_what_is_missing_is_named(chosen: LocretSettings, model: Model, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no-such\.jsonl"):
+        Rows(dataclasses.replace(chosen, data=tmp_path / "no-such.jsonl"), model)
+    with pytest.raises(SettingsError, match="without resume"):
+        train(dataclasses.replace(chosen, resume=True))
+    with pytest.raises(SettingsError, match="give a file for them"):
+        train(dataclasses.replace(chosen, model="someone/a-model", out=None))
+    with pytest.raises(SettingsError, match=r"data=FILE\.jsonl"):
+        Generated(dataclasses.replace(chosen, data=None, data_dir=tmp_path, pocket_dir=tmp_path / "none"), model)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"steps": 0},
+        {"warmup": 40},
+        {"rate": 0.0},
+        {"alpha": -1.0},
+        {"max_tokens": 9},
+        {"width": -1},
+        {"queries": "all"},
+    ],
+)
+def test_impossible_settings_are_refused(change: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        LocretSettings(**{"steps": 40, "warmup": 5, **change})

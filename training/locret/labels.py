@@ -1,0 +1,75 @@
+"""What a retaining head looks at and what it is to say of it, taken from the frozen model in one reading.
+
+Locret, section 3.3: the label of a token is the largest scaled dot product before softmax, over the answer's queries
+and the query heads of a group, with the token's key. The reading goes chunk by chunk, so that no attention matrix of a
+whole example exists; queries of the prompt are kept, which with the cache are all that the heads are trained on.
+Sizes: L layers, H KV heads, HQ query heads, P prompt tokens, T tokens of a pass, D head size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine import Model
+from engine.attention import grouped_scores
+from engine.memory import NOT_IN_SOURCE
+from engine.seam import ModelSpec
+from engine.slots import SlotMemory
+from training.locret.examples import Example
+
+
+class Watched(SlotMemory):
+    """Full attention that writes down the prompt's queries [HQ, P, D] and labels [H, P], per layer."""
+
+    def __init__(self, spec: ModelSpec, example: Example) -> None:
+        """Nothing read yet."""
+        super().__init__(spec)
+        self.reserve(len(example.ids))
+        self._asking = example.asking.to(spec.device)
+        self.prompt = prompt = example.prompt
+        sizes = [(layer.query_heads, prompt, layer.head_size) for layer in spec.layers]
+        self.queries = [torch.empty(size, dtype=spec.dtype, device=spec.device) for size in sizes]
+        self.labels = [torch.full((layer.kv_heads, prompt), float("-inf"), device=spec.device) for layer in spec.layers]
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Causal attention, watched."""
+        output = super().attend(layer, q, k, v, scaling, softcap)
+        begin, end = self.length, self.length + q.shape[1]
+        if begin < self.prompt:
+            self.queries[layer][:, begin:end] = q[:, : self.prompt - begin]
+        asking = self._asking[begin:end]
+        if asking.any():
+            slots = self.own[layer]
+            rotated = slots.layer.rope.rotate(q, begin)[:, asking]
+            logits = grouped_scores(rotated.float(), slots.rotated[:, : self.prompt].float(), scaling)
+            if softcap is not None:
+                logits = torch.tanh(logits / softcap) * softcap
+            best = logits.view(slots.layer.kv_heads, -1, self.prompt).amax(dim=1)
+            self.labels[layer] = torch.maximum(self.labels[layer], best)
+        return output
+
+    def inputs(self, layer: int, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values before RoPE of prompt tokens begin .. end, float32 [HQ or H, end - begin, D]."""
+        slots, span = self.own[layer], slice(begin, end)
+        return (
+            self.queries[layer][:, span].float(),
+            slots.keys[:, span].float(),
+            slots.values[:, span].float(),
+        )
+
+
+def watch(model: Model, example: Example, chunk: int) -> Watched:
+    """Read an example in passes of `chunk` tokens."""
+    memory = Watched(model.spec, example)
+    for ids in torch.split(example.ids, chunk):
+        model.forward(ids, memory, torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32))
+        memory.commit()
+    return memory
+
+
+def overlap(score: Tensor, label: Tensor, share: float = 0.1) -> float:
+    """How many of the top `share` of labels [H, P] are in the top `share` of scores [H, P] too, from 0 to 1."""
+    count = max(1, round(share * label.shape[1]))
+    chosen, wanted = (torch.zeros_like(x).scatter_(1, x.topk(count, dim=1).indices, 1.0) for x in (score, label))
+    return float((chosen * wanted).sum() / wanted.sum())

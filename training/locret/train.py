@@ -1,0 +1,236 @@
+"""Trains retaining heads for a frozen model: `train(LocretSettings(...))`, or `python -m training.locret --help`.
+
+Locret (https://arxiv.org/abs/2410.01805), section 3.3 and appendix A.1. The loss is Smooth-L1 between scores and labels
+plus alpha times the squared difference of neighbours' scores, both averaged over layers, KV heads and tokens
+(equation 3; the authors' own run summed the second term over layers). AdamW with betas 0.9 and 0.95, linear warm-up and
+decay, and gradients clipped at 0.5 are what the authors ran.
+
+The gradient of a step is gathered layer by layer and chunk by chunk, so memory holds the cache and the queries of one
+example, the heads with their optimiser, and one chunk of one head; chunks overlap by a token, so the sum is that of the
+whole.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from engine import Model, SettingsError, load_model
+from engine.retaining import FILE, RetainingHeads, input_width, save_heads
+from training.locret.card import CARD
+from training.locret.examples import Examples, open_examples
+from training.locret.labels import Watched, overlap, watch
+from training.locret.settings import LocretSettings
+from training.pocket import checkpoint
+
+CLIP = 0.5
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Of some examples, averaged: both terms of the loss, and the share of the top 10 % of labels that was found."""
+
+    regression: float
+    smoothing: float
+    overlap: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One line of the log. seconds: of work, over interruptions; tokens: scored since the beginning."""
+
+    step: int
+    fraction: float
+    seconds: float
+    tokens: int
+    loss: float
+    regression: float
+    smoothing: float
+    overlap: float
+    rate: float
+
+    def in_words(self) -> str:
+        """For people."""
+        return (
+            f"{self.fraction:6.1%} step {self.step}, {self.tokens / 1e6:.2f} M tokens, "
+            f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s, loss {self.loss:.3f}, top 10 % {self.overlap:.0%}"
+        )
+
+
+class Run:
+    """A training run: heads, optimiser and counters. `step` makes one step."""
+
+    def __init__(self, settings: LocretSettings, model: Model, examples: Examples) -> None:
+        self.settings, self.model, self.examples = settings, model, examples
+        torch.manual_seed(settings.seed)
+        widths = [settings.width or min(1024, input_width(layer) // 4) for layer in model.spec.layers]
+        self.heads = RetainingHeads(model.spec, widths).to(model.device)
+        self.optimiser = torch.optim.AdamW(self.heads.parameters(), settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
+        self.steps = 0
+        self.tokens = 0
+        self.seconds = 0.0
+
+    def step(self) -> Progress:
+        """One optimiser step."""
+        started = time.monotonic()
+        batch = self.settings.batch
+        self.optimiser.zero_grad()
+        losses = []
+        for index in range(batch):
+            example = self.examples.draw(self.steps * batch + index)
+            losses.append(self.pass_over(watch(self.model, example, self.settings.chunk), 1 / batch))
+            self.tokens += example.prompt
+        torch.nn.utils.clip_grad_value_(self.heads.parameters(), CLIP)
+        rate = self.rate()
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
+        self.steps += 1
+        self.seconds += time.monotonic() - started
+        mean = _mean(losses)
+        return Progress(
+            step=self.steps,
+            fraction=self.steps / self.settings.steps,
+            seconds=self.seconds,
+            tokens=self.tokens,
+            loss=mean.regression + self.settings.alpha * mean.smoothing,
+            regression=mean.regression,
+            smoothing=mean.smoothing,
+            overlap=mean.overlap,
+            rate=rate,
+        )
+
+    def rate(self) -> float:
+        """The learning rate of the coming step: up in a line, then down in a line."""
+        up = (self.steps + 1) / max(1, self.settings.warmup)
+        down = (self.settings.steps - self.steps) / (self.settings.steps - self.settings.warmup)
+        return self.settings.rate * min(up, down, 1.0)
+
+    def pass_over(self, seen: Watched, weight: float) -> Loss:
+        """Score what was read, chunk by chunk. weight: of this example's gradient, which is added up; 0 for none."""
+        count = len(self.heads.layers)
+        scored = seen.prompt * sum(labels.shape[0] for labels in seen.labels)
+        pairs = max(1, seen.prompt - 1) * sum(labels.shape[0] for labels in seen.labels)
+        regression = smoothing = found = 0.0
+        with torch.set_grad_enabled(weight > 0):
+            for layer, labels in enumerate(seen.labels):
+                scores = []
+                for begin in range(0, seen.prompt, self.settings.chunk):
+                    end = min(begin + self.settings.chunk, seen.prompt)
+                    score = self.heads.score(layer, *seen.inputs(layer, begin, min(end + 1, seen.prompt)))
+                    own = score[:, : end - begin]
+                    near = F.smooth_l1_loss(own, labels[:, begin:end], reduction="sum") / scored
+                    even = (score[:, 1:] - score[:, :-1]).square().sum() / pairs
+                    if weight:
+                        torch.autograd.backward([(near + self.settings.alpha * even) * weight])
+                    scores.append(own.detach())
+                    regression += float(near.detach())
+                    smoothing += float(even.detach())
+                found += overlap(torch.cat(scores, dim=1), labels) / count
+        return Loss(regression, smoothing, found)
+
+    def measure(self) -> Loss:
+        """On the held-out examples."""
+        numbers = range(self.settings.held_out)
+        read = (watch(self.model, self.examples.held_out(number), self.settings.chunk) for number in numbers)
+        return _mean([self.pass_over(seen, 0.0) for seen in read])
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a continuation needs."""
+        return {
+            "heads": self.heads.named_weights(),
+            "optimiser": self.optimiser.state_dict(),
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+        }
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` gave."""
+        for name, weight in self.heads.named_weights().items():
+            weight.copy_(state["heads"][name])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
+
+
+def _mean(losses: list[Loss]) -> Loss:
+    count = len(losses)
+    return Loss(
+        sum(loss.regression for loss in losses) / count,
+        sum(loss.smoothing for loss in losses) / count,
+        sum(loss.overlap for loss in losses) / count,
+    )
+
+
+def train(settings: LocretSettings, progress: Callable[[Progress], None] | None = None) -> Path:
+    """Train, checkpoint, measure, and write heads and their card.
+
+    Args:
+        settings: see `LocretSettings`.
+        progress: called after every step.
+
+    Returns:
+        the file of the finished heads.
+
+    Raises:
+        EngineError: the model or the data cannot be used, or `resume` without a checkpoint.
+    """
+    saved_at = settings.work_dir / "checkpoint.safetensors"
+    if settings.resume and not saved_at.is_file():
+        raise SettingsError(f"There is no checkpoint at {saved_at}: start without resume.")
+    out = settings.out or Path(settings.model) / FILE
+    if settings.out is None and not Path(settings.model).is_dir():
+        raise SettingsError(f"'{settings.model}' is no folder here to put heads into: give a file for them with out.")
+    model = load_model(settings.model, device=settings.device)
+    run = Run(settings, model, open_examples(settings, model))
+    if settings.resume:
+        run.restore(checkpoint.load(saved_at))
+    settings.work_dir.mkdir(parents=True, exist_ok=True)
+    log_path = settings.work_dir / "log.jsonl"
+    checkpoint.shorten_log(log_path, run.steps)
+    saved = time.monotonic()
+    with open(log_path, "a", encoding="utf-8") as log:
+        while run.steps < settings.steps:
+            line = run.step()
+            log.write(json.dumps(asdict(line)) + "\n")
+            if progress:
+                progress(line)
+            if time.monotonic() - saved > settings.checkpoint_seconds:
+                log.flush()
+                checkpoint.save(saved_at, run.state())
+                saved = time.monotonic()
+    checkpoint.save(saved_at, run.state())
+    finish(run, out)
+    return out
+
+
+def finish(run: Run, out: Path) -> None:
+    """Measure the heads on held-out examples, and write them and their card."""
+    measured = run.measure()
+    facts = {"steps": str(run.steps), "tokens": str(run.tokens), "held_out": json.dumps(asdict(measured))}
+    save_heads(run.heads, out, run.model.spec, facts)
+    settings = run.settings
+    card = CARD.format(
+        model=run.model.name,
+        data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",
+        parameters=f"{sum(p.numel() for p in run.heads.parameters()) / 1e6:.2f}",
+        width=", ".join(str(width) for width in sorted(set(run.heads.widths))),
+        steps=run.steps,
+        batch=settings.batch,
+        tokens=f"{run.tokens / 1e6:.2f}",
+        rate=settings.rate,
+        warmup=settings.warmup,
+        alpha=settings.alpha,
+        examples=settings.held_out,
+        regression=f"{measured.regression:.3f}",
+        overlap=f"{measured.overlap:.0%}",
+    )
+    out.with_suffix(".md").write_text(card, encoding="utf-8")
