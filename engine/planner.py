@@ -265,7 +265,8 @@ class Planner:
         room = self.model.window - 512  # for questions and answers
         dense = [plan for plan in whole if not plan.footprint.searched and tokens <= room]
         if dense:
-            return Choice(_fastest(dense), "the text fits the model's own window, so nothing need be left out")
+            plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
+            return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
         quick = [
             plan
             for plan in whole
