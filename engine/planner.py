@@ -20,11 +20,10 @@ from engine.method import Method
 from engine.methods import METHODS, make_method
 from engine.passes import NOVELTY_ROWS
 from engine.rates import Rates
+from engine.reader import CHUNK, GPU_CHUNK
 from engine.records import DEVICE, HOST
 from engine.skeleton import QUANTIZATIONS, Skeleton
 
-CHUNK = 256  # tokens per pass on a CPU
-GPU_CHUNK = 2048
 LEAST_CHUNK = 64
 QUESTION = 50  # tokens of the question whose first token is timed
 PREFIX = 32  # tokens of a chat template before the text, where no tokenizer says
