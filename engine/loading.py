@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
-from transformers.quantizers import register_quantization_config, register_quantizer
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 from transformers.quantizers.quantizer_bnb_8bit import Bnb8BitHfQuantizer
 
@@ -127,7 +127,7 @@ def load_network(
     try:
         network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
         if quantize == "none" and not published:
-            network.to(place)
+            network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
     except (OSError, ValueError, ImportError) as error:
         raise ModelNotFound(f"The model at '{source}' cannot be loaded: {error}") from error
     assert isinstance(network, PreTrainedModel)
@@ -163,27 +163,28 @@ def _quantization(quantize: str, place: torch.device) -> BitsAndBytesConfig:
 
 
 @register_quantization_config("stockpot_8bit")
-class _EightBit(BitsAndBytesConfig):  # type: ignore[misc]  # transformers is not typed here
+class _EightBit(BitsAndBytesConfig):
     """Eight bits a weight, one scale a row."""
 
     def __init__(self, place: torch.device) -> None:
-        super().__init__(load_in_8bit=True)
-        self.quant_method, self.place = "stockpot_8bit", str(place)
+        super().__init__(load_in_8bit=True)  # type: ignore[no-untyped-call]
+        self.quant_method: Any = "stockpot_8bit"
+        self.place = str(place)
 
 
 @register_quantization_config("stockpot_nf4")
-class _NF4(BitsAndBytesConfig):  # type: ignore[misc]
-    """Four bits a weight; computing happens in the dtype of the activations."""
+class _NF4(BitsAndBytesConfig):
+    """Four bits a weight, unpacked to what the activations are computed in."""
 
     def __init__(self, place: torch.device) -> None:
-        compute = torch.float32 if place.type == "cpu" else torch.bfloat16
-        super().__init__(
+        super().__init__(  # type: ignore[no-untyped-call]
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=compute,
+            bnb_4bit_compute_dtype=torch.float32 if place.type == "cpu" else torch.bfloat16,
         )
-        self.quant_method, self.place = "stockpot_nf4", str(place)
+        self.quant_method: Any = "stockpot_nf4"
+        self.place = str(place)
 
 
 class _OneDevice:

@@ -91,14 +91,12 @@ def build_new_reading(default_model: str, home: Path) -> NewReading:
 
 def _model_choices(home: Path) -> list[tuple[str, str]]:
     """The models on this machine, each with what its weights need."""
-    return [
-        (
-            f"{Path(each.name).name} · {byte_size(each.weight_bytes['none'])}, in NF4 {byte_size(each.weight_bytes['nf4'])}",
-            each.name,
-        )
-        for each in local_models(home)
-        if not each.reason
-    ]
+    usable = [each for each in local_models(home) if not each.reason]
+    return [(f"{Path(each.name).name} · {_needs(each.weight_bytes)}", each.name) for each in usable]
+
+
+def _needs(weights: dict[str, int]) -> str:
+    return f"{byte_size(weights['none'])}, in NF4 {byte_size(weights['nf4'])}"
 
 
 def _method_settings(methods: list[dict[str, Any]], chosen: str) -> tuple[dict[tuple[str, str], Any], dict[str, Any]]:
