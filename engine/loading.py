@@ -123,7 +123,7 @@ def load_network(
     else:
         sizes = skeleton(config, dtype)
         _require_room(source, sizes.weight_bytes(quantize), place, sizes)
-    options: dict[str, Any] = {} if quantize == "none" else {"quantization_config": _quantization(quantize, place)}
+    options: dict[str, Any] = {} if quantize == "none" else {"quantization_config": _quantization(quantize, place, dtype)}
     try:
         network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
         if quantize == "none" and not published:
@@ -156,10 +156,10 @@ def _require_room(source: str | Path, needed: int, place: torch.device, sizes: S
     )
 
 
-def _quantization(quantize: str, place: torch.device) -> BitsAndBytesConfig:
+def _quantization(quantize: str, place: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
     # It says at every layer and pass that 8-bit products take their inputs in float16.
     logging.getLogger("bitsandbytes.autograd").setLevel(logging.ERROR)
-    return _EightBit(place) if quantize == "8bit" else _NF4(place)
+    return _EightBit(place) if quantize == "8bit" else _NF4(place, dtype)
 
 
 @register_quantization_config("stockpot_8bit")
@@ -176,12 +176,12 @@ class _EightBit(BitsAndBytesConfig):
 class _NF4(BitsAndBytesConfig):
     """Four bits a weight, unpacked to what the activations are computed in."""
 
-    def __init__(self, place: torch.device) -> None:
+    def __init__(self, place: torch.device, dtype: torch.dtype) -> None:
         super().__init__(  # type: ignore[no-untyped-call]
             load_in_4bit=True,
             bnb_4bit_quant_type="nf4",
             bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=torch.float32 if place.type == "cpu" else torch.bfloat16,
+            bnb_4bit_compute_dtype=dtype,
         )
         self.quant_method: Any = "stockpot_nf4"
         self.place = str(place)
