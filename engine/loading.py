@@ -123,7 +123,9 @@ def load_network(
     else:
         sizes = skeleton(config, dtype)
         _require_room(source, sizes.weight_bytes(quantize), place, sizes)
-    options: dict[str, Any] = {} if quantize == "none" else {"quantization_config": _quantization(quantize, place, dtype)}
+    options: dict[str, Any] = {}
+    if quantize != "none":
+        options["quantization_config"] = _quantization(quantize, place, dtype)
     try:
         network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
         if quantize == "none" and not published:
