@@ -11,11 +11,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from app.commands import asking, bench, machine, reading, serving, shelf, train
+from app.commands import asking, bench, machine, planning, reading, serving, shelf, train
 from app.errors import UsageError, expected, phrase
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
-GROUPS = (serving, reading, asking, shelf, machine, bench, train)
+GROUPS = (serving, reading, asking, shelf, planning, machine, bench, train)
 
 
 def global_options(*, suppress: bool) -> argparse.ArgumentParser:
@@ -47,6 +47,12 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         choices=("auto", "cpu", "cuda"),
         default=default("auto"),
         help="where the model runs (default: auto)",
+    )
+    group.add_argument(
+        "--quantize",
+        choices=("none", "8bit", "nf4"),
+        default=default(None),
+        help="keep the weights of --model in 8 or 4 bits (needs bitsandbytes; default: none)",
     )
     group.add_argument("--seed", type=int, default=default(0), help="seed of everything random (default: 0)")
     group.add_argument(

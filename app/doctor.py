@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import phrase
-from app.home import POCKET, home_folder, model_source, sample_book
+from app.home import POCKET, home_folder, model_source, sample_book, split_model
 from app.words import plural
 
 LEAST_MEMORY_BYTES = 2e9
@@ -115,7 +115,7 @@ def _model(name: str, device: str) -> Iterator[Check]:
     try:
         import engine
 
-        model = engine.load_model(model_source(name), device=device)
+        model = engine.load_model(model_source(name), device, quantize=split_model(name)[1])
     except Exception as error:
         advice = "Train it with `stockpot train pocket`, or choose another with --model." if name == POCKET else ""
         yield Check("model", False, True, phrase(error), advice)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 POCKET = "pocket"
+QUANTIZED = ("8bit", "nf4")
 SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
 
 
@@ -13,15 +14,32 @@ def home_folder(given: str | Path | None = None) -> Path:
     return Path(given or os.environ.get("STOCKPOT_HOME") or "~/.stockpot").expanduser().resolve()
 
 
+def split_model(name: str) -> tuple[str, str]:
+    """A model's name without its quantisation, and that: "qwen:nf4" is ("qwen", "nf4"), "qwen" is ("qwen", "none")."""
+    plain, colon, quantize = name.rpartition(":")
+    return (plain, quantize) if colon and quantize in QUANTIZED else (name, "none")
+
+
+def named_model(name: str | None, quantize: str | None) -> str | None:
+    """The name of a model with the quantisation that was asked for; as it is where none was."""
+    if quantize is None:
+        return name
+    plain = split_model(name or POCKET)[0]
+    return plain if quantize == "none" else f"{plain}:{quantize}"
+
+
 def model_source(name: str) -> str:
-    """What the engine loads for a model's name: the shipped folder for "pocket", else the name itself."""
-    return str(ASSETS / "pocket") if name == POCKET else name
+    """What the engine loads for a model's name: the shipped folder for "pocket", else a folder or a hub id."""
+    plain, _ = split_model(name)
+    return str(ASSETS / "pocket") if plain == POCKET else plain
 
 
 def canonical_model(name: str) -> str:
     """The name that a model is remembered by: a folder by its absolute path, so that it is found from anywhere."""
-    path = Path(name).expanduser()
-    return str(path.resolve()) if name != POCKET and path.is_dir() else name
+    plain, quantize = split_model(name)
+    path = Path(plain).expanduser()
+    known = str(path.resolve()) if plain != POCKET and path.is_dir() else plain
+    return known if quantize == "none" else f"{known}:{quantize}"
 
 
 def sample_book() -> Path | None:

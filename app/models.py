@@ -3,7 +3,7 @@
 import threading
 from typing import TYPE_CHECKING
 
-from app.home import POCKET, canonical_model, model_source
+from app.home import POCKET, canonical_model, model_source, split_model
 
 if TYPE_CHECKING:
     import engine
@@ -13,7 +13,10 @@ class Models:
     """Loads models by name and keeps the one used last."""
 
     def __init__(self, default: str | None = None, device: str = "auto") -> None:
-        """default: the model for new readings ("pocket", a folder or a hub id); device: auto, cpu or cuda."""
+        """default: the model for new readings ("pocket", a folder or a hub id, each also with ":8bit" or ":nf4").
+
+        device: auto, cpu or cuda.
+        """
         self.default = canonical_model(default or POCKET)
         self.device = device
         self._lock = threading.Lock()
@@ -34,7 +37,8 @@ class Models:
         with self._lock:
             if self._held is None or self._held[0] != wanted:
                 self._held = None
-                self._held = (wanted, engine.load_model(model_source(wanted), device=self.device))
+                quantize = split_model(wanted)[1]
+                self._held = (wanted, engine.load_model(model_source(wanted), self.device, quantize=quantize))
             return self._held[1]
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
+from app.planning import plan_reading
 from app.service import Service
 from app.stream import PART, Stream, compose
 from sessions import ContextRow, Part, StoreError
@@ -69,7 +70,8 @@ def begin(
         A context of status "ready" if exactly this was read before, else "reading": pass it to `read`.
 
     Raises:
-        engine.EngineError: the settings or the model cannot be. AppError: it is being read right now.
+        engine.EngineError: the settings or the model cannot be.
+        AppError: it is being read right now, or it would not fit the memory that is free.
     """
     import engine
 
@@ -89,6 +91,7 @@ def begin(
             known = _take_over(service, known)
         if known is not None:
             return known if status == "ready" else service.store.update_context(known.id, status="reading")
+    plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit
     row = service.store.add_context(
         model=name,
         method=method_name,
@@ -181,10 +184,11 @@ def _read(
         raise engine.ContextMismatch(
             f"The reading {row.id} was begun by another model than the one now found as {row.model!r}."
         )
+    chunk = plan_reading(model, row.model, method, len(stream.ids)).chunk
     reader = (
-        engine.Reader(model, method, stream.ids)
+        engine.Reader(model, method, stream.ids, chunk)
         if meta["reader"] is None
-        else engine.Reader.resume(model, method, stream.ids, parts, meta["reader"])
+        else engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
     )
     service.store.update_context(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)

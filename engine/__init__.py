@@ -4,6 +4,7 @@ Lives here: the seam with transformers, attention, positions, memories, methods,
 Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers attached to token positions.
 """
 
+from engine.chat import Chat
 from engine.context import Context, fingerprint
 from engine.conversation import Conversation
 from engine.errors import (
@@ -16,24 +17,33 @@ from engine.errors import (
     UnsupportedModel,
     WeightsError,
 )
+from engine.loading import device_named, dtype_on, free_bytes, read_config
 from engine.measure import memory_report
 from engine.method import Method
 from engine.methods import DEFAULT_METHOD, METHODS, make_method
-from engine.model import Encoding, Model, load_model
+from engine.model import Encoding, Model, load_model, load_tokenizer
+from engine.planner import GPU_BASE, Choice, Machine, Plan, Planner
+from engine.rates import Rates, measure_rates
 from engine.reader import Reader
 from engine.records import Answer, AnswerPiece, Part, Passage, ReadProgress, Usage
 from engine.sampling import Sampling
+from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton, skeleton_of
 
 __all__ = [
     "DEFAULT_METHOD",
+    "GPU_BASE",
     "METHODS",
+    "QUANTIZATIONS",
     "Answer",
     "AnswerPiece",
+    "Chat",
+    "Choice",
     "Context",
     "ContextMismatch",
     "Conversation",
     "Encoding",
     "EngineError",
+    "Machine",
     "Method",
     "Model",
     "ModelError",
@@ -41,15 +51,27 @@ __all__ = [
     "OutOfMemory",
     "Part",
     "Passage",
+    "Plan",
+    "Planner",
+    "Rates",
     "ReadProgress",
     "Reader",
     "Sampling",
     "SettingsError",
+    "Skeleton",
     "UnsupportedModel",
     "Usage",
     "WeightsError",
+    "device_named",
+    "dtype_on",
     "fingerprint",
+    "free_bytes",
     "load_model",
+    "load_tokenizer",
     "make_method",
+    "measure_rates",
     "memory_report",
+    "read_config",
+    "skeleton",
+    "skeleton_of",
 ]

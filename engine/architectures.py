@@ -31,6 +31,19 @@ SUPPORTED: dict[str, str] = {
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
 
 
+def check_kind(kind: str) -> None:
+    """Refuse an architecture by its `model_type`.
+
+    Raises:
+        UnsupportedModel: naming it, and what is supported.
+    """
+    if kind not in SUPPORTED:
+        known = ", ".join(sorted(SUPPORTED))
+        raise UnsupportedModel(
+            f"The architecture '{kind}' has not been shown to match transformers in Stockpot. Supported: {known}."
+        )
+
+
 def check(config: PretrainedConfig) -> None:
     """Refuse what has not been shown to match.
 
@@ -38,11 +51,7 @@ def check(config: PretrainedConfig) -> None:
         UnsupportedModel: naming the architecture or the kind of RoPE, and what is supported.
     """
     kind = config.model_type
-    if kind not in SUPPORTED:
-        known = ", ".join(sorted(SUPPORTED))
-        raise UnsupportedModel(
-            f"The architecture '{kind}' has not been shown to match transformers in Stockpot. Supported: {known}."
-        )
+    check_kind(kind)
     for rope_type in _rope_types(getattr(config, "rope_parameters", None)):
         if rope_type not in ROPE_TYPES:
             raise UnsupportedModel(

@@ -39,6 +39,16 @@ class Slab:
         return sum(t.nbytes for t in [*self.keys, *self.values, self.source])
 
 
+def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int) -> int:
+    """Bytes of the slabs of a reading that puts `entries` there and announced `expected` of them.
+
+    Slabs are allocated whole; only the last one is cut to what is still expected.
+    """
+    capacity = min(-(-entries // SLAB) * SLAB, max(expected, entries))
+    width = sum(2 * layer.kv_heads * layer.head_size for layer in spec.layers)
+    return capacity * (width * dtype.itemsize + 4)
+
+
 @dataclass
 class HostTier:
     """All slabs of one memory, oldest first; a fork shares those of its context (`shared` of them)."""

@@ -1,22 +1,25 @@
 """A method: how a memory keeps or condenses what it has read, and the settings it does it with.
 
 A method is a frozen dataclass whose fields are its settings. It declares what it needs (`catalyst`, `needs_novelty`,
-`weights`) and the reading loop provides it, so no loop asks which method it is running.
+`weights`) and the reading loop provides it, so no loop asks which method it is running; it says what it will cost
+(`plan`), so the planner need not know it either.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from engine.errors import SettingsError
+from engine.footprint import Footprint, Task, mean_attended
+from engine.footprint import TurnTokens as TurnTokens
+from engine.host import host_bytes
 from engine.memory import Memory
+from engine.records import DEVICE, HOST, Usage
 from engine.seam import ModelSpec
-
-TurnTokens = Callable[[str], int]  # how many tokens a text takes when it is put to the model as a turn
+from engine.slots import FIRST_CAPACITY, slot_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,29 @@ class Method(ABC):
     def tail_reserve(self) -> int:
         """Entries that a finished reading leaves free for a first question."""
         return 0
+
+    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
+        """What a reading of that size will keep and attend to; nothing is allocated.
+
+        Here: slots for the whole text, or for `budget` entries, and for a retrieving method a copy of everything in
+        the host tier. A method whose memory is another one brings arithmetic of its own.
+        """
+        passed = task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
+        held = passed if self.budget is None else min(passed, self.budget)
+        entries, sizes = {DEVICE: held}, {DEVICE: slot_bytes(spec, self.budget or max(held, FIRST_CAPACITY))}
+        searched = passed if self.family == "retrieving" and self.budget is not None else 0
+        if searched:
+            entries[HOST], sizes[HOST] = searched, host_bytes(spec, spec.dtype, searched, searched)
+        return Footprint(
+            usage=Usage(entries, sizes),
+            spare_bytes=0 if self.budget is None else sizes[DEVICE],
+            tail_bytes=slot_bytes(spec, self.budget or FIRST_CAPACITY),
+            passed=passed,
+            attended=mean_attended(passed, held),
+            widest=held,
+            answering=held,
+            searched=searched,
+        )
 
     def settings(self) -> dict[str, Any]:
         """The settings by name, JSON-able."""

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from engine import architectures
 from engine.chat import Chat
-from engine.errors import ModelNotFound, OutOfMemory, SettingsError
+from engine.errors import ModelNotFound, OutOfMemory
+from engine.loading import device_named, dtype_on, load_network, read_config
 from engine.memory import Memory
 from engine.seam import ModelSpec, attach
 
@@ -134,42 +135,42 @@ class Model:
         return self._turn_lengths[text]
 
 
-def load_model(source: str | Path, device: str = "auto", dtype: torch.dtype | None = None) -> Model:
+def load_model(
+    source: str | Path, device: str = "auto", dtype: torch.dtype | None = None, quantize: str = "none"
+) -> Model:
     """Load a model from a folder or a hub id.
 
     device: "auto" takes the GPU if there is one. dtype: float32 on the CPU and the model's own on a GPU by default.
+    quantize: "none", "8bit" or "nf4".
 
-    Raises:
+    Raises, before any weight is read:
         ModelNotFound: nothing that can be loaded is there.
-        UnsupportedModel: see `architectures.py`; raised before any weight is read.
-        SettingsError: a device that this machine does not have.
+        UnsupportedModel: see `loading.py` and `architectures.py`; or there is no chat template.
+        SettingsError: a device that this machine does not have, or quantising that cannot be.
+        OutOfMemory: the weights do not fit the memory that is free.
     """
-    place = _device(device)
-    try:
-        config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise ModelNotFound(f"There is no model at '{source}': give a folder with config.json, or a hub id.") from error
-    architectures.check(config)
-    wanted = dtype or (torch.float32 if place.type == "cpu" else "auto")
-    try:
-        network = AutoModelForCausalLM.from_pretrained(source, dtype=wanted)
-        network.to(place)  # type: ignore[arg-type]
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise ModelNotFound(f"The model at '{source}' cannot be loaded: {error}") from error
+    place = device_named(device)
+    config = read_config(source)
+    tokenizer = load_tokenizer(source)
+    Chat(tokenizer)  # refuses a model without a chat template
+    network = load_network(source, config, place, dtype or dtype_on(place, config), quantize)
     log.info("loaded %s on %s", source, place)
     folder = Path(source).resolve() if Path(source).is_dir() else None
     return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)), folder)
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in ("cpu", "cuda"):
-        raise SettingsError(f"There is no device '{name}': choose auto, cpu or cuda.")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise SettingsError("No CUDA device is available on this machine: choose cpu, or auto.")
-    return torch.device(name)
+def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model.
+
+    Raises:
+        ModelNotFound: there is none.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(f"The model at '{source}' has no tokenizer that can be loaded: {error}") from error
+    assert isinstance(tokenizer, PreTrainedTokenizerBase)
+    return tokenizer
 
 
 def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:

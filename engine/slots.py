@@ -73,6 +73,12 @@ class Slots:
         return sum(t.nbytes for t in (self.keys, self.rotated, self.values, self.source, self.score))
 
 
+def slot_bytes(spec: ModelSpec, capacity: int) -> int:
+    """Bytes of the slots of all layers: keys before and after RoPE, values, source and novelty."""
+    heads = sum(layer.kv_heads for layer in spec.layers)
+    return capacity * (spec.entry_bytes * 3 // 2 + 8 * heads)
+
+
 class SlotMemory(Memory):
     """Entries in slots, without any limit of its own; condensing methods build upon it."""
 
@@ -97,8 +103,8 @@ class SlotMemory(Memory):
     def reserve(self, tokens: int) -> None:
         """Allocate for the whole reading where there is no budget."""
         if self.capacity is None and self.entries == 0:
-            per_entry = self.spec.entry_bytes * 3 // 2 + 8 * sum(layer.kv_heads for layer in self.spec.layers)
-            require_memory(tokens * per_entry, self.spec.device, f"Keeping {tokens:,} tokens on the device")
+            needed = slot_bytes(self.spec, tokens)
+            require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self._new_slots(0, max(tokens, FIRST_CAPACITY))
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
@@ -155,7 +161,7 @@ class SlotMemory(Memory):
         fresh: list[Slots] = []
         for layer, (slots, index) in enumerate(zip(self.own, kept, strict=True)):
             size = index.shape[1]
-            new = Slots(slots.layer, self.spec, 0, max(self.capacity or 0, size, FIRST_CAPACITY))
+            new = Slots(slots.layer, self.spec, 0, max(self.capacity or FIRST_CAPACITY, size))
             wide = index[..., None].expand(-1, -1, slots.layer.head_size)
             new.write(0, self._column(layer, "keys").gather(1, wide), self._column(layer, "values").gather(1, wide))
             new.source[:, :size] = self._column(layer, "source").gather(1, index)

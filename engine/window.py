@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from engine.attention import Segment, SinksAndWindow, attend, hide
+from engine.footprint import Footprint, Task, mean_attended
 from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory
 from engine.positions import sink_query_positions
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
+
+LEAST_SLACK = 512
 
 
 class LayerWindow:
@@ -52,6 +55,33 @@ class LayerWindow:
         return new
 
 
+def window_slack(window: int) -> int:
+    """Tokens that may pass before the buffer of a window is packed."""
+    return max(window, LEAST_SLACK)
+
+
+def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int) -> int:
+    """Bytes of sinks and buffers of all layers while passes of up to `chunk` tokens go through."""
+    room = sinks + window + max(window_slack(window), chunk)
+    return room * (spec.entry_bytes * 3 // 2 + 4)
+
+
+def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footprint:
+    """What a reading through sinks and a window keeps and attends to."""
+    held = min(sinks, task.total) + min(window, max(0, task.total - sinks))
+    size = window_bytes(spec, sinks, window, min(task.chunk, task.total))
+    return Footprint(
+        usage=Usage({DEVICE: held}, {DEVICE: size}),
+        spare_bytes=size,
+        tail_bytes=size,
+        passed=task.total,
+        attended=mean_attended(task.total, sinks + window),
+        widest=min(task.total, held + task.chunk),
+        answering=held,
+        explicit=True,
+    )
+
+
 @dataclass(frozen=True)
 class _View:
     """Masks and positions of one pass: of T queries toward the sinks and toward buffer entries from `start` on."""
@@ -71,7 +101,7 @@ class WindowMemory(Memory):
         super().__init__(spec)
         self.sinks = sinks
         self.window = window
-        self.slack = max(window, 512)  # tokens that may pass before the buffer is packed
+        self.slack = window_slack(window)
         self.length = 0  # entries in the buffer, those that have left the window included
         self.layers = [LayerWindow(layer, spec, sinks, window + self.slack) for layer in spec.layers]
         self.source = torch.full((sinks + window + self.slack,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)

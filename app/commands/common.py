@@ -24,9 +24,10 @@ LINE_SEC = 5.0
 
 def open_service(arguments: Arguments) -> "Service":
     """The home that the global options name, opened."""
+    from app.home import named_model
     from app.service import Service
 
-    return Service(arguments.home, arguments.model, arguments.device, arguments.seed)
+    return Service(arguments.home, named_model(arguments.model, arguments.quantize), arguments.device, arguments.seed)
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:

@@ -33,8 +33,9 @@ def run_methods(arguments: Arguments) -> int:
 def run_doctor(arguments: Arguments) -> int:
     """Check everything; 1 if something that is needed is missing."""
     from app.doctor import examine
+    from app.home import named_model
 
-    checks = examine(arguments.home, arguments.model, arguments.device)
+    checks = examine(arguments.home, named_model(arguments.model, arguments.quantize), arguments.device)
     fit = all(check.ok or not check.needed for check in checks)
     if arguments.json:
         print_json({"ok": fit, "checks": [vars(check) for check in checks]})

@@ -13,6 +13,7 @@ from app import shelf
 from app.documents import Options
 from app.errors import AppError, phrase
 from app.errors import NotFound as NothingFits
+from app.local_models import local_models
 from app.methods import methods_table
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
@@ -33,6 +34,10 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.get("/methods")
     def methods() -> list[dict[str, Any]]:
         return methods_table()
+
+    @api.get("/models")
+    def models() -> list[dict[str, Any]]:
+        return [each.to_json() for each in local_models(service.home)]
 
     @api.get("/documents")
     def documents() -> list[dict[str, Any]]:

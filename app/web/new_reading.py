@@ -1,12 +1,15 @@
 """What there is to choose before a reading: files, method, budget, and further settings, folded away."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from app.home import sample_book
+from app.local_models import local_models
 from app.methods import methods_table
+from app.words import byte_size
 from ingest import SUPPORTED
 
 SUFFIXES = [f".{suffix}" for suffix in (*SUPPORTED, "htm", "markdown", "azw")]
@@ -25,13 +28,13 @@ class NewReading:
     title: gr.Textbox
     password: gr.Textbox
     ocr: gr.Radio
-    model: gr.Textbox
+    model: gr.Dropdown
     settings: dict[tuple[str, str], Any]
     groups: dict[str, gr.Group]
     start: gr.Button
 
 
-def build_new_reading(default_model: str) -> NewReading:
+def build_new_reading(default_model: str, home: Path) -> NewReading:
     """Build it in the column at hand. default_model: what is read with if nothing else is chosen."""
     methods = methods_table()
     chosen = next(row for row in methods if row["default"])
@@ -74,11 +77,26 @@ def build_new_reading(default_model: str) -> NewReading:
             ocr = gr.Radio(
                 choices=list(OCR), value=next(iter(OCR)), label="Recognise pages that are pictures", elem_id="ocr"
             )
-            model = gr.Textbox(
-                value=default_model, label="Model", elem_id="model", info="pocket, a folder, or a hub id."
+            model = gr.Dropdown(
+                choices=_model_choices(home),
+                value=default_model,
+                allow_custom_value=True,
+                label="Model",
+                elem_id="model",
+                info="One that is on this machine, or the name of a folder or hub id; :nf4 behind it keeps 4 bits.",
             )
         start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
     return NewReading(area, files, sample, method, budget, title, password, ocr, model, settings, groups, start)
+
+
+def _model_choices(home: Path) -> list[tuple[str, str]]:
+    """The models on this machine, each with what its weights need."""
+    usable = [each for each in local_models(home) if not each.reason]
+    return [(f"{Path(each.name).name} · {_needs(each.weight_bytes)}", each.name) for each in usable]
+
+
+def _needs(weights: dict[str, int]) -> str:
+    return f"{byte_size(weights['none'])}, in NF4 {byte_size(weights['nf4'])}"
 
 
 def _method_settings(methods: list[dict[str, Any]], chosen: str) -> tuple[dict[tuple[str, str], Any], dict[str, Any]]:

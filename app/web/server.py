@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError
-from app.home import ASSETS, home_folder
+from app.home import ASSETS, home_folder, named_model
 from app.web.guard import Guard, credentials
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def serve(arguments: Namespace) -> int:
     from app.service import Service
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
-    service = Service(home, arguments.model, arguments.device, arguments.seed)
+    service = Service(home, named_model(arguments.model, arguments.quantize), arguments.device, arguments.seed)
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(service, login),

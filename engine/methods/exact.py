@@ -9,6 +9,7 @@ its window, in one softmax. Searching costs time linear in the text, so this is 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 
 from engine.attention import Picked, Segment, hide
-from engine.host import HostTier
+from engine.footprint import Footprint, Task
+from engine.host import HostTier, host_bytes
 from engine.measure import require_memory
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
@@ -24,7 +26,7 @@ from engine.positions import far_query_position
 from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
-from engine.window import WindowMemory
+from engine.window import WindowMemory, plan_window
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 
@@ -63,6 +65,18 @@ class Exact(Method):
             return SlotMemory(spec)
         window = self.budget - self.sinks - self.top_k
         return ExactMemory(spec, self.sinks, window, self.top_k, DTYPES[self.store])
+
+    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
+        """Sinks and window on the device, everything behind the sinks in the host tier, all of it searched."""
+        if self.budget is None:
+            return super().plan(spec, task)
+        seen = plan_window(spec, task, self.sinks, self.budget - self.sinks - self.top_k)
+        far = max(0, task.total - self.sinks)
+        usage = Usage(
+            {**seen.usage.entries, HOST: far},
+            {**seen.usage.bytes, HOST: host_bytes(spec, DTYPES[self.store], far, task.total)},
+        )
+        return dataclasses.replace(seen, usage=usage, answering=seen.answering + min(self.top_k, far), searched=far)
 
 
 class ExactMemory(WindowMemory):

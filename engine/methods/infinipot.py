@@ -15,6 +15,7 @@ entries after a distillation, each ranks the ones it holds.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,8 +23,10 @@ import torch
 from torch import Tensor
 
 from engine.errors import SettingsError
+from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
+from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory, highest, pooled
 
@@ -102,6 +105,26 @@ class InfiniPot(Method):
                 f"prompt of {length} tokens: raise the budget, or lower keep."
             )
         return Pot(spec, self, length)
+
+    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
+        """One pot, however long the text; each distillation costs a pass of the catalyst."""
+        plain = super().plan(spec, task)
+        if self.budget is None:
+            return plain
+        catalyst = self.catalyst()
+        length = task.turn_tokens(catalyst) if catalyst else 0
+        size, room = round(self.keep * self.budget), self.budget - length
+        if task.total <= room:
+            times, held = 0, task.total
+        else:
+            each = max(1, room - size)
+            times = -(-(task.total - room) // each)
+            held = size + task.total - room - (times - 1) * each
+        if room - held < self.tail_reserve():
+            times, held = times + 1, min(size, held)
+        usage = Usage({DEVICE: held}, plain.usage.bytes)
+        full = (size + room) / 2 if times else task.total / 2
+        return dataclasses.replace(plain, usage=usage, passed=task.total + times * length, attended=full)
 
 
 class Pot(SlotMemory):

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
-from engine.window import WindowMemory
+from engine.window import WindowMemory, plan_window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +40,9 @@ class Streaming(Method):
         if self.budget is None:
             return SlotMemory(spec)
         return WindowMemory(spec, self.sinks, self.budget - self.sinks)
+
+    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
+        """Sinks and window; nothing grows with the text."""
+        if self.budget is None:
+            return super().plan(spec, task)
+        return plan_window(spec, task, self.sinks, self.budget - self.sinks)

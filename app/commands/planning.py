@@ -1,0 +1,161 @@
+"""`stockpot plan` and `stockpot models`: what a reading would need, and which models are here."""
+
+import argparse
+from typing import Any
+
+from app.commands.common import Arguments, Commands, add_json_flag, note, print_json, table
+from app.words import byte_size, clock, printable, speed
+
+PLAN_COLUMNS = {
+    "method": "METHOD",
+    "budget": "BUDGET",
+    "fits": "FITS",
+    "longest": "LONGEST TEXT",
+    "device": "DEVICE",
+    "host": "HOST",
+    "reading": "READING",
+    "first": "FIRST TOKEN",
+    "answer": "TOKENS/S",
+}
+MODEL_COLUMNS = {
+    "name": "MODEL",
+    "place": "WHERE",
+    "parameters": "WEIGHTS",
+    "none": "BF16",
+    "8bit": "8BIT",
+    "nf4": "NF4",
+    "token": "KV A TOKEN",
+    "window": "WINDOW",
+    "reason": "NOTE",
+}
+
+
+def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
+    """Add the commands."""
+    parser = commands.add_parser(
+        "plan",
+        parents=[shared],
+        help="say what reading a text would need, and which method suits the machine",
+        description="Plan a reading from a model's configuration alone: bytes, time, the longest text that fits, and "
+        "the best method. Without --gpu it is for this machine; with it, for one that you may not own.",
+    )
+    parser.add_argument("--tokens", metavar="N", required=True, help="length of the text, such as 250000, 128K or 1M")
+    parser.add_argument("--method", metavar="METHOD", help="plan for this method only (default: for all)")
+    parser.add_argument("--budget", metavar="N", help="entries per KV head and layer on the device (with --method)")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="another setting of the method"
+    )
+    parser.add_argument("--gpu", metavar="SIZE", help="memory of the GPU to plan for, such as 24GiB")
+    parser.add_argument("--host", metavar="SIZE", help="host memory to plan for, such as 64GiB (default: what is free)")
+    parser.add_argument(
+        "--rates",
+        metavar="TFLOPS,GB/S,GB/S",
+        help="what that GPU reaches in large matrix products, in its memory and over the link to the host; "
+        "without them, times for --gpu are left out",
+    )
+    add_json_flag(parser)
+    parser.set_defaults(run=run_plan)
+    parser = commands.add_parser("models", parents=[shared], help="list the models on this machine and their needs")
+    add_json_flag(parser)
+    parser.set_defaults(run=run_models)
+
+
+def run_plan(arguments: Arguments) -> int:
+    """Plan; 1 if nothing fits."""
+    from app.commands.reading import settings_of
+    from app.errors import UsageError
+    from app.home import POCKET, canonical_model, home_folder, named_model
+    from app.planning import Wanted, bytes_of, rates_of, report, tokens_of
+
+    settings = settings_of(arguments)
+    if settings and not arguments.method:
+        raise UsageError("--budget and --set are settings of a method: name it with --method.")
+    wanted = Wanted(
+        tokens=tokens_of(arguments.tokens),
+        method=arguments.method,
+        settings=settings,
+        quantize=arguments.quantize,
+        gpu=bytes_of(arguments.gpu) if arguments.gpu else None,
+        host=bytes_of(arguments.host) if arguments.host else None,
+        rates=rates_of(arguments.rates) if arguments.rates else None,
+    )
+    name = canonical_model(named_model(arguments.model, arguments.quantize) or POCKET)
+    result = report(name, wanted, home_folder(arguments.home), arguments.device)
+    if arguments.json:
+        print_json(result)
+    else:
+        print(printable(_plan_in_words(result)))
+    return 0 if result["best"] or any(plan["fits"] for plan in result["plans"]) else 1
+
+
+def _plan_in_words(result: dict[str, Any]) -> str:
+    limits, weights = result["limits"], result["plans"][0]["bytes"]["weights"]
+    memory = (
+        f"{byte_size(limits['device'])} of memory"
+        if result["device"] == "cpu"
+        else f"{byte_size(limits['device'])} on the GPU and {byte_size(limits['host'])} in the host"
+    )
+    kind = result["dtype"] if result["plans"][0]["quantize"] == "none" else result["plans"][0]["quantize"]
+    lines = [
+        f"{result['model']}: {result['parameters']:,} weights, {byte_size(weights)} in {kind}; {memory}.",
+        f"{result['tokens']:,} tokens:",
+        "",
+        table([_row(plan) for plan in result["plans"]], PLAN_COLUMNS),
+        "",
+        _advice(result),
+    ]
+    return "\n".join(lines)
+
+
+def _row(plan: dict[str, Any]) -> dict[str, Any]:
+    budget, longest = plan["settings"]["budget"], plan["longest_tokens"]
+    first, answer = plan["first_token_seconds"], plan["answer_tokens_per_second"]
+    return {
+        "method": plan["method"],
+        "budget": "none" if budget is None else f"{budget:,}",
+        "fits": "yes" if plan["fits"] else "no",
+        "longest": "any" if longest is None else f"{longest:,}",
+        "device": byte_size(plan["bytes"]["device"]),
+        "host": byte_size(plan["bytes"]["host"]),
+        "reading": clock(plan["reading_seconds"]),
+        "first": "?" if first is None else f"{first:.1f} s",
+        "answer": "?" if answer is None else speed(answer),
+    }
+
+
+def _advice(result: dict[str, Any]) -> str:
+    best = result["best"]
+    if best is None:
+        return "Nothing fits: choose a smaller model, a shorter text, or a machine with more memory."
+    budget = best["settings"]["budget"]
+    with_budget = "" if budget is None else f" with a budget of {budget:,}"
+    weights = "" if best["quantize"] == "none" else f" and weights in {best['quantize']}"
+    return f"Best here: {best['method']}{with_budget}{weights}: {best['reason']}."
+
+
+def run_models(arguments: Arguments) -> int:
+    """List the models."""
+    from app.home import home_folder
+    from app.local_models import local_models
+
+    found = local_models(home_folder(arguments.home))
+    if arguments.json:
+        print_json([each.to_json() for each in found])
+        return 0
+    rows = [
+        {
+            "name": each.name,
+            "place": each.place,
+            "parameters": f"{each.parameters / 1e9:.2f} B" if each.parameters else None,
+            **{name: byte_size(size) for name, size in each.weight_bytes.items()},
+            "token": byte_size(each.entry_bytes) if each.entry_bytes else None,
+            "window": f"{each.window:,}" if each.window else None,
+            "reason": each.reason,
+        }
+        for each in found
+    ]
+    if rows:
+        print(printable(table(rows, MODEL_COLUMNS)))
+    else:
+        note("There are no models here: put one into the home's folder `models`, or name a hub id with --model.")
+    return 0

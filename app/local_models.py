@@ -1,0 +1,81 @@
+"""The models on this machine and what each would need: the one that ships, those in the home, the hub's cache."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from app.errors import phrase
+from app.home import ASSETS, POCKET
+
+MODELS = "models"
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """One model. name: what `--model` takes; reason: why it cannot be used, empty if it can.
+
+    weight_bytes: by quantisation; "none" is bfloat16. entry_bytes: of one token's keys and values in all layers,
+    in bfloat16.
+    """
+
+    name: str
+    place: str  # "shipped" | "home" | "cache"
+    architecture: str = ""
+    reason: str = ""
+    parameters: int = 0
+    window: int = 0
+    weight_bytes: dict[str, int] = field(default_factory=dict)
+    entry_bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {**asdict(self), "usable": not self.reason}
+
+
+def local_models(home: Path) -> list[LocalModel]:
+    """Every model that is found; weights are not read."""
+    return [_examine(*found) for found in _find(home)]
+
+
+def _find(home: Path) -> Iterator[tuple[str, str, Path]]:
+    """Name, place and folder of each."""
+    if (ASSETS / POCKET / "config.json").exists():
+        yield POCKET, "shipped", ASSETS / POCKET
+    for path in sorted((home / MODELS).glob("*/config.json")):
+        yield str(path.parent), "home", path.parent
+    from huggingface_hub import constants, scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
+    except (CacheNotFound, ValueError):
+        return
+    for repository in sorted(repositories, key=lambda each: each.repo_id):
+        newest = max(repository.revisions, key=lambda each: each.last_modified, default=None)
+        if repository.repo_type == "model" and newest and (newest.snapshot_path / "config.json").exists():
+            yield repository.repo_id, "cache", newest.snapshot_path
+
+
+def _examine(name: str, place: str, folder: Path) -> LocalModel:
+    import torch
+
+    import engine
+
+    try:
+        config = engine.read_config(folder)
+        if not any(folder.glob("*.safetensors")):
+            raise engine.ModelNotFound("Its weights are not here (no .safetensors file).")
+        engine.Chat(engine.load_tokenizer(folder))
+        sizes = engine.skeleton(config, torch.bfloat16)
+    except engine.EngineError as error:
+        return LocalModel(name, place, reason=phrase(error))
+    return LocalModel(
+        name,
+        place,
+        architecture=str(config.model_type),
+        parameters=sizes.parameters,
+        window=sizes.window,
+        weight_bytes={each: sizes.weight_bytes(each) for each in engine.QUANTIZATIONS},
+        entry_bytes=sizes.spec.entry_bytes,
+    )

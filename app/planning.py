@@ -1,0 +1,225 @@
+"""Plans as the command line and readings need them: for this machine or a stated one, with or without the weights."""
+
+import importlib.metadata
+import json
+import math
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.errors import AppError, UsageError
+from app.home import model_source, split_model
+from app.words import byte_size
+
+if TYPE_CHECKING:
+    import torch
+
+    import engine
+
+RATES_FILE = "rates.json"
+UNITS = {"": 1 << 30, "gib": 1 << 30, "gb": 10**9, "mib": 1 << 20, "mb": 10**6, "tib": 1 << 40, "tb": 10**12}
+MULTIPLES = {"": 1, "k": 1000, "m": 1_000_000}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones; None for this machine's."""
+
+    tokens: int
+    method: str | None = None
+    settings: dict[str, Any] | None = None
+    quantize: str | None = None
+    gpu: int | None = None
+    host: int | None = None
+    rates: "engine.Rates | None" = None
+
+
+def bytes_of(text: str) -> int:
+    """Bytes of "24GiB", "64 GB" or plain "24", which means GiB."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
+    if found is None or found[2].lower() not in UNITS or float(found[1]) == 0:
+        raise UsageError(f"A size is a number with GiB or GB behind it, such as 24GiB, not {text!r}.")
+    return int(float(found[1]) * UNITS[found[2].lower()])
+
+
+def tokens_of(text: str) -> int:
+    """A number of tokens: "1000000", "1,000,000", "128K" or "1M"."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kKmM]?)", text.replace(",", "").replace("_", "").strip())
+    tokens = 0 if found is None else int(float(found[1]) * MULTIPLES[found[2].lower()])
+    if tokens < 1:
+        raise UsageError(f"--tokens takes a number such as 1000000, 128K or 1M, not {text!r}.")
+    return tokens
+
+
+def rates_of(text: str) -> "engine.Rates":
+    """Stated rates "TFLOPS,GB/S,GB/S" of products, device memory and the link to the host."""
+    from engine import Rates
+
+    try:
+        numbers = [float(each) for each in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 3 or not all(math.isfinite(each) and each > 0 for each in numbers):
+        raise UsageError(f"--rates takes three numbers, TFLOPS,GB/s,GB/s, such as 80,900,20; not {text!r}.")
+    flops, memory, link = numbers
+    return Rates(flops * 1e12, memory * 1e9, link * 1e9, host_flops=5e11, host_memory=4e10)
+
+
+def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> "engine.Rates":
+    """The rates of this machine: measured once, then kept in the home by device, dtype and version of PyTorch."""
+    import torch
+
+    from engine import Rates, measure_rates
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{torch.get_num_threads()}"
+    key = f"{name}, {str(dtype).removeprefix('torch.')}, torch {importlib.metadata.version('torch')}"
+    path = home / RATES_FILE
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        return Rates(**known[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        rates = measure_rates(device, dtype)
+    try:
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        home.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps({**known, key: asdict(rates)}, indent=2), encoding="utf-8")
+        fresh.replace(path)
+    except (OSError, ValueError):
+        path.unlink(missing_ok=True)
+    return rates
+
+
+def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.Planner":
+    """A planner for a model by name, from its configuration; no weights are read.
+
+    Raises:
+        engine.ModelNotFound, engine.UnsupportedModel, engine.SettingsError: it cannot be used.
+    """
+    import psutil
+    import torch
+
+    import engine
+
+    source = model_source(name)
+    config = engine.read_config(source)
+    if wanted.gpu is not None:
+        place, dtype = torch.device("cuda"), engine.dtype_on(torch.device("cuda"), config)
+        rates = wanted.rates
+    else:
+        place = engine.device_named(device)
+        dtype = engine.dtype_on(place, config)
+        rates = wanted.rates or measured_rates(home, place, dtype)
+    host = wanted.host or int(psutil.virtual_memory().available)
+    shared = place.type == "cpu"
+    machine = engine.Machine(
+        device=wanted.gpu or (host if shared else engine.free_bytes(place)),
+        host=host,
+        shared=shared,
+        rates=rates,
+        base=engine.GPU_BASE if wanted.gpu else 0,
+    )
+    try:
+        chat = engine.Chat(engine.load_tokenizer(source))
+    except engine.ModelError:  # a config alone: lengths of prompts are estimated
+        return engine.Planner(engine.skeleton(config, dtype), machine)
+    return engine.Planner(engine.skeleton(config, dtype), machine, lambda text: len(chat.turn(text)), len(chat.prefix))
+
+
+def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]:
+    """The object of `stockpot plan --json`; see docs/planner.md."""
+    import engine
+
+    planner = planner_for(name, wanted, home, device)
+    quantize = wanted.quantize or split_model(name)[1]
+    chosen = [wanted.method] if wanted.method else list(engine.METHODS)
+    methods = [engine.make_method(each, **(wanted.settings or {} if wanted.method else {})) for each in chosen]
+    best = planner.best(wanted.tokens, quantize if wanted.quantize or quantize != "none" else None)
+    machine, model = planner.machine, planner.model
+    return {
+        "model": name,
+        "parameters": model.parameters,
+        "window": model.window,
+        "dtype": str(model.spec.dtype).removeprefix("torch."),
+        "tokens": wanted.tokens,
+        "device": "cpu" if machine.shared else "cuda",
+        "limits": {"device": machine.device, "host": 0 if machine.shared else machine.host},
+        "rates": asdict(machine.rates) if machine.rates else None,
+        "plans": [plan_json(planner.plan(method, wanted.tokens, quantize)) for method in methods],
+        "best": {**plan_json(best.plan), "reason": best.reason} if best else None,
+    }
+
+
+def plan_json(plan: "engine.Plan") -> dict[str, Any]:
+    """One plan as plain data."""
+    kept = plan.footprint.usage
+    return {
+        "method": plan.method.name,
+        "settings": plan.method.settings(),
+        "quantize": plan.quantize,
+        "fits": plan.fits,
+        "longest_tokens": plan.longest,
+        "chunk": plan.chunk,
+        "entries": kept.entries,
+        "bytes": {
+            "weights": plan.weight_bytes,
+            "kv": kept.bytes,
+            "spare": plan.footprint.spare_bytes,
+            "tail": plan.footprint.tail_bytes,
+            "workspace": plan.workspace_bytes,
+            "device": plan.device_bytes,
+            "host": plan.host_bytes,
+        },
+        "reading_seconds": plan.reading_sec,
+        "reading_tokens_per_second": plan.reading_tokens_per_sec,
+        "first_token_seconds": plan.first_token_sec,
+        "answer_tokens_per_second": plan.answer_tokens_per_sec,
+    }
+
+
+def plan_reading(model: "engine.Model", name: str, method: "engine.Method", tokens: int) -> "engine.Plan":
+    """The plan of a reading with a model that is loaded, in the memory that is free now.
+
+    Raises:
+        AppError: it cannot fit; the sentence says what would.
+    """
+    import psutil
+
+    import engine
+
+    shared = model.device.type == "cpu"
+    host = int(psutil.virtual_memory().available)
+    machine = engine.Machine(host if shared else engine.free_bytes(model.device), host, shared)
+    sizes = engine.skeleton_of(model.network, model.spec)
+    planner = engine.Planner(sizes, machine, model.turn_length, len(model.chat.prefix))
+    quantize = split_model(name)[1]
+    plan = planner.plan(method, tokens, quantize, weights=False)
+    if plan.fits:
+        return plan
+    raise AppError(f"{shortage(plan, shared)} {_instead(planner, plan, tokens)}")
+
+
+def shortage(plan: "engine.Plan", shared: bool) -> str:
+    """What a plan that does not fit lacks, in a sentence."""
+    on_device = plan.device_bytes > plan.device_limit
+    needed, free = (plan.device_bytes, plan.device_limit) if on_device else (plan.host_bytes, plan.host_limit)
+    where = "memory" if shared else "GPU memory" if on_device else "host memory"
+    return (
+        f"Reading {plan.tokens:,} tokens with {plan.method.name} needs {byte_size(needed)} of {where}, "
+        f"and there are {byte_size(free)}."
+    )
+
+
+def _instead(planner: "engine.Planner", plan: "engine.Plan", tokens: int) -> str:
+    best = planner.best(tokens, plan.quantize, weights=False)
+    ways = [in_words(best.plan)] if best else []
+    if plan.longest:
+        ways.append(f"up to {plan.longest:,} tokens with {plan.method.name}")
+    return f"What would fit: {', or '.join(ways)}." if ways else "Close other programs, or choose a smaller model."
+
+
+def in_words(plan: "engine.Plan") -> str:
+    """A method with its budget: "infinipot with a budget of 4,096"."""
+    budget = plan.method.budget
+    return plan.method.name if budget is None else f"{plan.method.name} with a budget of {budget:,}"

@@ -1,0 +1,65 @@
+"""What a reading will keep and look at, worked out before it begins: what `Method.plan` tells the planner.
+
+All of it is arithmetic on sizes. The bytes follow the tensors that the memories allocate; `slot_bytes`, `window_bytes`
+and `host_bytes` stand beside those tensors in `slots.py`, `window.py` and `host.py`, and tests compare the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.records import Usage
+
+TurnTokens = Callable[[str], int]  # how many tokens a text takes when it is put to the model as a turn
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be read.
+
+    tokens: of the text; prefix: what the chat template puts before it; chunk: tokens per pass at most.
+    """
+
+    tokens: int
+    prefix: int
+    chunk: int
+    turn_tokens: TurnTokens
+
+    @property
+    def total(self) -> int:
+        """Tokens with the prefix."""
+        return self.prefix + self.tokens
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a memory will hold and what its tokens will attend to. Entries are per KV head and layer.
+
+    usage: when the reading is finished, as `Memory.usage` will count it.
+    spare_bytes: on the device, beside that, for the moments in which the memory is condensed or packed.
+    tail_bytes: on the device, for a conversation's own fork.
+    passed: tokens that go through the model, catalyst prompts included.
+    attended: entries that a token attends to while reading, on average.
+    widest: entries that one pass attends to at most, its own included.
+    answering: entries that a token of an answer attends to.
+    searched: entries of the host tier that each token of an answer is compared with.
+    explicit: whether reading builds a matrix of logits (True), or runs in one fused kernel.
+    """
+
+    usage: Usage
+    spare_bytes: int
+    tail_bytes: int
+    passed: int
+    attended: float
+    widest: int
+    answering: int
+    searched: int = 0
+    explicit: bool = False
+
+
+def mean_attended(tokens: int, limit: int) -> float:
+    """Entries that a token attends to on average where each sees all before it, itself included, up to `limit`."""
+    if tokens <= limit:
+        return (tokens + 1) / 2
+    return (limit * (limit + 1) / 2 + (tokens - limit) * limit) / tokens

@@ -1,0 +1,212 @@
+"""From a folder or a hub id to a network on its device, refusing whatever cannot be used before a weight is read.
+
+Weights come from safetensors shards one tensor at a time, straight into the network in the dtype that is wanted, or
+quantised as they arrive by bitsandbytes (8bit: LLM.int8(), nf4: QLoRA's 4 bits with double quantisation); the whole
+model is never there twice. transformers wants the package accelerate for bitsandbytes, which spreads models over
+several devices; here there is one, so the two quantizers below leave that demand out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
+from transformers.quantizers.quantizer_bnb_8bit import Bnb8BitHfQuantizer
+
+from engine import architectures
+from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
+from engine.skeleton import QUANTIZATIONS, Skeleton, check_quantization, skeleton
+
+PACKAGES = {  # what transformers needs for checkpoints that were published quantised
+    "gptq": ("gptqmodel", "optimum"),
+    "awq": ("gptqmodel", "accelerate"),
+    "bitsandbytes": ("bitsandbytes", "accelerate"),
+}
+
+
+def device_named(name: str) -> torch.device:
+    """The device of that name; auto is the GPU if there is one.
+
+    Raises:
+        SettingsError: this machine does not have it.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise SettingsError(f"There is no device '{name}': choose auto, cpu or cuda.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("No CUDA device is available on this machine: choose cpu, or auto.")
+    return torch.device(name)
+
+
+def dtype_on(place: torch.device, config: PretrainedConfig) -> torch.dtype:
+    """What is computed in by default: float32 on the CPU, on a GPU what the weights were published in."""
+    if place.type == "cpu":
+        return torch.float32
+    own = config.dtype if isinstance(config.dtype, torch.dtype) else None
+    return own if own in (torch.bfloat16, torch.float16) else torch.bfloat16
+
+
+def read_config(source: str | Path) -> PretrainedConfig:
+    """The configuration of a model, if the engine can use it. Of a folder, config.json is enough.
+
+    Raises:
+        ModelNotFound: there is none.
+        UnsupportedModel: a vision model, one without a language model's head, an architecture or a way of
+            quantising that is not known, or one whose package is not installed.
+    """
+    try:
+        facts, _ = PretrainedConfig.get_config_dict(source)
+    except (OSError, ValueError) as error:
+        raise ModelNotFound(f"There is no model at '{source}': give a folder with config.json, or a hub id.") from error
+    if not facts.get("model_type"):
+        raise ModelNotFound(f"There is no model at '{source}': its config.json names no model_type.")
+    kind = str(facts["model_type"])
+    if "vision_config" in facts or "audio_config" in facts:
+        raise UnsupportedModel(
+            f"'{kind}' is a model for pictures or sound as well as text, which cannot be used: choose a text model."
+        )
+    heads = facts.get("architectures") or []
+    if kind in architectures.SUPPORTED and heads and not any(str(head).endswith("ForCausalLM") for head in heads):
+        raise UnsupportedModel(f"{heads[0]} does not generate text: choose a model that is a ...ForCausalLM.")
+    architectures.check_kind(kind)
+    _check_published(facts.get("quantization_config"))
+    config = AutoConfig.from_pretrained(source)
+    assert isinstance(config, PretrainedConfig)
+    architectures.check(config)
+    return config
+
+
+def _check_published(quantization: dict[str, Any] | None) -> None:
+    """Refuse a checkpoint that was published quantised in a way that cannot be loaded here."""
+    if quantization is None:
+        return
+    method = str(quantization.get("quant_method", "unknown"))
+    if method not in PACKAGES:
+        raise UnsupportedModel(
+            f"Its weights were published quantised as '{method}'; Stockpot loads {', '.join(sorted(PACKAGES))}, or "
+            f"quantises a plain checkpoint itself with --quantize."
+        )
+    missing = [name for name in PACKAGES[method] if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UnsupportedModel(
+            f"Its weights were published quantised as '{method}', which needs {' and '.join(missing)}: "
+            f"pip install {' '.join(missing)}, or choose a plain checkpoint and --quantize."
+        )
+
+
+def load_network(
+    source: str | Path, config: PretrainedConfig, place: torch.device, dtype: torch.dtype, quantize: str
+) -> PreTrainedModel:
+    """The network with its weights, on its device.
+
+    Raises:
+        SettingsError: quantising without bitsandbytes, or what is quantised already.
+        OutOfMemory: the weights do not fit the memory that is free.
+        ModelNotFound: weights that are missing or damaged.
+    """
+    check_quantization(quantize)
+    published = getattr(config, "quantization_config", None) is not None
+    if published and quantize != "none":
+        raise SettingsError(f"The weights at '{source}' are quantised already: leave --quantize out.")
+    if quantize != "none" and importlib.util.find_spec("bitsandbytes") is None:
+        raise SettingsError(f"--quantize {quantize} needs the package bitsandbytes: pip install 'stockpot[quantized]'.")
+    if published:
+        _require_room(source, _file_bytes(source), place, None)
+    else:
+        sizes = skeleton(config, dtype)
+        _require_room(source, sizes.weight_bytes(quantize), place, sizes)
+    options: dict[str, Any] = {}
+    if quantize != "none":
+        options["quantization_config"] = _quantization(quantize, place, dtype)
+    try:
+        network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+        if quantize == "none" and not published:
+            network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelNotFound(f"The model at '{source}' cannot be loaded: {error}") from error
+    assert isinstance(network, PreTrainedModel)
+    return network
+
+
+def _file_bytes(source: str | Path) -> int:
+    """Bytes of the weight files of a folder; 0 where they are not on this machine yet."""
+    return sum(path.stat().st_size for path in Path(source).glob("*.safetensors"))
+
+
+def free_bytes(place: torch.device) -> int:
+    """Memory that is free on a device now."""
+    return int(torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else psutil.virtual_memory().available)
+
+
+def _require_room(source: str | Path, needed: int, place: torch.device, sizes: Skeleton | None) -> None:
+    """Refuse weights that cannot fit, naming how they would."""
+    free = free_bytes(place)
+    if needed <= free:
+        return
+    fitting = [] if sizes is None else [each for each in QUANTIZATIONS if sizes.weight_bytes(each) <= free]
+    advice = f"--quantize {fitting[0]} would fit" if fitting else "choose a smaller model, or close other programs"
+    raise OutOfMemory(
+        f"The weights of '{source}' need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free on {place}: {advice}."
+    )
+
+
+def _quantization(quantize: str, place: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
+    # It says at every layer and pass that 8-bit products take their inputs in float16.
+    logging.getLogger("bitsandbytes.autograd").setLevel(logging.ERROR)
+    return _EightBit(place) if quantize == "8bit" else _NF4(place, dtype)
+
+
+@register_quantization_config("stockpot_8bit")
+class _EightBit(BitsAndBytesConfig):
+    """Eight bits a weight, one scale a row."""
+
+    def __init__(self, place: torch.device) -> None:
+        super().__init__(load_in_8bit=True)  # type: ignore[no-untyped-call]
+        self.quant_method: Any = "stockpot_8bit"
+        self.place = str(place)
+
+
+@register_quantization_config("stockpot_nf4")
+class _NF4(BitsAndBytesConfig):
+    """Four bits a weight, unpacked to what the activations are computed in."""
+
+    def __init__(self, place: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(  # type: ignore[no-untyped-call]
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        )
+        self.quant_method: Any = "stockpot_nf4"
+        self.place = str(place)
+
+
+class _OneDevice:
+    """Weights are quantised where they are to stay."""
+
+    quantization_config: Any
+
+    def validate_environment(self, *args: object, **kwargs: object) -> None:
+        """Bitsandbytes has been looked for already."""
+
+    def update_device_map(self, device_map: object) -> dict[str, torch.device]:
+        """All of the model on one device."""
+        return {"": torch.device(self.quantization_config.place)}
+
+
+@register_quantizer("stockpot_8bit")
+class _EightBitQuantizer(_OneDevice, Bnb8BitHfQuantizer):
+    """LLM.int8() (https://arxiv.org/abs/2208.07339)."""
+
+
+@register_quantizer("stockpot_nf4")
+class _NF4Quantizer(_OneDevice, Bnb4BitHfQuantizer):
+    """QLoRA's NormalFloat (https://arxiv.org/abs/2305.14314)."""

@@ -1,0 +1,295 @@
+"""The planner: what reading a text will need and how long it will take, before anything is loaded.
+
+    weights + KV of the device tier + workspace of a pass <= memory of the device
+    KV of the host tier                                   <= memory of the host
+
+The bytes of weights come from the configuration (`skeleton.py`), those of the KV from the method (`Method.plan`),
+those of the workspace from the tensors that a pass holds at once. Times are a roofline: each pass takes as long as its
+matrix products or as the weights it reads, whichever is longer, and then its attention, at rates that were measured on
+this machine or stated for another (`rates.py`). Bytes are meant to be right; times to be right within a factor of two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.footprint import Footprint, Task, TurnTokens
+from engine.method import Method
+from engine.methods import METHODS, make_method
+from engine.passes import NOVELTY_ROWS
+from engine.rates import Rates
+from engine.reader import CHUNK, GPU_CHUNK
+from engine.records import DEVICE, HOST
+from engine.skeleton import QUANTIZATIONS, Skeleton
+
+LEAST_CHUNK = 64
+QUESTION = 50  # tokens of the question whose first token is timed
+PREFIX = 32  # tokens of a chat template before the text, where no tokenizer says
+OPERATIONS = 60  # small operations per layer and pass
+LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
+GPU_BASE = 600 << 20  # what a CUDA context and its libraries take of a GPU
+LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
+SLOWEST = 1.0  # tokens per second of an answer below which a method is not recommended
+BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What there is to read with, in bytes.
+
+    device, host: memory that may be taken. shared: there is no GPU, and both are the same memory (`device`).
+    base: what the device loses to its driver. rates: None where nobody has measured or stated them.
+    """
+
+    device: int
+    host: int
+    shared: bool
+    rates: Rates | None = None
+    base: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one reading needs. Bytes and seconds; times are None where the machine's rates are not known.
+
+    longest: the most tokens that would fit with this method, 0 if none, None for no limit.
+    """
+
+    method: Method
+    quantize: str
+    tokens: int
+    chunk: int
+    footprint: Footprint
+    weight_bytes: int
+    workspace_bytes: int
+    device_bytes: int
+    host_bytes: int
+    device_limit: int
+    host_limit: int
+    fits: bool
+    longest: int | None
+    reading_sec: float | None
+    first_token_sec: float | None
+    answer_tokens_per_sec: float | None
+
+    @property
+    def reading_tokens_per_sec(self) -> float | None:
+        """Speed of reading."""
+        return self.tokens / self.reading_sec if self.reading_sec else None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The plan that suits a person's machine best, and why."""
+
+    plan: Plan
+    reason: str
+
+
+class Planner:
+    """Plans readings by one model on one machine."""
+
+    def __init__(
+        self, model: Skeleton, machine: Machine, turn_tokens: TurnTokens | None = None, prefix: int = PREFIX
+    ) -> None:
+        """turn_tokens, prefix: from the model's chat template; without a tokenizer they are estimated."""
+        self.model, self.machine = model, machine
+        self.turn_tokens, self.prefix = turn_tokens or estimated_turn, prefix
+
+    def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True) -> Plan:
+        """What reading a text of so many tokens needs, in the largest passes that fit.
+
+        weights: False if the model is loaded already, so that its weights no longer count against the memory left.
+        """
+        held = self.model.weight_bytes(quantize) if weights else 0
+        chunk, plan = self.first_chunk, None
+        while plan is None or (not plan.fits and chunk > LEAST_CHUNK):
+            chunk = chunk if plan is None else chunk // 2
+            plan = self._plan(method, tokens, quantize, held, chunk)
+        return dataclasses.replace(plan, longest=self._longest(method, quantize, held))
+
+    @property
+    def first_chunk(self) -> int:
+        """Tokens per pass that keep the device busy."""
+        return CHUNK if self.machine.shared else GPU_CHUNK
+
+    def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int) -> Plan:
+        task = Task(tokens, self.prefix, chunk, self.turn_tokens)
+        footprint = method.plan(self.model.spec, task)
+        workspace = self._workspace(method, footprint, min(chunk, task.total), quantize)
+        kept = footprint.usage.bytes
+        # Packing and a fork's tail never come at once: a reading is over when the first question is asked.
+        device = held + kept[DEVICE] + max(footprint.spare_bytes, footprint.tail_bytes) + workspace + self.machine.base
+        host = kept.get(HOST, 0)
+        if self.machine.shared:
+            device, host = device + host, 0
+        reading, first, speed = self._times(method, footprint, task, quantize)
+        return Plan(
+            method=method,
+            quantize=quantize,
+            tokens=tokens,
+            chunk=chunk,
+            footprint=footprint,
+            weight_bytes=self.model.weight_bytes(quantize),
+            workspace_bytes=workspace,
+            device_bytes=device,
+            host_bytes=host,
+            device_limit=self.machine.device,
+            host_limit=self.machine.host,
+            fits=device <= self.machine.device and host <= self.machine.host,
+            longest=None,
+            reading_sec=reading,
+            first_token_sec=first,
+            answer_tokens_per_sec=speed,
+        )
+
+    def _longest(self, method: Method, quantize: str, held: int) -> int | None:
+        """The most tokens that fit in the smallest passes, by bisection; needs never fall as a text grows."""
+
+        def fits(tokens: int) -> bool:
+            return self._plan(method, tokens, quantize, held, LEAST_CHUNK).fits
+
+        if fits(LONGEST):
+            return None
+        low, high = 0, LONGEST
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def _workspace(self, method: Method, footprint: Footprint, rows: int, quantize: str) -> int:
+        """Bytes of the largest set of tensors that a pass of so many tokens holds at once, weights and KV left out."""
+        model = self.model
+        size = model.spec.dtype.itemsize
+        attention = max(
+            self._attention_bytes(layer.query_heads, layer.kv_heads, layer.head_size, footprint, rows)
+            for layer in model.spec.layers
+        )
+        mlp = rows * 3 * model.mlp * size
+        scored = min(rows, NOVELTY_ROWS) if method.needs_novelty() else 1
+        logits = rows * model.hidden * size + scored * model.vocabulary * (size + 8)
+        stream = rows * model.hidden * (3 * size + 4)  # residual, its norm in float32, the layer's input and output
+        return stream + max(attention, mlp, logits) + model.unpacked_bytes(quantize)
+
+    def _attention_bytes(self, query_heads: int, kv_heads: int, width: int, footprint: Footprint, rows: int) -> int:
+        size = self.model.spec.dtype.itemsize
+        keys = max(footprint.widest, rows)
+        tensors = rows * (4 * query_heads + 3 * kv_heads) * width * size  # q, k, v, q rotated and the parts of that
+        mask = rows * keys * (5 + size)
+        if not footprint.explicit:
+            return tensors + mask
+        logits = query_heads * rows * keys * (8 + size)  # logits and softmax in float32, then in the model's dtype
+        return tensors + mask + logits + 2 * kv_heads * keys * width * size
+
+    def _times(
+        self, method: Method, footprint: Footprint, task: Task, quantize: str
+    ) -> tuple[float | None, float | None, float | None]:
+        """Seconds of the reading, seconds to a first token, tokens per second of an answer."""
+        rates = self.machine.rates
+        if rates is None:
+            return None, None, None
+        rows = min(task.chunk, footprint.passed)
+        head = self.model.head if method.needs_novelty() else 0
+        each = self._pass_sec(rates, rows, footprint.attended, head, quantize, footprint.explicit)
+        kept = footprint.usage.bytes.get(HOST, 0)
+        reading = footprint.passed / rows * each + kept / rates.link
+        searching = self._search_sec(rates, footprint)
+        asking = self._pass_sec(rates, QUESTION, footprint.answering, 0, quantize, True)
+        answering = self._pass_sec(rates, 1, footprint.answering, self.model.head, quantize, True) + searching
+        return reading, asking + QUESTION * searching + answering, 1 / answering
+
+    def _pass_sec(self, rates: Rates, rows: int, attended: float, head: int, quantize: str, explicit: bool) -> float:
+        """Of one pass through the model: its weights are read once, and unpacked if several tokens share them."""
+        model = self.model
+        size = model.spec.dtype.itemsize
+        linear = sum(outputs * inputs for outputs, inputs in model.linear)
+        weights = model.weight_bytes(quantize) - model.other * size + (model.active - linear + head) * size
+        if quantize != "none" and rows > 1:
+            weights += 2 * linear * size
+        products = max(2 * rows * (model.active + head) / rates.flops, weights / rates.memory)
+        width = sum(layer.query_heads * layer.head_size for layer in model.spec.layers)
+        heads = sum(layer.query_heads for layer in model.spec.layers)
+        logits = LOGIT_BYTES * heads * rows * attended if explicit else 0
+        attention = 4 * rows * attended * width / rates.flops
+        moved = (attended * model.spec.entry_bytes + logits) / rates.memory
+        return products + attention + moved + OPERATIONS * len(model.spec.layers) * rates.operation_sec
+
+    def _search_sec(self, rates: Rates, footprint: Footprint) -> float:
+        """Of comparing one token's queries with the whole host tier: half of its bytes are keys, all are read."""
+        layers = self.model.spec.layers
+        width = sum(layer.query_heads * layer.head_size for layer in layers)
+        heads = sum(layer.query_heads for layer in layers)
+        moved = footprint.usage.bytes.get(HOST, 0) / 2 + 12 * heads * footprint.searched
+        return max(2 * footprint.searched * width / rates.host_flops, moved / rates.host_memory)
+
+    def best(self, tokens: int, quantize: str | None = None, weights: bool = True) -> Choice | None:
+        """The method and settings that keep the most of a text and fit; None if nothing fits.
+
+        quantize: None to choose that as well, the least lossy first.
+
+        First choice is whatever keeps every entry and attends to all of them inside the model's own window; then what
+        keeps every entry and finds the best of them for each question, if answers come fast enough; then the
+        condensing method with the largest budget that fits the memory and the model's window.
+        """
+        for each in QUANTIZATIONS if quantize is None else (quantize,):
+            fitting = [plan for plan in self._candidates(tokens, each, weights) if plan.fits]
+            choice = self._choose(fitting, tokens)
+            if choice is not None:
+                return choice
+        return None
+
+    def _candidates(self, tokens: int, quantize: str, weights: bool) -> Iterator[Plan]:
+        for name, kind in METHODS.items():
+            if kind.family == "baseline":
+                continue
+            if kind.family == "condensing":
+                yield from self._budgets(name, tokens, quantize, weights)
+            else:
+                yield self.plan(make_method(name), tokens, quantize, weights)
+
+    def _budgets(self, name: str, tokens: int, quantize: str, weights: bool) -> Iterator[Plan]:
+        """The largest budget that fits, no larger than the model's window, nor than the text needs."""
+        needed = max(BUDGETS[-1], 1 << (tokens + 512).bit_length())
+        for budget in BUDGETS:
+            if budget <= min(self.model.window, needed):
+                plan = self.plan(make_method(name, budget=budget), tokens, quantize, weights)
+                if plan.fits:
+                    yield plan
+                    return
+
+    def _choose(self, fitting: list[Plan], tokens: int) -> Choice | None:
+        whole = [plan for plan in fitting if _kept(plan) >= plan.footprint.passed - 64]
+        room = self.model.window - 512  # for questions and answers
+        dense = [plan for plan in whole if not plan.footprint.searched and tokens <= room]
+        if dense:
+            plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
+            return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
+        quick = [
+            plan
+            for plan in whole
+            if plan.footprint.searched and (plan.answer_tokens_per_sec is None or plan.answer_tokens_per_sec >= SLOWEST)
+        ]
+        if quick:
+            return Choice(_fastest(quick), "everything is kept in host memory and looked up for each question")
+        condensed = [plan for plan in fitting if plan.method.family == "condensing"]
+        if condensed:
+            best = max(condensed, key=lambda plan: plan.method.budget or 0)
+            return Choice(
+                best, f"{best.method.budget:,} entries are the most that fit the memory and the model's window"
+            )
+        return None
+
+
+def _kept(plan: Plan) -> int:
+    return max(plan.footprint.usage.entries.values())
+
+
+def _fastest(plans: Iterable[Plan]) -> Plan:
+    return max(plans, key=lambda plan: plan.answer_tokens_per_sec or 0.0)
+
+
+def estimated_turn(text: str) -> int:
+    """About how many tokens a text takes as a turn, where there is no tokenizer: a token for three letters."""
+    return len(text) // 3 + 16

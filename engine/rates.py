@@ -1,0 +1,81 @@
+"""How fast a machine is: the few rates that the planner's times are made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+SIDE = 1024  # of the matrices that are multiplied
+COPIED = 64 << 20  # bytes
+LEAST_SEC = 0.1  # each rate is measured for at least this long
+SMALL_OPERATION_SEC = 6e-6  # a kernel launch, where nothing was measured
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Per second: operations of large matrix products, bytes read or written, bytes from host to device.
+
+    flops, memory: of the device; host_flops, host_memory: of the machine around it (the same without a GPU);
+    link: between the two; operation_sec: what one small operation takes however little it does.
+    """
+
+    flops: float
+    memory: float
+    link: float
+    host_flops: float
+    host_memory: float
+    operation_sec: float = SMALL_OPERATION_SEC
+
+
+def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
+    """Measure this machine: half a second of matrix products, copies and small operations in the given dtype."""
+    here = torch.device("cpu")
+    host_flops, host_memory = _flops(here, torch.float32), _copying(here, here)
+    if device.type == "cpu":
+        flops = host_flops if dtype == torch.float32 else _flops(here, dtype)
+        return Rates(flops, host_memory, host_memory, host_flops, host_memory, _small(here))
+    flops, memory, link = _flops(device, dtype), _copying(device, device), _copying(here, device)
+    return Rates(flops, memory, link, host_flops, host_memory, _small(device))
+
+
+def _flops(device: torch.device, dtype: torch.dtype) -> float:
+    left = torch.ones(SIDE, SIDE, dtype=dtype, device=device)
+    right = torch.ones(SIDE, SIDE, dtype=dtype, device=device)
+    return 2 * SIDE**3 / _seconds(lambda: left @ right, device)
+
+
+def _copying(source: torch.device, target: torch.device) -> float:
+    """Bytes per second; a copy within one place reads and writes each byte."""
+    pinned = source.type == "cpu" and target.type == "cuda"
+    data = torch.empty(COPIED, dtype=torch.uint8, device=source, pin_memory=pinned)
+    data.zero_()
+    there = torch.zeros(COPIED, dtype=torch.uint8, device=target)
+    moved = COPIED * (2 if source == target else 1)
+    return moved / _seconds(lambda: there.copy_(data, non_blocking=True), target)
+
+
+def _small(device: torch.device) -> float:
+    vector = torch.ones(64, device=device)
+    return _seconds(lambda: vector + 1, device)
+
+
+def _seconds(do: Callable[[], object], device: torch.device) -> float:
+    """Of one run, on average over LEAST_SEC and at least three runs, after one that warms up."""
+    do()
+    _wait(device)
+    began, runs = time.perf_counter(), 0
+    while runs < 3 or time.perf_counter() - began < LEAST_SEC:
+        do()
+        runs += 1
+        if runs % 16 == 0:
+            _wait(device)
+    _wait(device)
+    return (time.perf_counter() - began) / runs
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,149 @@
+"""A model's sizes from its configuration alone: layers, weights, and what quantising them would leave.
+
+transformers builds the model on PyTorch's meta device, where tensors have shapes and no storage, so the counts are
+those of the very modules that loading would fill: no weights are read and nothing is allocated. A model that is
+loaded already is measured by the same function.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from engine import architectures
+from engine.method import require
+from engine.rope import NoRope
+from engine.seam import LayerSpec, ModelSpec
+
+NF4_BLOCK, NF4_NESTED = 64, 256  # weights that share a constant, and constants that share one of the second level
+NF4_TABLES = 4 * (16 + 256 + 1)  # per layer: the code, the code of the constants, their offset; float32
+QUANTIZATIONS = ("none", "8bit", "nf4")
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """Sizes of a model; weights are counted in numbers, not bytes.
+
+    linear: (output, input) sizes of each layer that quantisation reaches: all linear ones but the head.
+    other: weights that stay as they are: embeddings, head, norms, biases, and experts that are no linear layers.
+    active: weights that one token is multiplied with, the head left out; head: those of the head.
+    mlp: width of the widest hidden layer; window: positions that the model was trained for.
+    """
+
+    spec: ModelSpec
+    linear: tuple[tuple[int, int], ...]
+    other: int
+    active: int
+    head: int
+    hidden: int
+    mlp: int
+    vocabulary: int
+    window: int
+
+    @property
+    def parameters(self) -> int:
+        """All weights."""
+        return self.other + sum(rows * columns for rows, columns in self.linear)
+
+    def weight_bytes(self, quantize: str = "none") -> int:
+        """Bytes of all weights, with the constants that a quantisation keeps beside them.
+
+        nf4: two weights a byte; one constant for each 64, itself kept in 8 bits, with a float32 for each 256 of
+        them (QLoRA's double quantisation, https://arxiv.org/abs/2305.14314, section 3). 8bit: a float32 per row.
+        """
+        check_quantization(quantize)
+        kept = self.other * self.spec.dtype.itemsize
+        if quantize == "none":
+            return kept + sum(rows * columns for rows, columns in self.linear) * self.spec.dtype.itemsize
+        if quantize == "8bit":
+            return kept + sum(rows * columns + 4 * rows for rows, columns in self.linear)
+        return kept + sum(_nf4_bytes(rows * columns) for rows, columns in self.linear)
+
+    def unpacked_bytes(self, quantize: str) -> int:
+        """Bytes of the largest layer as it is unpacked to be multiplied with; 0 where nothing is packed."""
+        largest = max((rows * columns for rows, columns in self.linear), default=0)
+        return 0 if quantize == "none" else largest * self.spec.dtype.itemsize
+
+    def with_dtype(self, dtype: torch.dtype) -> Skeleton:
+        """The same model computing in another dtype."""
+        return replace(self, spec=replace(self.spec, dtype=dtype))
+
+
+def check_quantization(quantize: str) -> None:
+    """Refuse what there is not.
+
+    Raises:
+        SettingsError: naming what there is.
+    """
+    known = ", ".join(QUANTIZATIONS)
+    require(quantize in QUANTIZATIONS, f"There is no quantisation '{quantize}': choose one of {known}.")
+
+
+def _nf4_bytes(weights: int) -> int:
+    blocks = math.ceil(weights / NF4_BLOCK)
+    return math.ceil(weights / 2) + blocks + 4 * math.ceil(blocks / NF4_NESTED) + NF4_TABLES
+
+
+def skeleton(config: PretrainedConfig, dtype: torch.dtype) -> Skeleton:
+    """The sizes of the model that a configuration describes.
+
+    Raises:
+        UnsupportedModel: an architecture that the engine cannot use.
+    """
+    architectures.check(config)
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    return _measure(network, config, ModelSpec(_layers(config), dtype, torch.device("cpu")))
+
+
+def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
+    """The sizes of a model that is loaded. Its weights may be quantised: shapes are what the layers say they are."""
+    return _measure(network, network.config, spec)
+
+
+def _measure(network: nn.Module, config: PretrainedConfig, spec: ModelSpec) -> Skeleton:
+    assert isinstance(network, PreTrainedModel)
+    head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
+    modules = [each for each in network.modules() if isinstance(each, nn.Linear) and each is not head]
+    linear = tuple((each.out_features, each.in_features) for each in modules)
+    reached = {id(each.weight) for each in modules}
+    rest = {id(each): each for each in network.parameters() if id(each) not in reached}
+    embedding = network.get_input_embeddings().weight
+    experts = int(getattr(config, "num_experts", None) or 0)
+    chosen = int(getattr(config, "num_experts_per_tok", None) or 1)
+    active = float(sum(rows * columns for rows, columns in linear))
+    for weight in rest.values():
+        if weight.dim() == 3 and weight.shape[0] == experts:
+            active += weight.numel() * chosen / experts
+        elif weight.dim() == 2 and weight is not embedding and (head is None or weight is not head.weight):
+            active += weight.numel()
+    facts: Any = config
+    return Skeleton(
+        spec=spec,
+        linear=linear,
+        other=sum(weight.numel() for weight in rest.values()),
+        active=round(active),
+        head=facts.hidden_size * facts.vocab_size,
+        hidden=facts.hidden_size,
+        mlp=max(facts.intermediate_size, chosen * int(getattr(facts, "moe_intermediate_size", None) or 0)),
+        vocabulary=facts.vocab_size,
+        window=int(facts.max_position_embeddings),
+    )
+
+
+def _layers(config: Any) -> tuple[LayerSpec, ...]:
+    """What the seam would find out by sending a token through: tests compare the two for every architecture."""
+    count, heads = config.num_hidden_layers, config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * count
+    sliding = getattr(config, "sliding_window", None)
+    return tuple(
+        LayerSpec(heads, kv_heads, head_size, sliding if kind == "sliding_attention" else None, NoRope())
+        for kind in kinds
+    )

@@ -1,0 +1,206 @@
+"""Plans on the command line and before every reading, and the list of models."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+import engine
+from app.cli import main
+from app.documents import Options, add_documents
+from app.errors import AppError, UsageError
+from app.home import canonical_model, model_source, named_model, split_model
+from app.local_models import local_models
+from app.planning import bytes_of, measured_rates, rates_of, tokens_of
+from app.readings import begin, read
+from app.service import Service
+
+PLAN = {
+    "method",
+    "settings",
+    "quantize",
+    "fits",
+    "longest_tokens",
+    "chunk",
+    "entries",
+    "bytes",
+    "reading_seconds",
+    "reading_tokens_per_second",
+    "first_token_seconds",
+    "answer_tokens_per_second",
+}
+QWEN = {
+    "model_type": "qwen2",
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "max_position_embeddings": 131072,
+    "dtype": "bfloat16",
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.fixture
+def config_only(tmp_path: Path) -> Path:
+    """Qwen2.5-7B's shape: a folder with a config.json and nothing else."""
+    folder = tmp_path / "Qwen2.5-7B"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(QWEN))
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    status = main([str(each) for each in arguments])
+    return status, capsys.readouterr().out
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(run(capsys, *arguments, "--json")[1])
+    return result
+
+
+def test_a_config_is_enough_to_plan_for_a_gpu_that_is_not_there(
+    config_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("plan", "--home", tmp_path / "home", "--model", config_only, "--tokens", "1M", "--gpu", "24GiB")
+    result = planned(capsys, *given, "--host", "64GiB", "--rates", "80,900,20")
+    assert result["tokens"] == 1_000_000
+    assert result["parameters"] == 7_615_616_512
+    assert result["limits"] == {"device": 24 << 30, "host": 64 << 30}
+    assert {plan["method"] for plan in result["plans"]} == set(engine.METHODS)
+    assert all(set(plan) == PLAN for plan in result["plans"])
+    by_name = {plan["method"]: plan for plan in result["plans"]}
+    assert by_name["exact"]["bytes"]["kv"]["host"] == pytest.approx(57344 * 1_000_032, rel=1e-3)  # 56 KiB a token
+    assert not by_name["full"]["fits"]
+    assert by_name["infinipot"]["longest_tokens"] is None
+    assert result["best"]["fits"]
+    assert result["best"]["reading_seconds"] > 0
+    assert not (tmp_path / "home" / "rates.json").exists()  # this machine's rates say nothing of that one
+
+    status, text = run(capsys, *given, "--host", "64GiB")
+    assert status == 0
+    assert "infinipot" in text
+    assert "Best here: " in text
+    assert run(capsys, *given[:-1], "2GiB")[0] == 1
+
+
+def test_a_plan_for_one_method_with_its_settings(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("plan", "--home", tmp_path, "--model", tiny, "--device", "cpu", "--tokens", "20_000")
+    result = planned(capsys, *given, "--method", "infinipot", "--budget", "512", "--set", "keep=0.25")
+    [plan] = result["plans"]
+    assert plan["settings"]["keep"] == 0.25
+    assert plan["fits"]
+    assert plan["entries"]["device"] <= 512
+    kept = json.loads((tmp_path / "rates.json").read_text())
+    assert [set(each) for each in kept.values()] == [
+        {"flops", "memory", "link", "host_flops", "host_memory", "operation_sec"}
+    ]
+    packed = planned(capsys, *given, "--quantize", "nf4")
+    assert packed["model"] == f"{tiny}:nf4"
+    assert packed["plans"][0]["bytes"]["weights"] < plan["bytes"]["weights"]
+
+
+def test_rates_are_measured_once_and_a_broken_file_is_replaced(tmp_path: Path) -> None:
+    import torch
+
+    here = torch.device("cpu"), torch.float32
+    first = measured_rates(tmp_path, *here)
+    assert measured_rates(tmp_path, *here) == first
+    (tmp_path / "rates.json").write_text("{broken")
+    measured_rates(tmp_path, *here)
+    assert measured_rates(tmp_path, *here).flops > 0
+    assert json.loads((tmp_path / "rates.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("24GiB", 24 << 30), ("24", 24 << 30), ("64 GB", 64_000_000_000), ("512mib", 1 << 29)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert bytes_of(text) == size
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("1M", 1_000_000), ("128k", 128_000), ("12,345", 12345), ("7", 7)])
+def test_numbers_of_tokens(text: str, tokens: int) -> None:
+    assert tokens_of(text) == tokens
+
+
+def test_what_is_no_size_is_wrong_usage() -> None:
+    for read_it, text in ((bytes_of, "much"), (bytes_of, "0"), (tokens_of, "-3"), (tokens_of, "0"), (rates_of, "1,2")):
+        with pytest.raises(UsageError, match=text):
+            read_it(text)
+
+
+def test_a_model_is_named_with_its_quantisation(tiny: Path) -> None:
+    assert split_model("org/model:nf4") == ("org/model", "nf4")
+    assert split_model("C:/models/x") == ("C:/models/x", "none")
+    assert named_model(None, "nf4") == "pocket:nf4"
+    assert named_model("x:8bit", "none") == "x"
+    assert named_model("x:8bit", None) == "x:8bit"
+    assert canonical_model(f"{tiny}:nf4") == f"{tiny}:nf4"
+    assert model_source("pocket:nf4") == model_source("pocket")
+
+
+def free_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=size, total=size))
+
+
+def test_what_cannot_fit_is_refused_before_reading_and_told_what_would(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [row.id for row in add_documents(service, [book], Options(), lambda *_: None).documents]
+    service.models.get()
+    free_memory(monkeypatch, 2_000_000)
+    with pytest.raises(AppError, match=r"tokens with full needs .* What would fit: infinipot") as refused:
+        begin(service, ids, "full", {})
+    assert "tokens with full." in str(refused.value)
+    assert service.store.contexts() == []
+    free_memory(monkeypatch, 1000)
+    with pytest.raises(AppError, match="smaller model"):
+        begin(service, ids, "full", {})
+
+
+def test_a_small_text_is_not_hindered_where_little_memory_is_free(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [row.id for row in add_documents(service, [book], Options(), lambda *_: None).documents]
+    service.models.get()
+    free_memory(monkeypatch, 64_000_000)
+    row = begin(service, ids, engine.DEFAULT_METHOD, {})
+    assert read(service, row.id, lambda report: None).status == "ready"
+
+
+def test_models_that_are_here_are_listed_with_their_needs(
+    tiny: Path, config_only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, cache = tmp_path / "home", tmp_path / "hub"
+    shutil.copytree(tiny, home / "models" / "tiny")
+    shutil.copytree(config_only, home / "models" / "without-weights")
+    kept = cache / "models--some--one"
+    shutil.copytree(tiny, kept / "snapshots" / "0123abc")
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("0123abc")
+    (kept / "blobs").mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    found = {each.name: each for each in local_models(home)}
+    assert set(found) >= {"pocket", str(home / "models" / "tiny"), str(home / "models" / "without-weights")}
+    mine = found[str(home / "models" / "tiny")]
+    assert (mine.place, mine.architecture, mine.reason, mine.window) == ("home", "llama", "", 4096)
+    assert mine.weight_bytes["none"] == 2 * mine.parameters
+    assert mine.entry_bytes == 2 * 2 * 2 * 16 * 2  # key and value, 2 layers, 2 KV heads of 16, bfloat16
+    assert "weights" in found[str(home / "models" / "without-weights")].reason
+    assert found["some/one"].place == "cache"
+    status, text = run(capsys, "models", "--home", home)
+    assert status == 0
+    assert "pocket" in text
+    listed = json.loads(run(capsys, "models", "--home", home, "--json")[1])
+    assert {each["name"]: each["usable"] for each in listed}["some/one"]

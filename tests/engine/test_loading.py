@@ -1,0 +1,202 @@
+"""Loading: what is refused before anything heavy, weights quantised on the way in, and memory while it happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
+
+from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, loading, make_method
+from engine.context import new_memory
+from engine.loading import load_network, read_config
+from engine.memory import NOT_IN_SOURCE
+from engine.skeleton import skeleton, skeleton_of
+from tests.engine.conftest import byte_tokenizer, tiny_config
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama of 64-wide layers with its tokenizer, as a checkpoint."""
+    path = tmp_path_factory.mktemp("models") / "small"
+    config = tiny_config()
+    config.update({"hidden_size": 64, "intermediate_size": 192, "head_dim": 16, "num_attention_heads": 4})
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(path)
+    byte_tokenizer().save_pretrained(path)
+    return path
+
+
+def changed(folder: Path, target: Path, **facts: object) -> Path:
+    """A copy of a checkpoint with other words in its config.json."""
+    shutil.copytree(folder, target)
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**config, **facts}))
+    return target
+
+
+def packed_bytes(network: PreTrainedModel) -> int:
+    """Bytes of weights and of the constants that bitsandbytes keeps beside them, before anything was computed."""
+    total = 0
+    for weight in network.parameters():
+        total += weight.nbytes
+        state = getattr(weight, "quant_state", None)
+        if state is not None:
+            tensors = [state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code]
+            total += sum(tensor.nbytes for tensor in tensors)
+        if getattr(weight, "SCB", None) is not None:
+            total += weight.SCB.nbytes
+    return total
+
+
+@pytest.mark.parametrize("quantize", ["none", "8bit", "nf4"])
+def test_quantised_weights_take_the_planned_bytes_and_match_eager_attention(folder: Path, quantize: str) -> None:
+    config = read_config(folder)
+    reference = load_network(folder, config, CPU, torch.float32, quantize)
+    assert packed_bytes(reference) == skeleton(config, torch.float32).weight_bytes(quantize)
+    reference.set_attn_implementation("eager")
+    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = reference(input_ids=ids[None], use_cache=False).logits[0]
+
+    model = load_model(folder, "cpu", quantize=quantize)
+    assert skeleton_of(model.network, model.spec).weight_bytes(quantize) == skeleton(
+        config, torch.float32
+    ).weight_bytes(quantize)
+    memory = new_memory(model, make_method("full"))
+    hidden = []
+    # LLM.int8() looks for outliers in all tokens of a pass together, so its results depend a little on the passes.
+    for chunk in ids.split(150 if quantize == "8bit" else 37):
+        hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32)))
+        memory.commit()
+    logits = model.logits(torch.cat(hidden))
+    error = float((logits - expected).norm() / expected.norm())
+    assert error < (1e-3 if quantize == "8bit" else 1e-5)
+
+
+def test_quantising_changes_the_weights_and_the_fingerprint(folder: Path) -> None:
+    plain, packed = (load_model(folder, "cpu", quantize=quantize) for quantize in ("none", "nf4"))
+    assert plain.fingerprint != packed.fingerprint
+    source = torch.zeros(8, dtype=torch.int32)
+    logits = [
+        model.logits(model.forward(torch.arange(10, 18), new_memory(model, make_method("full")), source))
+        for model in (plain, packed)
+    ]
+    error = (logits[0] - logits[1]).norm() / logits[0].norm()
+    assert 0.001 < error < 0.5
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"model_type": "nonsense"}, "architecture 'nonsense'"),
+        ({"model_type": "gemma3", "vision_config": {}}, "pictures"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "does not generate text"),
+        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptqmodel"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "gptqmodel"),
+        ({"quantization_config": {"quant_method": "mystery"}}, "mystery"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_weights_are_read(
+    folder: Path, tmp_path: Path, facts: dict[str, object], words: str
+) -> None:
+    place = changed(folder, tmp_path / "changed", **facts)
+    (place / "model.safetensors").write_bytes(b"never read")
+    with pytest.raises(UnsupportedModel, match=words):
+        load_model(place, "cpu")
+
+
+def test_a_model_without_a_chat_template_is_refused_before_weights_are_read(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "base"
+    shutil.copytree(folder, place)
+    (place / "chat_template.jinja").unlink()
+    (place / "model.safetensors").write_bytes(b"never read")
+    with pytest.raises(UnsupportedModel, match="chat template"):
+        load_model(place, "cpu")
+
+
+def test_weights_that_cannot_fit_are_refused_with_what_would(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = skeleton(read_config(folder), torch.float32)
+    place = tmp_path / "large"
+    shutil.copytree(folder, place)
+    (place / "model.safetensors").write_bytes(b"never read")
+    monkeypatch.setattr(loading, "free_bytes", lambda place: sizes.weight_bytes("8bit"))
+    with pytest.raises(OutOfMemory, match="--quantize 8bit"):
+        load_model(place, "cpu")
+    monkeypatch.setattr(loading, "free_bytes", lambda place: 1000)
+    with pytest.raises(OutOfMemory, match="smaller model"):
+        load_model(place, "cpu", quantize="nf4")
+
+
+def test_impossible_ways_of_quantising_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="8bit, nf4"):
+        load_model(folder, "cpu", quantize="2bit")
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match="bitsandbytes"):
+        load_model(folder, "cpu", quantize="nf4")
+
+
+def test_a_folder_without_weights_is_named(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "empty"
+    shutil.copytree(folder, place)
+    (place / "model.safetensors").unlink()
+    with pytest.raises(ModelNotFound, match="empty"):
+        load_model(place, "cpu")
+    assert read_config(place).model_type == "llama"
+    with pytest.raises(ModelNotFound, match="nowhere"):
+        load_model(tmp_path / "nowhere", "cpu")
+
+
+PEAK = """
+import sys
+import torch
+from engine.loading import load_network, read_config
+
+def status(name):
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
+
+def load(folder, quantize):
+    return load_network(folder, read_config(folder), torch.device("cpu"), torch.float32, quantize)
+
+for quantize in ("none", "nf4"):
+    load(sys.argv[2], quantize)  # what is imported and made at the first time
+    open("/proc/self/clear_refs", "w").write("5")  # the high-water mark begins anew
+    before = status("VmRSS:")
+    network = load(sys.argv[1], quantize)
+    print(before, status("VmHWM:"), sum(weight.nbytes for weight in network.parameters()))
+    del network
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_loading_never_holds_the_model_twice(folder: Path, tmp_path: Path) -> None:
+    config = AutoConfig.for_model(
+        "llama", vocab_size=4000, hidden_size=512, intermediate_size=2048, num_hidden_layers=6, num_attention_heads=8
+    )
+    network = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
+    network.save_pretrained(tmp_path, max_shard_size="10MB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 3
+    files = sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
+    plain = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}  # what is freed goes back to the system at once
+    command = [sys.executable, "-c", PEAK, str(tmp_path), str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        before, peak, weights = map(int, line.split())
+        # Pages of the checkpoint that are mapped count as resident too, though the kernel may drop them; in float32
+        # the model has twice the bytes of its files, so that a second copy would be seen.
+        assert peak - before < weights + 2 * files, done.stdout

@@ -1,0 +1,226 @@
+"""The planner's arithmetic against tensors that are really there."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from engine import METHODS, Conversation, Method, Model, Reader, make_method
+from engine.architectures import SUPPORTED
+from engine.footprint import Task
+from engine.planner import Machine, Plan, Planner
+from engine.rates import Rates, measure_rates
+from engine.records import DEVICE, HOST
+from engine.skeleton import skeleton, skeleton_of
+from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.reading import answer
+from tests.engine.test_architectures import small_config
+from tests.engine.test_methods import TIGHT
+
+GB = 1_000_000_000
+ROOMY = Machine(device=64 * GB, host=64 * GB, shared=False)
+LLAMA_8B = {
+    "vocab_size": 128256,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": False,
+}
+METHODS_TO_READ = {**TIGHT, **{f"{name}-default": make_method(name) for name in METHODS}}
+
+
+def llama() -> Planner:
+    model = skeleton(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16)
+    return Planner(
+        model, Machine(device=24 * GB, host=64 * GB, shared=False, rates=Rates(80e12, 9e11, 2e10, 1e12, 5e10))
+    )
+
+
+@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
+    config = small_config(kind)
+    planned = skeleton(config, torch.float32)
+    model = Model(AutoModelForCausalLM.from_config(copy.deepcopy(config)), byte_tokenizer(), kind, "-")
+    for expected, layer in zip(model.spec.layers, planned.spec.layers, strict=True):
+        assert dataclasses.replace(layer, rope=expected.rope) == expected
+    assert planned.weight_bytes() == sum(weight.nbytes for weight in model.network.parameters())
+    loaded = skeleton_of(model.network, model.spec)
+    assert dataclasses.replace(loaded, spec=planned.spec) == planned
+    assert planned.spec.entry_bytes == model.spec.entry_bytes
+
+
+@pytest.mark.parametrize("tokens", [40, 301, 1501])
+@pytest.mark.parametrize("method", METHODS_TO_READ.values(), ids=METHODS_TO_READ.keys())
+def test_the_plan_is_what_a_reading_holds(
+    model: Model, method: Method, tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = torch.randint(4, 260, (tokens,), generator=torch.Generator().manual_seed(3))
+    passed: list[int] = []
+    forward = model.forward
+
+    def counting(ids: Tensor, *arguments: Tensor) -> Tensor:
+        passed.append(len(ids))
+        return forward(ids, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(model, "forward", counting)
+    task = Task(tokens, len(model.chat.prefix), 64, model.turn_length)
+    footprint = method.plan(model.spec, task)
+    reader = Reader(model, method, ids, task.chunk)
+    for _ in reader.run():
+        pass
+    assert footprint.usage == reader.memory.usage()
+    assert footprint.passed == sum(passed)
+    parts, _ = reader.state()
+    host = sum(each.nbytes for name, part in parts.items() if "host" in name for each in part.tensors.values())
+    slack = host * 32768 // max(1, footprint.usage.entries.get(HOST, 0))  # of the last slab, at most one
+    assert host <= footprint.usage.bytes.get(HOST, 0) <= host + slack
+    saved = sum(each.nbytes for name, part in parts.items() if "host" not in name for each in part.tensors.values())
+    assert saved <= footprint.usage.bytes[DEVICE] + 4 * 48  # the last hidden state goes along
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, name: str) -> None:
+    method = make_method(name)
+    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    reader = Reader(model, method, ids, 64)
+    for _ in reader.run():
+        pass
+    conversation = Conversation(reader.context())
+    answer(conversation, "Who?", tokens=40)
+    device = conversation.usage().bytes[DEVICE]
+    assert device <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+
+
+def peak_of_pass(model: Model, method: Method, ids: Tensor, chunk: int) -> int:
+    """Bytes that the last pass of a reading allocates at most beyond what was there before it."""
+    reader = Reader(model, method, ids, chunk)
+    running = reader.run()
+    for progress in running:
+        if progress.tokens_total - progress.tokens_done <= chunk:
+            break
+    held = peak = 0
+    with torch.profiler.profile(profile_memory=True) as profile:
+        next(running)
+    assert profile.profiler is not None
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
+
+
+@pytest.mark.parametrize("name", ["exact", "infinipot", "full"])
+def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
+    config = tiny_config()
+    config.update({"hidden_size": 96, "intermediate_size": 256, "head_dim": 16, "vocab_size": 1000})
+    torch.manual_seed(0)
+    model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), "wide", "-")
+    method = make_method(name)
+    ids = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),))
+    plan = Planner(skeleton_of(model.network, model.spec), Machine(64 * GB, 0, True), model.turn_length).plan(
+        method, len(ids)
+    )
+    peak = peak_of_pass(model, method, ids, plan.chunk)
+    assert peak <= plan.workspace_bytes + plan.footprint.spare_bytes
+    assert plan.workspace_bytes <= 4 * peak
+
+
+def test_bytes_of_a_known_model() -> None:
+    model = llama().model
+    assert model.parameters == 8_030_261_248
+    assert model.weight_bytes() == 16_060_522_496
+    assert model.spec.entry_bytes == 131072  # 128 KiB per token, as the papers say
+    assert 5.6 * GB < model.weight_bytes("nf4") < 5.8 * GB
+    assert 9.0 * GB < model.weight_bytes("8bit") < 9.1 * GB
+
+
+def test_a_fixed_budget_needs_the_same_at_every_length() -> None:
+    planner = llama()
+    pot = make_method("infinipot", budget=4096)
+    short, long = planner.plan(pot, 10_000), planner.plan(pot, 1_000_000)
+    assert short.device_bytes == long.device_bytes
+    assert short.fits
+    assert long.longest is None
+    assert long.reading_sec is not None
+    assert short.reading_sec is not None
+    assert 90 < long.reading_sec / short.reading_sec < 110
+
+
+@pytest.mark.parametrize("name", ["full", "exact"])
+def test_the_longest_text_is_the_last_that_fits(name: str) -> None:
+    planner = llama()
+    longest = planner.plan(make_method(name), 1000, "nf4").longest
+    assert longest is not None
+    assert planner.plan(make_method(name), longest, "nf4").fits
+    assert not planner.plan(make_method(name), longest + 1, "nf4").fits
+
+
+def test_a_pass_is_made_smaller_until_it_fits() -> None:
+    planner = llama()
+    method = make_method("streaming", budget=16384)
+    ample = planner.plan(method, 1_000_000, "nf4")
+    tight = Planner(planner.model, dataclasses.replace(planner.machine, device=ample.device_bytes - 1)).plan(
+        method, 1_000_000, "nf4"
+    )
+    assert tight.fits
+    assert tight.chunk < ample.chunk
+    assert tight.workspace_bytes < ample.workspace_bytes
+
+
+def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
+    planner = llama()
+
+    def choice(tokens: int, device: int, host: int) -> Plan | None:
+        found = Planner(planner.model, dataclasses.replace(planner.machine, device=device * GB, host=host * GB)).best(
+            tokens
+        )
+        assert found is None or found.reason
+        return found.plan if found else None
+
+    short = choice(8_000, 24, 64)
+    assert short is not None
+    assert (short.method.name, short.quantize) == ("full", "none")
+    small = choice(8_000, 12, 64)
+    assert small is not None
+    assert (small.method.name, small.quantize) == ("full", "8bit")
+    long = choice(1_000_000, 24, 8)  # a million tokens do not fit 8 GB of host memory
+    assert long is not None
+    assert long.method.family == "condensing"
+    assert long.method.budget is not None
+    assert not planner.plan(make_method("exact"), 1_000_000).fits
+    assert choice(1_000_000, 4, 64) is None
+
+
+def test_loaded_weights_do_not_count_again() -> None:
+    planner = llama()
+    method = make_method("infinipot")
+    there = planner.plan(method, 1000, weights=False)
+    assert planner.plan(method, 1000).device_bytes - there.device_bytes == planner.model.weight_bytes()
+
+
+def test_without_rates_there_are_no_times() -> None:
+    plan = Planner(llama().model, ROOMY).plan(make_method("infinipot"), 1000)
+    assert plan.fits
+    assert (plan.reading_sec, plan.first_token_sec, plan.answer_tokens_per_sec) == (None, None, None)
+
+
+def test_rates_are_measured_and_times_follow_them(model: Model, ids: Tensor) -> None:
+    rates = measure_rates(torch.device("cpu"), torch.float32)
+    assert 1e8 < rates.flops < 1e14
+    assert 1e8 < rates.memory < 1e13
+    assert 1e-8 < rates.operation_sec < 1e-2
+    half = dataclasses.replace(rates, flops=rates.flops / 2, memory=rates.memory / 2, operation_sec=0.0)
+    whole = dataclasses.replace(rates, operation_sec=0.0)
+    sizes = skeleton_of(model.network, model.spec)
+    slow = Planner(sizes, Machine(GB, 0, True, half)).plan(make_method("streaming"), 5000).reading_sec
+    fast = Planner(sizes, Machine(GB, 0, True, whole)).plan(make_method("streaming"), 5000).reading_sec
+    assert slow is not None
+    assert slow == pytest.approx(2 * (fast or 0.0))
