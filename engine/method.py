@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ class Method(ABC):
     name: ClassVar[str]
     family: ClassVar[str]  # "condensing" | "retrieving" | "yardstick" | "baseline"
     summary: ClassVar[str]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named settings
     budget: int | None = None
 
     @abstractmethod
@@ -47,6 +48,10 @@ class Method(ABC):
     def tail_reserve(self) -> int:
         """Entries that a finished reading leaves free for a first question."""
         return 0
+
+    def pass_multiple(self) -> int:
+        """Tokens that choose together what they see: a pass carries whole multiples of them, except at the end."""
+        return 1
 
     def settings(self) -> dict[str, Any]:
         """The settings by name, JSON-able."""

@@ -50,7 +50,7 @@ class Model:
         self.fingerprint = digest
         self.chat = Chat(tokenizer)
         self.spec: ModelSpec = attach(network)
-        self.window = int(network.config.max_position_embeddings)
+        self.window = self.spec.window
         self.stop_ids = _stop_ids(network, tokenizer)
         self._turn_lengths: dict[str, int] = {}
 

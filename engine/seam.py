@@ -46,6 +46,7 @@ class ModelSpec:
     layers: tuple[LayerSpec, ...]
     dtype: torch.dtype
     device: torch.device
+    window: int  # positions that the model was trained for
 
     @property
     def entry_bytes(self) -> int:
@@ -135,4 +136,4 @@ def attach(model: PreTrainedModel) -> ModelSpec:
     probe = _Probe(original)
     with torch.no_grad():
         base(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False, memory=probe)
-    return ModelSpec(tuple(probe.layers), model.dtype, model.device)
+    return ModelSpec(tuple(probe.layers), model.dtype, model.device, int(model.config.max_position_embeddings))
