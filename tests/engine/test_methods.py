@@ -26,14 +26,14 @@ TIGHT: dict[str, Method] = {
     "infinitehip-each": make_method(
         "infinitehip", budget=96, stages="1:8:48:1 1:2:16:1", first_keep=16, store="float32", extend_always=True
     ),
-    "infinitehip-dynamic": make_method(
+    # Not so in the first layer: there equal tokens have equal keys, and which of them is the best is anybody's guess.
+    "infinitehip-one-stage": make_method(
         "infinitehip",
         budget=160,
         stages="16:8:48:4",
         first_keep=48,
         store="float32",
-        pruning="dynamic",
-        first_pruning="infllm",
+        pruning="infllm",
         attention="dynamic",
         extend_always=True,
     ),
