@@ -56,9 +56,10 @@ class HostTier:
         if self.expected > self.length:
             capacity = min(capacity, self.expected - self.length)
         sizes = [(layer.kv_heads, capacity, layer.head_size) for layer in self.spec.layers]
+        pinned = self.spec.device.type == "cuda"  # so that kernels can read it where it is
         return Slab(
-            [torch.empty(size, dtype=self.dtype) for size in sizes],
-            [torch.empty(size, dtype=self.dtype) for size in sizes],
+            [torch.empty(size, dtype=self.dtype, pin_memory=pinned) for size in sizes],
+            [torch.empty(size, dtype=self.dtype, pin_memory=pinned) for size in sizes],
             torch.empty(capacity, dtype=torch.int32),
         )
 
