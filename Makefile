@@ -38,7 +38,7 @@ $(READY): pyproject.toml requirements.lock
 	touch $(READY)
 
 lock: $(READY)  ## write requirements.lock from what is installed now
-	$(BIN)/python -m pip freeze --exclude-editable --disable-pip-version-check | sed 's/+cpu//' | grep -v '^nvidia-\|^triton==\|^cuda-' > requirements.lock
+	$(BIN)/python -m pip freeze --exclude-editable --disable-pip-version-check | sed 's/+cpu//' | grep -v '^nvidia-\|^cuda-' | sed "s/^triton==.*/&; sys_platform == 'linux'/" > requirements.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache *.egg-info

@@ -69,6 +69,41 @@ class Picked:
 
 
 @dataclass(frozen=True)
+class Blocked:
+    """Keys chosen for each block of `size` queries together: q [HQ, T, D], k and v [H, NB, N, D], mask [T, N].
+
+    The last of the NB = ceil(T / size) blocks may be short.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor
+    size: int
+
+    def scores(self, scaling: float) -> Tensor:
+        """[HQ, T, N]."""
+        return self._unfold(self._fold(self.q * scaling) @ self.k.transpose(2, 3))
+
+    def mix(self, weights: Tensor) -> Tensor:
+        """[HQ, T, D]."""
+        return self._unfold(self._fold(weights) @ self.v)
+
+    def _fold(self, x: Tensor) -> Tensor:
+        """[HQ, T, X] as [H, NB, G * size, X], the queries that share keys together."""
+        heads, blocks = self.k.shape[:2]
+        padded = F.pad(x, (0, 0, 0, blocks * self.size - x.shape[1]))
+        grouped = padded.view(heads, -1, blocks, self.size, x.shape[2])
+        return grouped.transpose(1, 2).reshape(heads, blocks, -1, x.shape[2])
+
+    def _unfold(self, x: Tensor) -> Tensor:
+        """Undo `_fold`."""
+        heads, queries, _ = self.q.shape
+        grouped = x.view(*x.shape[:2], -1, self.size, x.shape[3]).transpose(1, 2)
+        return grouped.reshape(heads, -1, x.shape[3])[:, :queries]
+
+
+@dataclass(frozen=True)
 class SinksAndWindow:
     """Sinks [H, S, D] seen by one rotation of the queries, a window [H, N, D] seen by another; mask [T, S + N]."""
 

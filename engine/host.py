@@ -1,4 +1,4 @@
-"""The host tier of `exact`: every key (before RoPE) and value ever read, in host memory, searchable.
+"""The host tier of the retrieving methods: every key (before RoPE) and value ever read, in host memory, searchable.
 
 Entries lie in slabs that are allocated whole and filled in place, so a million tokens are never copied to make room.
 A full slab is sealed: it is shared by forks and written to disk once. Sizes: HQ query heads, H KV heads, T queries,
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.records import LoadedParts, Part, Parts
 from engine.seam import ModelSpec
+from kernels.rows import Slabs, take
 
 SLAB = 32768  # entries
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
@@ -65,9 +66,10 @@ class HostTier:
         if self.expected > self.length:
             capacity = min(capacity, self.expected - self.length)
         sizes = [(layer.kv_heads, capacity, layer.head_size) for layer in self.spec.layers]
+        pinned = self.spec.device.type == "cuda"  # so that kernels can read it where it is
         return Slab(
-            [torch.empty(size, dtype=self.dtype) for size in sizes],
-            [torch.empty(size, dtype=self.dtype) for size in sizes],
+            [torch.empty(size, dtype=self.dtype, pin_memory=pinned) for size in sizes],
+            [torch.empty(size, dtype=self.dtype, pin_memory=pinned) for size in sizes],
             torch.empty(capacity, dtype=torch.int32),
         )
 
@@ -149,23 +151,34 @@ class HostTier:
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device and source positions [HQ, T, K] of entries [HQ, T, K]."""
-        group = index.shape[0] // self.spec.layers[layer].kv_heads
-        head = (torch.arange(index.shape[0]) // group)[:, None, None].expand(index.shape)
-        size = self.spec.layers[layer].head_size
-        keys = torch.empty(*index.shape, size, dtype=self.dtype)
-        values = torch.empty_like(keys)
-        source = torch.empty(index.shape, dtype=torch.int32)
-        at = 0
-        for slab in self.slabs:
-            here = (index >= at) & (index < at + slab.length)
-            if bool(here.any()):
-                places = index[here] - at
-                keys[here] = slab.keys[layer][head[here], places]
-                values[here] = slab.values[layer][head[here], places]
-                source[here] = slab.source[places]
-            at += slab.length
-        dtype = self.spec.dtype
-        return keys.to(device, dtype), values.to(device, dtype), source
+        shape = (*index.shape, self.spec.layers[layer].head_size)
+        keys, values = (rows.to(device, self.spec.dtype).view(shape) for rows in self._rows(layer, index))
+        return keys, values, self.source_of(index)
+
+    def _rows(self, layer: int, index: Tensor) -> tuple[Tensor, Tensor]:
+        flat = index.reshape(self.spec.layers[layer].kv_heads, -1)
+        return take(self.keys(layer), flat), take(self.values(layer), flat)
+
+    def gather_shared(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """The same entries [NB, N] for all heads: keys and values [H, NB, N, D] on the device, source [NB, N]."""
+        heads = self.spec.layers[layer].kv_heads
+        shape = (heads, *index.shape, self.spec.layers[layer].head_size)
+        rows = self._rows(layer, index.expand(heads, -1, -1))
+        keys, values = (found.to(device, self.spec.dtype).view(shape) for found in rows)
+        return keys, values, self.source_of(index)
+
+    def keys(self, layer: int) -> Slabs:
+        """The keys of a layer, slab by slab."""
+        return [(slab.keys[layer], slab.length) for slab in self.slabs if slab.length]
+
+    def values(self, layer: int) -> Slabs:
+        """The values of a layer, slab by slab."""
+        return [(slab.values[layer], slab.length) for slab in self.slabs if slab.length]
+
+    def source_of(self, index: Tensor) -> Tensor:
+        """Source positions int32 [...] of entries int64 [...]."""
+        slabs = [(slab.source.view(1, -1, 1), slab.length) for slab in self.slabs if slab.length]
+        return take(slabs, index.reshape(1, -1)).view(index.shape)
 
     def source(self) -> Tensor:
         """Source position of every entry, int32 [N]."""

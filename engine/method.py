@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from engine.errors import SettingsError
 from engine.footprint import Footprint, Task, mean_attended
 from engine.footprint import TurnTokens as TurnTokens
-from engine.host import host_bytes
 from engine.memory import Memory
-from engine.records import DEVICE, HOST, Usage
+from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
 from engine.slots import FIRST_CAPACITY, slot_bytes
 
@@ -29,6 +29,7 @@ class Method(ABC):
     name: ClassVar[str]
     family: ClassVar[str]  # "condensing" | "retrieving" | "yardstick" | "baseline"
     summary: ClassVar[str]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named settings
     budget: int | None = None
 
     @abstractmethod
@@ -66,25 +67,26 @@ class Method(ABC):
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """What a reading of that size will keep and attend to; nothing is allocated.
 
-        Here: slots for the whole text, or for `budget` entries, and for a retrieving method a copy of everything in
-        the host tier. A method whose memory is another one brings arithmetic of its own.
+        Here: slots for the whole text, or for `budget` entries and those that pass. A method whose memory is another
+        one brings arithmetic of its own.
         """
         passed = task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
-        held = passed if self.budget is None else min(passed, self.budget)
-        entries, sizes = {DEVICE: held}, {DEVICE: slot_bytes(spec, self.budget or max(held, FIRST_CAPACITY))}
-        searched = passed if self.family == "retrieving" and self.budget is not None else 0
-        if searched:
-            entries[HOST], sizes[HOST] = searched, host_bytes(spec, spec.dtype, searched, searched)
+        room = None if self.budget is None else self.budget + self.passing()
+        held = passed if room is None else min(passed, room)
+        size = slot_bytes(spec, room or max(held, FIRST_CAPACITY))
         return Footprint(
-            usage=Usage(entries, sizes),
-            spare_bytes=0 if self.budget is None else sizes[DEVICE],
-            tail_bytes=slot_bytes(spec, self.budget or FIRST_CAPACITY),
+            usage=Usage({DEVICE: held}, {DEVICE: size}),
+            spare_bytes=0 if room is None else size,
+            tail_bytes=slot_bytes(spec, room or FIRST_CAPACITY),
             passed=passed,
             attended=mean_attended(passed, held),
             widest=held,
             answering=held,
-            searched=searched,
         )
+
+    def pass_multiple(self) -> int:
+        """Tokens that choose together what they see: a pass carries whole multiples of them, except at the end."""
+        return 1
 
     def settings(self) -> dict[str, Any]:
         """The settings by name, JSON-able."""

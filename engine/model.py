@@ -59,7 +59,7 @@ class Model:
         self.fingerprint = digest
         self.chat = Chat(tokenizer)
         self.spec: ModelSpec = attach(network, folder)
-        self.window = int(network.config.max_position_embeddings)
+        self.window = self.spec.window
         self.stop_ids = _stop_ids(network, tokenizer)
         self._turn_lengths: dict[str, int] = {}
 

@@ -32,6 +32,8 @@ class Pass:
 def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, chunk: int) -> Iterator[Pass]:
     """Commit tokens to a memory in passes of at most `chunk`, condensing it whenever it is full.
 
+    A chunk is rounded up to whole blocks of the method's queries, so that what they choose does not depend on it.
+
     Args:
         ids: int64 [T]; source: int32 [T], the source position each token stands for.
 
@@ -39,6 +41,7 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
         One record per pass; between two of them the memory is consistent and may be saved, forked or left.
     """
     at = 0
+    chunk = -(-chunk // method.pass_multiple()) * method.pass_multiple()
     while at < len(ids):
         room = memory.room()
         if room == 0:

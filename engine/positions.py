@@ -2,33 +2,149 @@
 
 What is stored is the key before RoPE, so each rule is a matter of arithmetic only. RoPE sees nothing but the distance
 between a query's position and a key's; every rule here keeps that distance inside what the model was trained for.
+S sinks, W window, n the number of a query from the very beginning, K far entries that its block has chosen.
 
 | rule | keys | query | used by |
 |---|---|---|---|
 | context-reset (CR-RoPE) | slot 0, 1, 2, ..., anew after condensing | next slot | `slots.py`: infinipot, locret, full |
-| true distance | index in the window | its own index | `window.py`: streaming, exact |
+| true distance | index in the window | its own index | `window.py`: every window |
 | StreamingLLM's sinks | 0 .. S-1 | its place in the cache, at most S+W-1 | `window.py`: the sinks |
-| constant distance (InfLLM) | 0 | S+W-1 | `methods/exact.py`: far keys |
+| constant distance, the cache's end | 0 | S+W-1 | `methods/exact.py`: far keys |
+
+Far keys, and the sinks of queries that have any, in `methods/infllm.py` and `methods/infinitehip.py`
+(`FarPlaces`; InfiniteHiP's Table 5, columns):
+
+| rule | keys | query |
+|---|---|---|
+| true | number from the very beginning | n |
+| streaming | rank among sinks and chosen, in order | n - (evicted - K): the cache without what was left out |
+| infllm | 0 | W: one constant distance |
+| dynamic | number // G | n // G + W - W // G: SelfExtend, G as small as the model's window allows |
+
+Far keys while InfiniteHiP prunes (`pruning_places`; Table 5, rows; the key rules are `kernels/pruning`'s):
+
+| rule | keys | query |
+|---|---|---|
+| true | number from the very beginning | n |
+| relative | 0 in the left branch; 1 in the right and for representatives | W+1 |
+| chunk | number of its chunk in the stage's list, 0 .. C-1 | C-1+W |
+| infllm | 0 | W |
+| dynamic | number // G | n // G + W - W // G |
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from engine.rope import Rope
+from kernels import pruning
 
-def sink_query_positions(first: int, count: int, sinks: int, window: int, device: torch.device) -> Tensor:
+TRUE = "true"
+ATTENTION_RULES = ("streaming", "infllm", "dynamic")
+PRUNING_RULES = {
+    TRUE: pruning.TOKEN,
+    "relative": pruning.BRANCH,
+    "chunk": pruning.CHUNK,
+    "infllm": pruning.CONSTANT,
+    "dynamic": pruning.TOKEN,
+}
+
+
+def sink_query_positions(first: int, count: int, sinks: int, window: int, block: int, device: torch.device) -> Tensor:
     """Where queries number first, first+1, ... stand as seen from the sinks, int64 [count].
 
     StreamingLLM (https://arxiv.org/abs/2309.17453, section 3.2) numbers positions inside its cache: sinks 0 .. S-1,
-    then the last W tokens, the query being the last of them.
+    then the last W tokens, the query being the last of them. In a block of queries the cache grows by one with each.
     """
-    return torch.arange(first, first + count, device=device).clamp_max(sinks + window - 1)
+    step = torch.arange(count, device=device)
+    return torch.minimum(first + step, sinks + window - 1 + step % block)
 
 
 def far_query_position(sinks: int, window: int) -> int:
-    """The one position of a query as seen from far keys at position 0.
-
-    InfLLM (https://arxiv.org/abs/2402.04617, section 3.3) puts all far keys at one distance, the end of the window.
-    """
+    """The one position of a query as seen from far keys at position 0: the end of its cache."""
     return sinks + window - 1
+
+
+@dataclass(frozen=True)
+class QueryBlocks:
+    """Blocks of queries that choose together. size: queries per block; the last may be short.
+
+    number: int64 [T], of each query from the very beginning; evicted: int64 [NB], tokens behind the sinks that have
+    left a block's window; fits: bool [NB], whether the block ends inside what the model was trained for.
+    """
+
+    number: Tensor
+    size: int
+    evicted: Tensor
+    fits: Tensor
+    sinks: int
+    window: int
+    trained: int
+
+    @property
+    def of_query(self) -> Tensor:
+        """The block of each query, int64 [T]."""
+        return torch.arange(len(self.number), device=self.number.device) // self.size
+
+    def group(self) -> Tensor:
+        """SelfExtend's G for each block, int64 [NB]: no distance reaches the model's window.
+
+        Source: Self-Extend (https://arxiv.org/abs/2401.01325), with a group size that follows the length.
+        """
+        last = self.evicted + self.sinks + self.window + self.size
+        room = self.trained - self.window - 2
+        return torch.div(last - self.window + room - 1, room, rounding_mode="floor").clamp_min(1)
+
+    def dynamic(self) -> Tensor:
+        """Where queries stand under SelfExtend's rule, int64 [T]."""
+        group = self.group()[self.of_query]
+        return self.number // group + self.window - self.window // group
+
+
+@dataclass(frozen=True)
+class FarPlaces:
+    """Positions in the attention: keys int64 [NB, N], sinks first; queries int64 [T]."""
+
+    keys: Tensor
+    queries: Tensor
+
+    @classmethod
+    def of(cls, rule: str, blocks: QueryBlocks, original: Tensor, chosen: Tensor) -> FarPlaces:
+        """By a rule of ATTENTION_RULES; true distances in blocks that fit the model's window.
+
+        original: int64 [NB, N], numbers of the keys' tokens; chosen: int64 [NB], how many of them are no sinks.
+        """
+        block, number = blocks.of_query, blocks.number
+        if rule == "streaming":
+            keys = torch.arange(original.shape[1], device=original.device).expand_as(original)
+            queries = number - (blocks.evicted - chosen)[block]
+        elif rule == "infllm":
+            keys, queries = torch.zeros_like(original), torch.full_like(number, blocks.window)
+        else:
+            keys, queries = original // blocks.group()[:, None], blocks.dynamic()
+        fits = blocks.fits
+        return cls(torch.where(fits[:, None], original, keys), torch.where(fits[block], number, queries))
+
+
+def pruning_places(rule: str, blocks: QueryBlocks, chunks: Tensor, rope: Rope) -> tuple[Tensor, pruning.Places]:
+    """Where queries stand, int64 [T], and how keys' positions are found, by a rule of PRUNING_RULES.
+
+    chunks: int64 [NB], chunks that are not empty. True distances in blocks that fit the model's window.
+    """
+    block, fits = blocks.of_query, blocks.fits
+    if rule == "relative":
+        queries = torch.full_like(blocks.number, blocks.window + 1)
+    elif rule == "chunk":
+        queries = (chunks - 1 + blocks.window)[block]
+    elif rule == "infllm":
+        queries = torch.full_like(blocks.number, blocks.window)
+    else:
+        queries = blocks.dynamic() if rule == "dynamic" else blocks.number
+    queries = torch.where(fits[block], blocks.number, queries)
+    group = blocks.group() if rule == "dynamic" else torch.ones_like(blocks.evicted)
+    code = torch.full_like(group, PRUNING_RULES[rule]).masked_fill(fits, pruning.TOKEN)
+    cos, sin = rope.table(int(queries.max()) + 1)
+    return queries, pruning.Places(code, group.masked_fill(fits, 1), blocks.sinks, cos, sin)

@@ -42,6 +42,11 @@ class Rope:
         cos, sin = cos[position], sin[position]
         return torch.cat((first * cos - second * sin, second * cos + first * sin, x[..., 2 * half :]), dim=-1)
 
+    def table(self, length: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [length, R/2], float32, scaled."""
+        cos, sin = self._table(length, torch.float32)
+        return cos[:length], sin[:length]
+
     def _table(self, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines [>= length, R/2] in the dtype of what they rotate, grown by doubling."""
         known = self._tables.get(dtype)
@@ -71,3 +76,8 @@ class NoRope(Rope):
     def to_constant(self, x: Tensor, position: int) -> Tensor:
         """X itself."""
         return x
+
+    def table(self, length: int) -> tuple[Tensor, Tensor]:
+        """Of no width."""
+        empty = torch.zeros(length, 0)
+        return empty, empty

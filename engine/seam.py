@@ -52,6 +52,7 @@ class ModelSpec:
     layers: tuple[LayerSpec, ...]
     dtype: torch.dtype
     device: torch.device
+    window: int  # positions that the model was trained for
     activation: str = "silu"
     embedding: str = ""
     folder: Path | None = None
@@ -149,7 +150,15 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         base(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False, memory=probe)
     config = model.config
     activation = getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", None) or "silu"
-    return ModelSpec(tuple(probe.layers), model.dtype, model.device, str(activation), _embedding_digest(model), folder)
+    return ModelSpec(
+        layers=tuple(probe.layers),
+        dtype=model.dtype,
+        device=model.device,
+        window=int(config.max_position_embeddings),
+        activation=str(activation),
+        embedding=_embedding_digest(model),
+        folder=folder,
+    )
 
 
 def _embedding_digest(model: PreTrainedModel) -> str:

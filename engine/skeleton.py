@@ -98,7 +98,9 @@ def skeleton(config: PretrainedConfig, dtype: torch.dtype) -> Skeleton:
     architectures.check(config)
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    return _measure(network, config, ModelSpec(_layers(config), dtype, torch.device("cpu")))
+    return _measure(
+        network, config, ModelSpec(_layers(config), dtype, torch.device("cpu"), int(config.max_position_embeddings))
+    )
 
 
 def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:

@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Segment, SinksAndWindow, attend, hide
+from engine.attention import Segment, Shared, SinksAndWindow, attend, hide
 from engine.footprint import Footprint, Task, mean_attended
 from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory
 from engine.positions import sink_query_positions
@@ -96,11 +96,12 @@ class _View:
 class WindowMemory(Memory):
     """Sinks plus the last `window` tokens."""
 
-    def __init__(self, spec: ModelSpec, sinks: int, window: int) -> None:
-        """Sinks S >= 0 and window W >= 1, in tokens."""
+    def __init__(self, spec: ModelSpec, sinks: int, window: int, query_block: int = 1) -> None:
+        """Sinks S >= 0 and window W >= 1, in tokens; query_block: queries of a pass whose windows begin together."""
         super().__init__(spec)
         self.sinks = sinks
         self.window = window
+        self.query_block = query_block
         self.slack = window_slack(window)
         self.length = 0  # entries in the buffer, those that have left the window included
         self.layers = [LayerWindow(layer, spec, sinks, window + self.slack) for layer in spec.layers]
@@ -130,41 +131,57 @@ class WindowMemory(Memory):
         self.source, self.length = source, self.length - start
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Attention over the sinks and each query's own window."""
-        segments, sources = self._segments(layer, q, k, v)
+        """Attention over the sinks, each query's own window, and what else a subclass shows."""
+        self._arrive(layer, k, v)
+        segments, sources = self._segments(layer, q)
         output, pieces = attend(segments, scaling, softcap, self.mass is not None)
         if self.mass is not None:
             for source, piece in zip(sources, pieces, strict=True):
                 self.mass.add(source.expand(piece.shape), piece)
         return output
 
-    def _segments(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[list[Segment], list[Tensor]]:
-        """What these queries see, and the source positions of it, broadcastable to the probabilities."""
-        held = self.layers[layer]
+    def _arrive(self, layer: int, k: Tensor, v: Tensor) -> None:
+        """Put keys and values [H, T, D] of the pass where they will stand; they count from `commit` on."""
+        held, fresh = self.layers[layer], self._to_sinks
         rope = held.layer.rope
-        first, count, fresh = self.seen, q.shape[1], self._to_sinks
         if fresh:
-            places = slice(first, first + fresh)
+            places = slice(self.seen, self.seen + fresh)
             held.sink_keys[:, places], held.sink_values[:, places] = k[:, :fresh], v[:, :fresh]
-            held.sink_rotated[:, places] = rope.rotate(k[:, :fresh], first)
-        end = self.length + count - fresh
+            held.sink_rotated[:, places] = rope.rotate(k[:, :fresh], self.seen)
+        end = self.length + k.shape[1] - fresh
         held.keys[:, self.length : end], held.values[:, self.length : end] = k[:, fresh:], v[:, fresh:]
         held.rotated[:, self.length : end] = rope.rotate(k[:, fresh:], self.sinks + self.length)
 
+    def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """What these queries see, and the source positions of it, broadcastable to the probabilities."""
+        segment, source = self._near(layer, q)
+        return [segment], [source]
+
+    def _near(self, layer: int, q: Tensor, without_sinks: Tensor | None = None) -> tuple[Segment, Tensor]:
+        """Sinks and window, and their source positions. without_sinks: bool [T], queries that see only the window."""
+        held = self.layers[layer]
+        rope = held.layer.rope
+        count = q.shape[1]
+        end = self.length + count - self._to_sinks
         view = self._view(held.layer.sliding_window, count, end, q.device)
+        window_q, window_k = rope.rotate(q, view.places), held.rotated[:, view.start : end]
+        known = self.source[self.sinks : self.sinks + self.length]
+        recent = torch.cat([known, self._incoming[self._to_sinks :]])[view.start :]
+        if without_sinks is not None and bool(without_sinks.all()):
+            return Shared(window_q, window_k, held.values[:, view.start : end], view.mask[:, view.sinks :]), recent
+        mask = view.mask
+        if without_sinks is not None:
+            mask = mask.clone()
+            mask[:, : view.sinks].masked_fill_(without_sinks[:, None], float("-inf"))
         segment = SinksAndWindow(
             sink_q=rope.rotate(q, view.sink_places),
             sink_k=held.sink_rotated[:, : view.sinks],
-            window_q=rope.rotate(q, view.places),
-            window_k=held.rotated[:, view.start : end],
+            window_q=window_q,
+            window_k=window_k,
             v=torch.cat([held.sink_values[:, : view.sinks], held.values[:, view.start : end]], dim=1),
-            mask=view.mask,
+            mask=mask,
         )
-        sources = []
-        if self.mass is not None:
-            recent = torch.cat([self.source[self.sinks : self.sinks + self.length], self._incoming[fresh:]])
-            sources.append(torch.cat([self.source[: view.sinks], recent[view.start : end]]))
-        return [segment], sources
+        return segment, torch.cat([self.source[: view.sinks], recent])
 
     def _view(self, sliding: int | None, count: int, end: int, device: torch.device) -> _View:
         """What the queries of this pass see in a layer with that sliding window; worked out once per pass."""
@@ -177,13 +194,16 @@ class WindowMemory(Memory):
         sink_hidden = (sink > number) | (sink <= number - (sliding or UNLIMITED))
         start = max(0, self.length - reach + 1)
         own = number - self.sinks - (self.seen - self.sinks - self.length if self.seen > self.sinks else 0)
+        left = own - self.window - (number - self.seen) % self.query_block  # the newest that has left the window
+        if sliding is not None:
+            left = torch.maximum(left, own - sliding)
         index = torch.arange(start, end, device=device)
         self._views[sliding] = _View(
             sinks=sinks,
-            sink_places=sink_query_positions(self.seen, count, self.sinks, self.window, device),
+            sink_places=sink_query_positions(self.seen, count, self.sinks, self.window, self.query_block, device),
             start=start,
             places=own[:, 0] + self.sinks,
-            mask=hide(torch.cat([sink_hidden, (index > own) | (index <= own - reach)], dim=1)),
+            mask=hide(torch.cat([sink_hidden, (index > own) | (index <= left)], dim=1)),
         )
         return self._views[sliding]
 

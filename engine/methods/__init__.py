@@ -10,12 +10,14 @@ from engine.method import Method
 from engine.methods.exact import Exact
 from engine.methods.full import Full
 from engine.methods.infinipot import InfiniPot
+from engine.methods.infinitehip import InfiniteHiP
+from engine.methods.infllm import InfLLM
 from engine.methods.locret import Locret
 from engine.methods.streaming import Streaming
 from engine.methods.truncate import Truncate
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (Exact, InfiniPot, Locret, Streaming, Truncate, Full)
+    method.name: method for method in (Exact, InfiniteHiP, InfLLM, InfiniPot, Locret, Streaming, Truncate, Full)
 }
 DEFAULT_METHOD = Exact.name
 
@@ -23,12 +25,19 @@ DEFAULT_METHOD = Exact.name
 def make_method(name: str, **settings: Any) -> Method:
     """The method of that name with these settings; text values are read as the field's own type.
 
+    Where a method has presets, `preset` names one; other settings given beside it go before its own.
+
     Raises:
-        SettingsError: unknown method, unknown setting, or a value that cannot be.
+        SettingsError: unknown method, unknown setting or preset, or a value that cannot be.
     """
     if name not in METHODS:
         raise SettingsError(f"There is no method '{name}'. Methods: {', '.join(METHODS)}.")
     kind = METHODS[name]
+    if kind.presets and "preset" in settings:
+        preset = str(settings.pop("preset"))
+        if preset not in kind.presets:
+            raise SettingsError(f"'{name}' has no preset '{preset}'. Presets: {', '.join(kind.presets)}.")
+        settings = {**kind.presets[preset], **settings}
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in settings:
         if key not in fields:

@@ -192,7 +192,7 @@ def test_heads_see_the_projections_before_rope(kind: str, projections: tuple[str
 
 def spec_like(layers: int, query_heads: int, kv_heads: int, head_size: int) -> ModelSpec:
     layer = LayerSpec(query_heads, kv_heads, head_size, None, NoRope())
-    return ModelSpec((layer,) * layers, torch.float32, torch.device("cpu"))
+    return ModelSpec((layer,) * layers, torch.float32, torch.device("cpu"), window=2048)
 
 
 def published(layers: int, heads: int, wide: int, device: str = "cpu") -> dict[str, Tensor]:

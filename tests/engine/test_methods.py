@@ -16,6 +16,27 @@ TIGHT: dict[str, Method] = {
     "truncate": make_method("truncate", budget=160, tail=32),
     "streaming": make_method("streaming", budget=96),
     "exact": make_method("exact", budget=96, top_k=24, store="float32"),
+    "infllm": make_method("infllm", budget=160, block=8, units=4, query_block=16, store="float32"),
+    "infllm-each": make_method(
+        "infllm", budget=96, block=4, units=6, representatives=2, query_block=1, store="float32"
+    ),
+    "infinitehip": make_method(
+        "infinitehip", budget=160, stages="16:16:64:4 8:4:24:2", first_keep=32, store="float32", extend_always=True
+    ),
+    "infinitehip-each": make_method(
+        "infinitehip", budget=96, stages="1:8:48:1 1:2:16:1", first_keep=16, store="float32", extend_always=True
+    ),
+    # Not so in the first layer: there equal tokens have equal keys, and which of them is the best is anybody's guess.
+    "infinitehip-one-stage": make_method(
+        "infinitehip",
+        budget=160,
+        stages="16:8:48:4",
+        first_keep=48,
+        store="float32",
+        pruning="infllm",
+        attention="dynamic",
+        extend_always=True,
+    ),
     "infinipot-both": make_method("infinipot", budget=160, prompt="Sum up."),
     "infinipot-cap": make_method("infinipot", budget=160, prompt="Sum up.", novelty_share=0.0),
     "infinipot-nuc": make_method("infinipot", budget=160, novelty_share=1.0),
@@ -39,7 +60,9 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
     torch.testing.assert_close(logits, expected, **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["streaming", "exact", "truncate", "infinipot-both", "locret"])
+@pytest.mark.parametrize(
+    "name", ["streaming", "exact", "infllm", "infinitehip", "truncate", "infinipot-both", "locret"]
+)
 def test_a_budget_that_suffices_equals_full_attention(model: Model, ids: Tensor, name: str) -> None:
     ample = with_budget(TIGHT[name], 1024)
     expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)

@@ -1,0 +1,37 @@
+"""Which implementation runs: chosen once, logged, and forced by STOCKPOT_KERNELS=reference or =triton."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+
+import torch
+from torch import Tensor
+
+from kernels.rows import Slabs
+
+log = logging.getLogger(__name__)
+CHOICES = ("auto", "reference", "triton")
+
+
+@functools.cache
+def implementation() -> str:
+    """Either "triton" or "reference"; without a word from outside, Triton where there are a GPU and the package.
+
+    Raises:
+        ValueError: STOCKPOT_KERNELS is neither.
+    """
+    wanted = os.environ.get("STOCKPOT_KERNELS", "auto")
+    if wanted not in CHOICES:
+        raise ValueError(f"STOCKPOT_KERNELS is one of {', '.join(CHOICES)}, not '{wanted}'.")
+    found, gpu = importlib.util.find_spec("triton") is not None, torch.cuda.is_available()
+    chosen = wanted if wanted != "auto" else "triton" if found and gpu else "reference"
+    log.info("kernels: %s (asked for %s; triton %s, GPU %s)", chosen, wanted, found, gpu)
+    return chosen
+
+
+def reachable(slabs: Slabs, q: Tensor) -> bool:
+    """Whether a kernel that runs where q is can read the slabs: same device, or pinned host memory (no copy)."""
+    return all(slab.device == q.device or (q.is_cuda and slab.is_pinned()) for slab, _ in slabs)

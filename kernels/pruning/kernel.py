@@ -1,0 +1,190 @@
+"""Chunk scores by hierarchical top-1, in Triton: one program per query head, query block and tile of chunks.
+
+Keys are read where they lie, through a table of slab addresses: on the device, or in pinned host memory without a
+copy. Of a chunk at most two keys a round are touched, so of 256 keys 17 are read at most. Signature and meaning are
+those of `reference.chunk_scores`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.pruning.reference import Places
+from kernels.rows import Slabs
+
+DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
+TILE = 32  # chunks per program
+
+
+@triton.jit
+def _best_scores(
+    b_q1,
+    b_q2,
+    b_q3,
+    m_q,
+    index,
+    number,
+    branch,
+    rule,
+    group,
+    offset,
+    head,
+    rows,
+    slab_count,
+    p_slabs,
+    p_firsts,
+    p_strides,
+    p_cos,
+    p_sin,
+    KEY: tl.constexpr,
+    QUERY: tl.constexpr,
+    SIZE: tl.constexpr,
+    HALF: tl.constexpr,
+    HALF_PAD: tl.constexpr,
+    REST_PAD: tl.constexpr,
+):
+    """Highest score [TILE] of keys index [TILE] over the queries of the block."""
+    index = tl.minimum(tl.maximum(index, 0), rows - 1)
+    slab = tl.zeros_like(index)
+    for other in range(1, slab_count):
+        slab += (index >= tl.load(p_firsts + other)).to(tl.int64)
+    row = index - tl.load(p_firsts + slab)
+    p_key = tl.load(p_slabs + slab).to(tl.pointer_type(KEY)) + head * tl.load(p_strides + slab) + row * SIZE
+    scores = tl.zeros((b_q1.shape[0], index.shape[0]), dtype=tl.float32)
+    if HALF > 0:
+        place = tl.where(rule == 3, (index + offset) // group, tl.where(rule == 1, branch, 0))
+        place = tl.where(rule == 2, number, place)
+        column = tl.arange(0, HALF_PAD)
+        m_column = (column < HALF)[None, :]
+        b_cos = tl.load(p_cos + place[:, None] * HALF + column[None, :], mask=m_column, other=0.0)
+        b_sin = tl.load(p_sin + place[:, None] * HALF + column[None, :], mask=m_column, other=0.0)
+        b_k1 = tl.load(p_key[:, None] + column[None, :], mask=m_column, other=0.0).to(tl.float32)
+        b_k2 = tl.load(p_key[:, None] + HALF + column[None, :], mask=m_column, other=0.0).to(tl.float32)
+        b_r1 = (b_k1 * b_cos - b_k2 * b_sin).to(QUERY).to(b_q1.dtype)
+        b_r2 = (b_k2 * b_cos + b_k1 * b_sin).to(QUERY).to(b_q1.dtype)
+        scores = tl.dot(b_q1, tl.trans(b_r1), acc=scores, input_precision="ieee")
+        scores = tl.dot(b_q2, tl.trans(b_r2), acc=scores, input_precision="ieee")
+    if SIZE > 2 * HALF:
+        column = 2 * HALF + tl.arange(0, REST_PAD)
+        b_k3 = tl.load(p_key[:, None] + column[None, :], mask=(column < SIZE)[None, :], other=0.0).to(b_q3.dtype)
+        scores = tl.dot(b_q3, tl.trans(b_k3), acc=scores, input_precision="ieee")
+    return tl.max(tl.where(m_q[:, None], scores, float("-inf")), axis=0)
+
+
+@triton.jit
+def _chunk_scores(
+    p_q,
+    p_starts,
+    p_limits,
+    p_rule,
+    p_group,
+    p_slabs,
+    p_firsts,
+    p_strides,
+    p_cos,
+    p_sin,
+    p_out,
+    blocks,
+    queries,
+    chunks,
+    size,
+    rows,
+    offset,
+    slab_count,
+    heads_per_group,
+    KEY: tl.constexpr,
+    QUERY: tl.constexpr,
+    DOT: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    SIZE: tl.constexpr,
+    HALF: tl.constexpr,
+    QUERIES_PAD: tl.constexpr,
+    HALF_PAD: tl.constexpr,
+    REST_PAD: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    block, query_head = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    number = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    m_chunk = number < chunks
+    row = tl.arange(0, QUERIES_PAD)
+    m_q = row < queries
+    p_row = p_q + ((query_head * blocks + block) * queries + row[:, None]) * SIZE
+    half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
+    b_q1 = tl.load(p_row + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
+    b_q2 = tl.load(p_row + HALF + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
+    b_q3 = tl.load(p_row + rest, mask=m_q[:, None] & (rest < SIZE), other=0.0).to(DOT)
+    rule, group = tl.load(p_rule + block), tl.load(p_group + block)
+    limit = tl.load(p_limits + block)
+    first = tl.load(p_starts + block * chunks + number, mask=m_chunk, other=0)
+    whole = tl.where(m_chunk, tl.minimum(tl.maximum(limit - first, 0), size), 0)
+    length = whole
+    head = query_head // heads_per_group
+    for _ in range(ROUNDS):
+        half_length = (length + 1) // 2
+        left = _best_scores(
+            b_q1, b_q2, b_q3, m_q, first, number, 0, rule, group, offset, head, rows, slab_count,
+            p_slabs, p_firsts, p_strides, p_cos, p_sin, KEY, QUERY, SIZE, HALF, HALF_PAD, REST_PAD,
+        )  # fmt: skip
+        right = _best_scores(
+            b_q1, b_q2, b_q3, m_q, first + half_length, number, 1, rule, group, offset, head, rows, slab_count,
+            p_slabs, p_firsts, p_strides, p_cos, p_sin, KEY, QUERY, SIZE, HALF, HALF_PAD, REST_PAD,
+        )  # fmt: skip
+        go_right = (right > left) & (length > half_length)
+        first = tl.where(go_right, first + half_length, first)
+        length = tl.where(go_right, length - half_length, half_length)
+    best = _best_scores(
+        b_q1, b_q2, b_q3, m_q, first, number, 1, rule, group, offset, head, rows, slab_count,
+        p_slabs, p_firsts, p_strides, p_cos, p_sin, KEY, QUERY, SIZE, HALF, HALF_PAD, REST_PAD,
+    )  # fmt: skip
+    p_here = p_out + (query_head * blocks + block) * chunks + number
+    tl.store(p_here, tl.where(whole > 0, best, float("-inf")), mask=m_chunk)
+
+
+def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
+    """See `reference.chunk_scores`. The slabs must be where q is, or in pinned host memory."""
+    query_heads, blocks, queries, width = q.shape
+    chunks, half = starts.shape[1], places.cos.shape[1]
+    lengths = torch.tensor([0, *(length for _, length in slabs)])
+    table = [
+        torch.tensor([slab.data_ptr() for slab, _ in slabs]),
+        lengths.cumsum(0)[:-1],
+        torch.tensor([slab.stride(0) for slab, _ in slabs]),
+    ]
+    addresses, firsts, strides = (column.to(q.device) for column in table)
+    out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
+    _chunk_scores[(triton.cdiv(chunks, TILE), blocks, query_heads)](
+        q.contiguous(),
+        starts.contiguous(),
+        limits.contiguous(),
+        places.rule.contiguous(),
+        places.group.contiguous(),
+        addresses,
+        firsts,
+        strides,
+        places.cos.float().contiguous(),
+        places.sin.float().contiguous(),
+        out,
+        blocks,
+        queries,
+        chunks,
+        size,
+        int(lengths.sum()),
+        places.offset,
+        len(slabs),
+        query_heads // slabs[0][0].shape[0],
+        KEY=DTYPES[slabs[0][0].dtype],
+        QUERY=DTYPES[q.dtype],
+        # The interpreter knows no products of bfloat16; as float32 they are the same.
+        DOT=tl.float32 if triton.knobs.runtime.interpret else DTYPES[q.dtype],
+        ROUNDS=(size - 1).bit_length(),
+        SIZE=width,
+        HALF=half,
+        QUERIES_PAD=max(16, triton.next_power_of_2(queries)),
+        HALF_PAD=max(16, triton.next_power_of_2(half)),
+        REST_PAD=max(16, triton.next_power_of_2(width - 2 * half)),
+        TILE=TILE,
+    )
+    return out.amax(dim=0)

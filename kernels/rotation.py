@@ -1,0 +1,16 @@
+"""Rotary position embedding from tables: half-split layout, dimension i paired with i + R/2 (R <= D rotated)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate x [..., D] by cosines and sines broadcastable to [..., R/2], in the dtype of x."""
+    half = cos.shape[-1]
+    if half == 0:
+        return x
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    first, second = x[..., :half], x[..., half : 2 * half]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, x[..., 2 * half :]), dim=-1)

@@ -1,0 +1,38 @@
+"""Rows of keys or values that lie in several slabs, one behind the other.
+
+Row i of a bank is row i - n of the slab that begins at row n. Sizes: H KV heads, N rows asked for, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Slabs = Sequence[tuple[Tensor, int]]  # [H, capacity, D] contiguous, and how many rows of it count
+
+
+def take(slabs: Slabs, index: Tensor) -> Tensor:
+    """Rows [H, N, D] of every head's own index [H, N], int64 within the bank."""
+    heads, size = slabs[0][0].shape[0], slabs[0][0].shape[2]
+    if len(slabs) == 1:
+        return _flat(slabs[0][0]).index_select(0, _flat_index(slabs[0][0], index)).view(heads, -1, size)
+    rows = slabs[0][0].new_empty(index.numel(), size)
+    at = 0
+    for slab, length in slabs:
+        here = ((index >= at) & (index < at + length)).view(-1).nonzero()[:, 0]
+        if len(here):
+            places = _flat_index(slab, index - at)[here]
+            rows.index_copy_(0, here, _flat(slab).index_select(0, places))
+        at += length
+    return rows.view(heads, -1, size)
+
+
+def _flat(slab: Tensor) -> Tensor:
+    return slab.view(-1, slab.shape[2])
+
+
+def _flat_index(slab: Tensor, index: Tensor) -> Tensor:
+    head = torch.arange(index.shape[0], device=index.device)[:, None]
+    return (index + head * slab.shape[1]).reshape(-1)

@@ -1,0 +1,115 @@
+"""Chunk scores: the Triton kernel and PyTorch in the same precision, both against float64; and which one runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels import choice, pruning
+from kernels.pruning import BRANCH, CHUNK, CONSTANT, TOKEN, Places, reference
+from kernels.rows import Slabs, take
+
+pytest.importorskip("triton")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def case(
+    query_heads: int, kv_heads: int, size: int, half: int, queries: int, rule: int, dtype: torch.dtype
+) -> tuple[Tensor, Slabs, Tensor, Tensor, Places]:
+    """Two blocks of queries over 111 keys in slabs of 63, 47 and 1; chunks of 11, of which 9 and 4.5 are visible."""
+    generator = torch.Generator().manual_seed(size + queries + rule)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
+
+    slabs = [(random(kv_heads, length + spare, size), length) for length, spare in ((63, 0), (47, 5), (1, 2))]
+    starts = torch.arange(0, 111, 11, device=DEVICE).expand(2, -1)
+    angles = torch.rand(200, half, generator=generator).to(DEVICE) * 6
+    places = Places(
+        rule=torch.tensor([rule, TOKEN], device=DEVICE),
+        group=torch.tensor([1, 3], device=DEVICE),
+        offset=4,
+        cos=angles.cos(),
+        sin=angles.sin(),
+    )
+    return random(query_heads, 2, queries, size), slabs, starts, torch.tensor([100, 50], device=DEVICE), places
+
+
+@pytest.mark.parametrize(
+    ("heads", "size", "half", "queries", "rule", "dtype"),
+    [
+        ((4, 2), 64, 32, 16, BRANCH, torch.float32),
+        ((8, 1), 128, 64, 1, CHUNK, torch.float32),
+        ((3, 3), 48, 24, 7, TOKEN, torch.float32),
+        ((2, 1), 96, 32, 5, CONSTANT, torch.float32),
+        ((4, 4), 64, 0, 3, BRANCH, torch.float32),
+        ((4, 2), 64, 32, 9, BRANCH, torch.float16),
+        ((4, 2), 128, 64, 9, CHUNK, torch.bfloat16),
+    ],
+    ids=["group-2", "group-8-one-query", "size-48", "partial-rotation", "no-rotation", "half", "bfloat16"],
+)
+def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
+    heads: tuple[int, int], size: int, half: int, queries: int, rule: int, dtype: torch.dtype
+) -> None:
+    from kernels.pruning import kernel
+
+    q, slabs, starts, limits, places = case(*heads, size, half, queries, rule, dtype)
+    wide = dataclasses.replace(places, cos=places.cos.double(), sin=places.sin.double())
+    exact_slabs = [(slab.double(), length) for slab, length in slabs]
+    exact = reference.chunk_scores(q.double(), exact_slabs, starts, limits, 11, wide)
+    plain = reference.chunk_scores(q, slabs, starts, limits, 11, places)
+    found = kernel.chunk_scores(q, slabs, starts, limits, 11, places)
+    hidden = starts >= limits[:, None]
+    assert bool((found[hidden] == float("-inf")).all())
+    assert bool((plain[hidden] == float("-inf")).all())
+    error = (found - exact)[~hidden].abs().max()
+    assert error <= 2 * (plain - exact)[~hidden].abs().max() + 1e-5
+
+
+def test_take_reads_rows_across_slabs() -> None:
+    _, slabs, _, _, _ = case(4, 2, 16, 8, 1, BRANCH, torch.float32)
+    whole = torch.cat([slab[:, :length] for slab, length in slabs], dim=1)
+    index = torch.randint(0, 111, (2, 50), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    rows = take(slabs, index)
+    for head in range(2):
+        assert torch.equal(rows[head], whole[head][index[head]])
+
+
+def test_steps_do_not_change_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, slabs, starts, limits, places = case(4, 2, 16, 8, 5, BRANCH, torch.float32)
+    at_once = reference.chunk_scores(q, slabs, starts, limits, 11, places)
+    monkeypatch.setattr(reference, "STEP_BYTES", 1)
+    torch.testing.assert_close(reference.chunk_scores(q, slabs, starts, limits, 11, places), at_once)
+
+
+@pytest.mark.parametrize("wanted", ["reference", "triton"])
+def test_the_implementation_is_chosen_once_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wanted: str
+) -> None:
+    from kernels.pruning import kernel
+
+    monkeypatch.setenv("STOCKPOT_KERNELS", wanted)
+    ran: list[str] = []
+    for module, name in ((reference, "reference"), (kernel, "triton")):
+        monkeypatch.setattr(module, "chunk_scores", lambda *arguments, name=name: ran.append(name))
+    choice.implementation.cache_clear()
+    try:
+        with caplog.at_level(logging.INFO, logger="kernels.choice"):
+            for _ in range(2):
+                pruning.chunk_scores(*case(4, 2, 16, 8, 1, BRANCH, torch.float32)[:4], 11, Places(*[None] * 5))  # type: ignore[arg-type]
+    finally:
+        choice.implementation.cache_clear()
+    assert ran == [wanted] * 2
+    assert len(caplog.records) == 1
+
+
+def test_a_choice_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOCKPOT_KERNELS", "fortran")
+    choice.implementation.cache_clear()
+    with pytest.raises(ValueError, match="auto, reference, triton"):
+        choice.implementation()
+    choice.implementation.cache_clear()
