@@ -13,7 +13,8 @@ from benchmarks import latency, needle, speed
 from benchmarks.report import RESULTS
 
 RUNS = {"needle": needle.main, "latency": latency.main, "speed": speed.main}
-OTHERS = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
+CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
+RETRIEVING = "infllm,infinitehip"
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,18 @@ def passkeys(methods: str, tokens: str, trials: int, budgets: str = "512,1024,20
 
 PLAN = [
     Run("speed", "speed", ""),
-    Run("latency", "latency", "--methods streaming,infinipot --budget 1024 --tokens 100K,1M"),
+    Run("latency", "latency", "--methods streaming,infinipot,locret --budget 1024 --tokens 100K,1M"),
     Run("latency-exact", "latency", "--methods exact --budget 1024 --tokens 100K,1M", False),
+    Run("latency-retrieving", "latency", f"--methods {RETRIEVING} --budget 1024 --tokens 100K,1M", False),
     Run("facts-full", "needle", "--methods full --tokens 256,512,1K,2K --trials 20"),
-    Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 2K,8K,32K --trials 20"),
-    Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 5"),
+    Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 12"),
+    Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 4"),
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
-    Run("facts-others", "needle", f"--methods {OTHERS} --budgets 512,2048 --tokens 2K,8K,32K --trials 5"),
-    Run("passkey-quick", "needle", passkeys(f"full,exact,{OTHERS}", "2K,8K", 5, "512,2048")),
-    Run("passkey", "needle", passkeys(f"exact,{OTHERS}", "2K,8K,32K,128K", 20), False),
-    Run("passkey-long", "needle", passkeys(f"exact,{OTHERS}", "512K,1M", 3), False),
+    Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 512,1024,2048 --tokens 2K,8K,32K --trials 6"),
+    Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024,2048 --tokens 2K,8K,32K --trials 6"),
+    Run("passkey-quick", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING}", "2K,8K", 5, "1024")),
+    Run("passkey", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K,32K,128K", 20), False),
+    Run("passkey-long", "needle", passkeys(f"exact,{CONDENSING}", "512K,1M", 3), False),
 ]
 
 
