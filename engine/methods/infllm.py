@@ -14,6 +14,7 @@ representatives' keys is kept, and a block of queries is looked up by its sum.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -107,7 +108,10 @@ class InfLLM(Method):
         if self.budget is None:
             return super().plan(spec, task)
         window, chosen = self.budget - self._beside_window(), (self.units + 1) * self.block
-        return plan_retrieving(spec, task, self.sinks, window, self.store, chosen, 1 / self.block, reading=True)
+        plain = plan_retrieving(spec, task, self.sinks, window, self.store, chosen, 1 / self.block, reading=True)
+        units = task.total // self.block * spec.entry_bytes // 2  # a key each
+        usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})
+        return dataclasses.replace(plain, usage=usage)
 
 
 class Units:
@@ -123,6 +127,10 @@ class Units:
     def total(self) -> int:
         """Units, shared ones included."""
         return len(self.shared) + self.count
+
+    def reserve(self, units: int) -> None:
+        """Room for the units of a whole text."""
+        self.own = self.own.new_empty(units, self.own.shape[1])
 
     def append(self, rows: Tensor) -> None:
         """More units [N, H * D]; room grows by doubling."""
@@ -156,6 +164,12 @@ class InfLLMMemory(RetrievingMemory):
         # r_m of the entries behind the last unit, as far as their window has passed; per layer float32 [entries]
         self.scores = [torch.zeros(0, device=spec.device) for _ in spec.layers]
         self._coming: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> units and scores after this pass
+
+    def reserve(self, tokens: int) -> None:
+        """Units' room is allocated at once."""
+        super().reserve(tokens)
+        for units in self.units:
+            units.reserve(tokens // self.settings.block)
 
     def begin(self, source: Tensor) -> None:
         """Nothing of a pass that failed is left."""

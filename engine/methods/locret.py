@@ -18,15 +18,17 @@ several tokens lose their tail, and by default B and n_s are shares of b, so tha
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
-from engine.records import LoadedParts, Parts
+from engine.records import DEVICE, LoadedParts, Parts, Usage
 from engine.retaining import RetainingHeads, find_heads
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory, highest, pooled
@@ -90,6 +92,15 @@ class Locret(Method):
     def tail_reserve(self) -> int:
         """A finished reading has had its last eviction, and so has room for a whole chunk."""
         return 0 if self.budget is None else 1
+
+    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
+        """The last tokens come on top of what the last eviction left."""
+        plain = super().plan(spec, task)
+        if self.budget is None:
+            return plain
+        text = max(0, task.total - self.local)
+        held = min(text, self.budget) + task.total - text
+        return dataclasses.replace(plain, usage=Usage({DEVICE: held}, plain.usage.bytes), answering=held)
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Nothing read yet.

@@ -23,8 +23,12 @@ def ask(tab: Page, question: str, tokens: int) -> None:
     if not tab.locator("#max-tokens input[type=number]").is_visible():
         tab.get_by_role("button", name="How to answer").click()
     field = tab.locator("#max-tokens input[type=number]")
-    field.fill(str(tokens))
-    field.press("Tab")
+    for _ in range(5):  # the page may still be setting its own value into a control that has just appeared
+        field.fill(str(tokens))
+        field.press("Tab")
+        tab.wait_for_timeout(300)
+        if field.input_value() == str(tokens):
+            break
     expect(field).to_have_value(str(tokens))
     tab.locator("#question textarea").fill(question)
     tab.locator("#question textarea").press("Enter")
