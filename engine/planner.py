@@ -217,11 +217,14 @@ class Planner:
         return products + attention + moved + OPERATIONS * len(model.spec.layers) * rates.operation_sec
 
     def _search_sec(self, rates: Rates, footprint: Footprint) -> float:
-        """Of comparing one token's queries with the whole host tier: half of its bytes are keys, all are read."""
+        """Of comparing one token's queries with keys of the host tier, which are half of its bytes."""
+        if not footprint.searched:
+            return 0.0
         layers = self.model.spec.layers
         width = sum(layer.query_heads * layer.head_size for layer in layers)
         heads = sum(layer.query_heads for layer in layers)
-        moved = footprint.usage.bytes.get(HOST, 0) / 2 + 12 * heads * footprint.searched
+        keys = footprint.usage.bytes[HOST] / 2 * footprint.searched / footprint.usage.entries[HOST]
+        moved = keys + 12 * heads * footprint.searched
         return max(2 * footprint.searched * width / rates.host_flops, moved / rates.host_memory)
 
     def best(self, tokens: int, quantize: str | None = None, weights: bool = True) -> Choice | None:
@@ -272,7 +275,8 @@ class Planner:
             if plan.footprint.searched and (plan.answer_tokens_per_sec is None or plan.answer_tokens_per_sec >= SLOWEST)
         ]
         if quick:
-            return Choice(_fastest(quick), "everything is kept in host memory and looked up for each question")
+            # The methods' own order: what looks everything up exactly comes before what approximates it.
+            return Choice(quick[0], "everything is kept in host memory and looked up for each question")
         condensed = [plan for plan in fitting if plan.method.family == "condensing"]
         if condensed:
             best = max(condensed, key=lambda plan: plan.method.budget or 0)
