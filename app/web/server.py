@@ -5,6 +5,9 @@ import logging
 import os
 import socket
 import sys
+import threading
+import time
+import webbrowser
 from argparse import Namespace
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +19,7 @@ from app.home import ASSETS, home_folder, named_model
 from app.web.guard import Guard, credentials
 
 if TYPE_CHECKING:
+    import uvicorn
     from fastapi import FastAPI
 
     from app.service import Service
@@ -50,13 +54,25 @@ def serve(arguments: Namespace) -> int:
         )
     )
     shown = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    address = f"http://{shown}:{arguments.port}"
+    if arguments.open:
+        threading.Thread(target=_open_page, args=(server, address), daemon=True).start()
     print(
-        f"Stockpot opens at http://{shown}:{arguments.port} and keeps everything in {home}. Ctrl-C stops it.",
+        f"Stockpot opens at {address} and keeps everything in {home}. Ctrl-C stops it.",
         file=sys.stderr,
         flush=True,
     )
     server.run()
     return 0 if server.started else 1
+
+
+def _open_page(server: "uvicorn.Server", address: str) -> None:
+    """Open the browser once the server answers; without a browser nothing happens."""
+    while not server.started:
+        if server.should_exit:
+            return
+        time.sleep(0.1)
+    webbrowser.open(address)
 
 
 def _check_port(host: str, port: int) -> None:

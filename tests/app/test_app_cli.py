@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.cli import main
+from app.cli import build_parser, main
 from app.words import printable
 from sessions import Store
 from tests.app.helpers import Cli
@@ -124,6 +124,12 @@ def in_process(home: Path, capsys: pytest.CaptureFixture[str], *arguments: str) 
         status = int(ended.code or 0)
     out = capsys.readouterr()
     return status, out.out, out.err
+
+
+def test_the_makefile_starts_what_there_is() -> None:
+    recipe = re.search(r"stockpot (serve.*)", (Path(__file__).parents[2] / "Makefile").read_text())
+    assert recipe is not None
+    assert build_parser().parse_args(recipe[1].split()).open
 
 
 def test_serving_others_without_a_password_is_wrong_usage(
