@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from app.commands import asking, bench, machine, planning, reading, serving, shelf, train
 from app.errors import UsageError, expected, phrase
+from app.home import QUANTIZED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
 GROUPS = (serving, reading, asking, shelf, planning, machine, bench, train)
@@ -50,7 +51,7 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
     )
     group.add_argument(
         "--quantize",
-        choices=("none", "8bit", "nf4"),
+        choices=("none", *QUANTIZED),
         default=default(None),
         help="keep the weights of --model in 8 or 4 bits (needs bitsandbytes; default: none)",
     )

@@ -75,7 +75,7 @@ def _examine(name: str, place: str, folder: Path) -> LocalModel:
         place,
         architecture=str(config.model_type),
         parameters=sizes.parameters,
-        window=sizes.window,
+        window=sizes.spec.window,
         weight_bytes={each: sizes.weight_bytes(each) for each in engine.QUANTIZATIONS},
         entry_bytes=sizes.spec.entry_bytes,
     )

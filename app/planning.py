@@ -97,7 +97,6 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
     Raises:
         engine.ModelNotFound, engine.UnsupportedModel, engine.SettingsError: it cannot be used.
     """
-    import psutil
     import torch
 
     import engine
@@ -111,7 +110,7 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
         place = engine.device_named(device)
         dtype = engine.dtype_on(place, config)
         rates = wanted.rates or measured_rates(home, place, dtype)
-    host = wanted.host or int(psutil.virtual_memory().available)
+    host = wanted.host or engine.free_bytes(torch.device("cpu"))
     shared = place.type == "cpu"
     machine = engine.Machine(
         device=wanted.gpu or (host if shared else engine.free_bytes(place)),
@@ -140,7 +139,7 @@ def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]
     return {
         "model": name,
         "parameters": model.parameters,
-        "window": model.window,
+        "window": model.spec.window,
         "dtype": str(model.spec.dtype).removeprefix("torch."),
         "tokens": wanted.tokens,
         "device": "cpu" if machine.shared else "cuda",
@@ -184,12 +183,12 @@ def plan_reading(model: "engine.Model", name: str, method: "engine.Method", toke
     Raises:
         AppError: it cannot fit; the sentence says what would.
     """
-    import psutil
+    import torch
 
     import engine
 
     shared = model.device.type == "cpu"
-    host = int(psutil.virtual_memory().available)
+    host = engine.free_bytes(torch.device("cpu"))
     machine = engine.Machine(host if shared else engine.free_bytes(model.device), host, shared)
     sizes = engine.skeleton_of(model.network, model.spec)
     planner = engine.Planner(sizes, machine, model.turn_length, len(model.chat.prefix))

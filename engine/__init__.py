@@ -17,8 +17,8 @@ from engine.errors import (
     UnsupportedModel,
     WeightsError,
 )
-from engine.loading import device_named, dtype_on, free_bytes, read_config
-from engine.measure import memory_report
+from engine.loading import device_named, dtype_on, read_config
+from engine.measure import free_bytes, memory_report
 from engine.method import Method
 from engine.methods import DEFAULT_METHOD, METHODS, make_method
 from engine.model import Encoding, Model, load_model, load_tokenizer

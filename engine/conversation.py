@@ -93,7 +93,8 @@ class Conversation:
         """Commit tokens of the conversation; the hidden state [hidden] of the last."""
         hidden = None
         source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
-        for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, default_chunk(self.model)):
+        chunk = default_chunk(self.model.device.type == "cpu")
+        for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, chunk):
             hidden = step.hidden if step.hidden is not None else hidden
         assert hidden is not None
         return hidden[-1]

@@ -13,7 +13,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
@@ -22,6 +21,7 @@ from transformers.quantizers.quantizer_bnb_8bit import Bnb8BitHfQuantizer
 
 from engine import architectures
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
+from engine.measure import free_bytes
 from engine.skeleton import QUANTIZATIONS, Skeleton, check_quantization, skeleton
 
 PACKAGES = {  # what transformers needs for checkpoints that were published quantised
@@ -139,11 +139,6 @@ def load_network(
 def _file_bytes(source: str | Path) -> int:
     """Bytes of the weight files of a folder; 0 where they are not on this machine yet."""
     return sum(path.stat().st_size for path in Path(source).glob("*.safetensors"))
-
-
-def free_bytes(place: torch.device) -> int:
-    """Memory that is free on a device now."""
-    return int(torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else psutil.virtual_memory().available)
 
 
 def _require_room(source: str | Path, needed: int, place: torch.device, sizes: Skeleton | None) -> None:

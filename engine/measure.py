@@ -11,13 +11,18 @@ import torch
 from engine.errors import OutOfMemory
 
 
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free on a device now."""
+    return int(torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available)
+
+
 def require_memory(needed: int, device: torch.device, what: str) -> None:
     """Refuse what cannot fit, before it is begun.
 
     Raises:
         OutOfMemory: with what is needed and what is free.
     """
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    free = free_bytes(device)
     if needed > free:
         raise OutOfMemory(
             f"{what} needs {needed / 1e9:.1f} GB of memory and {free / 1e9:.1f} GB are free: choose a condensing "

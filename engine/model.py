@@ -17,7 +17,7 @@ from engine.chat import Chat
 from engine.errors import ModelNotFound, OutOfMemory
 from engine.loading import device_named, dtype_on, load_network, read_config
 from engine.memory import Memory
-from engine.seam import ModelSpec, attach
+from engine.seam import ModelSpec, attach, sampled
 
 log = logging.getLogger(__name__)
 
@@ -183,8 +183,7 @@ def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder
             digest.update((folder / name).read_bytes())
     digest.update(str(tokenizer.chat_template).encode())
     for name, tensor in network.state_dict().items():
-        flat = tensor.reshape(-1)
-        sample = flat[:: max(1, flat.numel() // 997)].float().cpu().contiguous()
+        sample = sampled(tensor).float().cpu().contiguous()
         digest.update(name.encode() + str(tuple(tensor.shape)).encode() + sample.numpy().tobytes())
     return digest.hexdigest()
 

@@ -20,7 +20,7 @@ from engine.method import Method
 from engine.methods import METHODS, make_method
 from engine.passes import NOVELTY_ROWS
 from engine.rates import Rates
-from engine.reader import CHUNK, GPU_CHUNK
+from engine.reader import default_chunk
 from engine.records import DEVICE, HOST
 from engine.skeleton import QUANTIZATIONS, Skeleton
 
@@ -104,16 +104,11 @@ class Planner:
         weights: False if the model is loaded already, so that its weights no longer count against the memory left.
         """
         held = self.model.weight_bytes(quantize) if weights else 0
-        chunk, plan = self.first_chunk, None
+        chunk, plan = default_chunk(self.machine.shared), None
         while plan is None or (not plan.fits and chunk > LEAST_CHUNK):
             chunk = chunk if plan is None else chunk // 2
             plan = self._plan(method, tokens, quantize, held, chunk)
         return dataclasses.replace(plan, longest=self._longest(method, quantize, held))
-
-    @property
-    def first_chunk(self) -> int:
-        """Tokens per pass that keep the device busy."""
-        return CHUNK if self.machine.shared else GPU_CHUNK
 
     def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int) -> Plan:
         task = Task(tokens, self.prefix, chunk, self.turn_tokens)
@@ -209,10 +204,8 @@ class Planner:
         if quantize != "none" and rows > 1:
             weights += 2 * linear * size
         products = max(2 * rows * (model.active + head) / rates.flops, weights / rates.memory)
-        width = sum(layer.query_heads * layer.head_size for layer in model.spec.layers)
-        heads = sum(layer.query_heads for layer in model.spec.layers)
-        logits = LOGIT_BYTES * heads * rows * attended if explicit else 0
-        attention = 4 * rows * attended * width / rates.flops
+        logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
+        attention = 4 * rows * attended * model.spec.query_width / rates.flops
         moved = (attended * model.spec.entry_bytes + logits) / rates.memory
         return products + attention + moved + OPERATIONS * len(model.spec.layers) * rates.operation_sec
 
@@ -220,12 +213,10 @@ class Planner:
         """Of comparing one token's queries with keys of the host tier, which are half of its bytes."""
         if not footprint.searched:
             return 0.0
-        layers = self.model.spec.layers
-        width = sum(layer.query_heads * layer.head_size for layer in layers)
-        heads = sum(layer.query_heads for layer in layers)
+        spec = self.model.spec
         keys = footprint.usage.bytes[HOST] / 2 * footprint.searched / footprint.usage.entries[HOST]
-        moved = keys + 12 * heads * footprint.searched
-        return max(2 * footprint.searched * width / rates.host_flops, moved / rates.host_memory)
+        moved = keys + 12 * spec.query_heads * footprint.searched
+        return max(2 * footprint.searched * spec.query_width / rates.host_flops, moved / rates.host_memory)
 
     def best(self, tokens: int, quantize: str | None = None, weights: bool = True) -> Choice | None:
         """The method and settings that keep the most of a text and fit; None if nothing fits.
@@ -256,7 +247,7 @@ class Planner:
         """The largest budget that fits, no larger than the model's window, nor than the text needs."""
         needed = max(BUDGETS[-1], 1 << (tokens + 512).bit_length())
         for budget in BUDGETS:
-            if budget <= min(self.model.window, needed):
+            if budget <= min(self.model.spec.window, needed):
                 plan = self.plan(make_method(name, budget=budget), tokens, quantize, weights)
                 if plan.fits:
                     yield plan
@@ -264,7 +255,7 @@ class Planner:
 
     def _choose(self, fitting: list[Plan], tokens: int) -> Choice | None:
         whole = [plan for plan in fitting if _kept(plan) >= plan.footprint.passed - 64]
-        room = self.model.window - 512  # for questions and answers
+        room = self.model.spec.window - 512  # for questions and answers
         dense = [plan for plan in whole if not plan.footprint.searched and tokens <= room]
         if dense:
             plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))

@@ -25,9 +25,9 @@ GPU_CHUNK = 2048
 CLOCK = ("done", "seconds", "distill_seconds", "catalyst_seconds")
 
 
-def default_chunk(model: Model) -> int:
+def default_chunk(on_cpu: bool) -> int:
     """Tokens per pass that keep the device busy."""
-    return CHUNK if model.device.type == "cpu" else GPU_CHUNK
+    return CHUNK if on_cpu else GPU_CHUNK
 
 
 class Reader:
@@ -41,7 +41,7 @@ class Reader:
         """
         if len(ids) == 0:
             raise SettingsError("There is nothing to read: the text has no tokens.")
-        chunk = default_chunk(model) if chunk is None else chunk
+        chunk = default_chunk(model.device.type == "cpu") if chunk is None else chunk
         if chunk < 1:
             raise SettingsError(f"A pass carries at least one token, not {chunk}.")
         self.model, self.method, self.ids, self.chunk = model, method, ids, chunk

@@ -18,6 +18,7 @@ from engine.attention import Blocked, Segment, hide
 from engine.footprint import Footprint, Task
 from engine.host import HostTier, host_bytes
 from engine.measure import require_memory
+from engine.method import require
 from engine.positions import FarPlaces, QueryBlocks
 from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
@@ -25,6 +26,15 @@ from engine.window import WindowMemory, plan_window
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
 EMPTY = 1 << 60  # stands where there is no entry
+
+
+def check_store(store: str) -> None:
+    """Refuse a dtype that the host tier does not keep.
+
+    Raises:
+        SettingsError: naming those it does.
+    """
+    require(store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{store}'.")
 
 
 def plan_retrieving(
@@ -69,11 +79,8 @@ class RetrievingMemory(WindowMemory):
     def reserve(self, tokens: int) -> None:
         """Refuse a text that the host's memory cannot hold; else the last slab is no larger than it must be."""
         self.host.expected = tokens
-        wide = (
-            torch.empty((), dtype=self.host.dtype).element_size()
-            / torch.empty((), dtype=self.spec.dtype).element_size()
-        )
-        require_memory(int(tokens * self.spec.entry_bytes * wide), torch.device("cpu"), f"Keeping {tokens:,} tokens")
+        needed = host_bytes(self.spec, self.host.dtype, tokens, tokens)
+        require_memory(needed, torch.device("cpu"), f"Keeping {tokens:,} tokens")
 
     def evicted(self, count: int) -> Tensor:
         """Entries of the host tier that have left the window of each block of the pass's queries, int64 [NB]."""

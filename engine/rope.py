@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kernels.rotation import rotate
+
 
 class Rope:
     """One frequency table. `rotate` is exact to transformers' own rotation in the same dtype."""
@@ -29,18 +31,12 @@ class Rope:
         else:
             cos, sin = self._table(int(start.max()) + 1, x.dtype)
             cos, sin = cos[start], sin[start]
-        half = cos.shape[-1]
-        first, second = x[..., :half], x[..., half : 2 * half]
-        turned = (first * cos - second * sin, second * cos + first * sin)
-        return torch.cat((*turned, x[..., 2 * half :]), dim=-1)
+        return rotate(x, cos, sin)
 
     def to_constant(self, x: Tensor, position: int) -> Tensor:
         """Rotate every row of x [..., T, D] to one and the same position."""
         cos, sin = self._table(position + 1, x.dtype)
-        half = cos.shape[-1]
-        first, second = x[..., :half], x[..., half : 2 * half]
-        cos, sin = cos[position], sin[position]
-        return torch.cat((first * cos - second * sin, second * cos + first * sin, x[..., 2 * half :]), dim=-1)
+        return rotate(x, cos[position], sin[position])
 
     def table(self, length: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines [length, R/2], float32, scaled."""

@@ -58,6 +58,16 @@ class ModelSpec:
     folder: Path | None = None
 
     @property
+    def query_heads(self) -> int:
+        """Of all layers together."""
+        return sum(layer.query_heads for layer in self.layers)
+
+    @property
+    def query_width(self) -> int:
+        """Numbers in the queries of one token, of all layers together."""
+        return sum(layer.query_heads * layer.head_size for layer in self.layers)
+
+    @property
     def entry_bytes(self) -> int:
         """Bytes of one key and one value of every KV head in every layer."""
         width = sum(2 * layer.kv_heads * layer.head_size for layer in self.layers)
@@ -165,6 +175,11 @@ def _embedding_digest(model: PreTrainedModel) -> str:
     """A hash of a sample of the token embeddings in bfloat16."""
     weight = model.get_input_embeddings().weight
     assert isinstance(weight, Tensor)
-    flat = weight.detach().reshape(-1)
-    sample = flat[:: max(1, flat.numel() // 997)].bfloat16().cpu().contiguous()
+    sample = sampled(weight.detach()).bfloat16().cpu().contiguous()
     return hashlib.sha256(sample.view(torch.int16).numpy().tobytes()).hexdigest()
+
+
+def sampled(weight: Tensor) -> Tensor:
+    """About a thousand of a weight's numbers, evenly spread: enough to tell it from another."""
+    flat = weight.reshape(-1)
+    return flat[:: max(1, flat.numel() // 997)]

@@ -32,7 +32,7 @@ class Skeleton:
     linear: (output, input) sizes of each layer that quantisation reaches: all linear ones but the head.
     other: weights that stay as they are: embeddings, head, norms, biases, and experts that are no linear layers.
     active: weights that one token is multiplied with, the head left out; head: those of the head.
-    mlp: width of the widest hidden layer; window: positions that the model was trained for.
+    mlp: width of the widest hidden layer.
     """
 
     spec: ModelSpec
@@ -43,7 +43,6 @@ class Skeleton:
     hidden: int
     mlp: int
     vocabulary: int
-    window: int
 
     @property
     def parameters(self) -> int:
@@ -134,7 +133,6 @@ def _measure(network: nn.Module, config: PretrainedConfig, spec: ModelSpec) -> S
         hidden=facts.hidden_size,
         mlp=max(facts.intermediate_size, chosen * int(getattr(facts, "moe_intermediate_size", None) or 0)),
         vocabulary=facts.vocab_size,
-        window=int(facts.max_position_embeddings),
     )
 
 

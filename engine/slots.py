@@ -74,7 +74,7 @@ class Slots:
 
 
 def slot_bytes(spec: ModelSpec, capacity: int) -> int:
-    """Bytes of the slots of all layers: keys before and after RoPE, values, source and novelty."""
+    """Bytes of the slots of all layers: keys before and after RoPE, values, source and score."""
     heads = sum(layer.kv_heads for layer in spec.layers)
     return capacity * (spec.entry_bytes * 3 // 2 + 8 * heads)
 

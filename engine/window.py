@@ -84,13 +84,17 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footpri
 
 @dataclass(frozen=True)
 class _View:
-    """Masks and positions of one pass: of T queries toward the sinks and toward buffer entries from `start` on."""
+    """Masks and positions of one pass: of T queries toward the sinks and toward buffer entries from `start` on.
+
+    source: int32 [S + N], the source positions of both.
+    """
 
     sinks: int
     sink_places: Tensor
     start: int
     places: Tensor
     mask: Tensor
+    source: Tensor
 
 
 class WindowMemory(Memory):
@@ -165,10 +169,9 @@ class WindowMemory(Memory):
         end = self.length + count - self._to_sinks
         view = self._view(held.layer.sliding_window, count, end, q.device)
         window_q, window_k = rope.rotate(q, view.places), held.rotated[:, view.start : end]
-        known = self.source[self.sinks : self.sinks + self.length]
-        recent = torch.cat([known, self._incoming[self._to_sinks :]])[view.start :]
         if without_sinks is not None and bool(without_sinks.all()):
-            return Shared(window_q, window_k, held.values[:, view.start : end], view.mask[:, view.sinks :]), recent
+            window = Shared(window_q, window_k, held.values[:, view.start : end], view.mask[:, view.sinks :])
+            return window, view.source[view.sinks :]
         mask = view.mask
         if without_sinks is not None:
             mask = mask.clone()
@@ -181,7 +184,7 @@ class WindowMemory(Memory):
             v=torch.cat([held.sink_values[:, : view.sinks], held.values[:, view.start : end]], dim=1),
             mask=mask,
         )
-        return segment, torch.cat([self.source[: view.sinks], recent])
+        return segment, view.source
 
     def _view(self, sliding: int | None, count: int, end: int, device: torch.device) -> _View:
         """What the queries of this pass see in a layer with that sliding window; worked out once per pass."""
@@ -198,12 +201,14 @@ class WindowMemory(Memory):
         if sliding is not None:
             left = torch.maximum(left, own - sliding)
         index = torch.arange(start, end, device=device)
+        known = self.source[self.sinks + start : self.sinks + self.length]
         self._views[sliding] = _View(
             sinks=sinks,
             sink_places=sink_query_positions(self.seen, count, self.sinks, self.window, self.query_block, device),
             start=start,
             places=own[:, 0] + self.sinks,
             mask=hide(torch.cat([sink_hidden, (index > own) | (index <= left)], dim=1)),
+            source=torch.cat([self.source[:sinks], known, self._incoming[self._to_sinks :]]),
         )
         return self._views[sliding]
 

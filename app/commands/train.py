@@ -1,10 +1,13 @@
 """`stockpot train`: trains the small model that ships, or what a method needs beside a model."""
 
 import argparse
+from typing import TypeVar
 
 from app.commands.common import Arguments, Commands, ProgressLine
 from app.errors import UsageError
 from app.home import POCKET, model_source
+
+Settings = TypeVar("Settings")
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -44,11 +47,7 @@ def _pocket(arguments: Arguments) -> int:
         )
 
     parser = settings_parser(PocketSettings, "stockpot train pocket")
-    try:
-        settings = PocketSettings(**vars(parser.parse_args(arguments.settings)))
-    except ValueError as error:
-        raise UsageError(f"{error}.") from error
-    print(train(settings, show))
+    print(train(_checked(PocketSettings, parser.parse_args(arguments.settings)), show))
     return 0
 
 
@@ -60,10 +59,14 @@ def _locret(arguments: Arguments) -> int:
     parser.set_defaults(model=arguments.model or POCKET, device=arguments.device, seed=arguments.seed)
     chosen = parser.parse_args(arguments.settings)
     chosen.model = model_source(chosen.model)
+    line = ProgressLine()
+    print(train(_checked(LocretSettings, chosen), lambda now: line.show(now.in_words())))
+    return 0
+
+
+def _checked(settings: type[Settings], chosen: argparse.Namespace) -> Settings:
+    """The settings of a training, or wrong usage where they contradict one another."""
     try:
-        settings = LocretSettings(**vars(chosen))
+        return settings(**vars(chosen))
     except ValueError as error:
         raise UsageError(f"{error}.") from error
-    line = ProgressLine()
-    print(train(settings, lambda now: line.show(now.in_words())))
-    return 0

@@ -16,7 +16,7 @@ from app.home import canonical_model, sample_book
 from app.methods import methods_table
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
-from app.web.new_reading import OCR, settings_from
+from app.web.new_reading import OCR, model_choices, settings_from
 from app.web.screen import Chosen, Screen
 from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
@@ -42,6 +42,10 @@ class Actions:
         """A tab opens, or is reloaded: go where its address says."""
         asked = Chosen(query.get("context", ""), query.get("session", ""))
         return self.screen.settle(asked) if asked.context or asked.session else self.screen.first_choice()
+
+    def find_models(self) -> Any:
+        """A tab opens: the models that are on this machine by now."""
+        return gr.update(choices=model_choices(self.service.home))
 
     def choose_context(self, chosen: Chosen, context: str | None) -> Chosen:
         """A context was chosen from the list."""

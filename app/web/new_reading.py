@@ -34,7 +34,7 @@ class NewReading:
     start: gr.Button
 
 
-def build_new_reading(default_model: str, home: Path) -> NewReading:
+def build_new_reading(default_model: str) -> NewReading:
     """Build it in the column at hand. default_model: what is read with if nothing else is chosen."""
     methods = methods_table()
     chosen = next(row for row in methods if row["default"])
@@ -78,7 +78,7 @@ def build_new_reading(default_model: str, home: Path) -> NewReading:
                 choices=list(OCR), value=next(iter(OCR)), label="Recognise pages that are pictures", elem_id="ocr"
             )
             model = gr.Dropdown(
-                choices=_model_choices(home),
+                choices=[default_model],
                 value=default_model,
                 allow_custom_value=True,
                 label="Model",
@@ -89,7 +89,7 @@ def build_new_reading(default_model: str, home: Path) -> NewReading:
     return NewReading(area, files, sample, method, budget, title, password, ocr, model, settings, groups, start)
 
 
-def _model_choices(home: Path) -> list[tuple[str, str]]:
+def model_choices(home: Path) -> list[tuple[str, str]]:
     """The models on this machine, each with what its weights need."""
     usable = [each for each in local_models(home) if not each.reason]
     return [(f"{Path(each.name).name} · {_needs(each.weight_bytes)}", each.name) for each in usable]

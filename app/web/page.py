@@ -24,7 +24,7 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
             with gr.Column(elem_id="shelf", min_width=0):
                 shelf = build_shelf()
             with gr.Column(elem_id="main", min_width=0):
-                new = build_new_reading(service.models.default, service.home)
+                new = build_new_reading(service.models.default)
                 reading = build_reading()
                 talk = build_talk()
             with gr.Column(elem_id="side", min_width=0):

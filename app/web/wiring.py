@@ -143,6 +143,7 @@ class Wiring:
             return [chosen, seen, *out]
 
         blocks.load(load, None, [self.chosen, self.seen, *self.slots.values()], **QUIET)
+        blocks.load(self.actions.find_models, None, self.page.new.model, **QUIET)
         self.on(self.page.pulse.tick, lambda chosen: chosen, quiet=True)
         self.on(self.page.stream.tick, lambda chosen: chosen, quiet=True)
         self._connect_shelf()

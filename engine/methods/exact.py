@@ -20,7 +20,7 @@ from engine.footprint import Footprint, Task
 from engine.memory import UNLIMITED, Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import far_query_position
-from engine.retrieving import DTYPES, RetrievingMemory, plan_retrieving
+from engine.retrieving import DTYPES, RetrievingMemory, check_store, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 
@@ -45,7 +45,7 @@ class Exact(Method):
         """There must be a window beside sinks and top-k."""
         require(self.sinks >= 0, f"sinks cannot be negative ({self.sinks}).")
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
-        require(self.store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{self.store}'.")
+        check_store(self.store)
         least = self.sinks + self.top_k + 32
         require(
             self.budget is None or self.budget >= least,

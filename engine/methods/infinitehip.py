@@ -26,7 +26,7 @@ from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, QueryBlocks, pruning_places
-from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, plan_retrieving
+from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, check_store, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 from kernels.pruning import chunk_scores
@@ -137,7 +137,7 @@ class InfiniteHiP(Method):
             require(getattr(self, name) in PRUNING_RULES, f"{name} is one of {known}, not '{getattr(self, name)}'.")
         known = ", ".join(ATTENTION_RULES)
         require(self.attention in ATTENTION_RULES, f"attention is one of {known}, not '{self.attention}'.")
-        require(self.store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{self.store}'.")
+        check_store(self.store)
         block = stages[0].query_block
         least = self._beside_stream() + max(block, 16)
         require(

@@ -28,7 +28,7 @@ from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, plan_retrieving
+from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, check_store, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 from kernels.rows import take
@@ -81,7 +81,7 @@ class InfLLM(Method):
             1 <= self.representatives <= self.block,
             f"A unit of {self.block} tokens has 1 to {self.block} representatives, not {self.representatives}.",
         )
-        require(self.store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{self.store}'.")
+        check_store(self.store)
         least = self._beside_window() + max(self.query_block, 16)
         require(
             self.budget is None or self.budget >= least,

@@ -10,14 +10,9 @@ from engine import Model
 from engine.methods.exact import ExactMemory
 from engine.rope import Rope
 from engine.window import WindowMemory
+from tests.engine.plain import SCALE, stream, tail, through
 
-SINKS, WINDOW, SCALE = 4, 24, 8**-0.5
-
-
-def stream(count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q [6, T, 8], k and v [2, T, 8]."""
-    generator = torch.Generator().manual_seed(5)
-    return tuple(torch.randn(heads, count, 8, generator=generator) for heads in (6, 2, 2))  # type: ignore[return-value]
+SINKS, WINDOW = 4, 24
 
 
 def softmax_over(logits: Tensor, values: Tensor) -> Tensor:
@@ -35,24 +30,12 @@ def streaming_llm(rope: Rope, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.cat(outputs, dim=1)
 
 
-def through(memory: WindowMemory, q: Tensor, k: Tensor, v: Tensor, chunk: int) -> Tensor:
-    outputs = []
-    for at in range(0, q.shape[1], chunk):
-        part = slice(at, at + chunk)
-        memory.begin(torch.arange(at, min(at + chunk, q.shape[1]), dtype=torch.int32))
-        for layer in range(len(memory.spec.layers)):
-            output = memory.attend(layer, q[:, part], k[:, part], v[:, part], SCALE, None)
-        memory.commit()
-        outputs.append(output)
-    return torch.cat(outputs, dim=1)
-
-
 @pytest.mark.parametrize("chunk", [1, 3, 5, 64, 700])
 def test_chunks_equal_streaming_llm_token_by_token(model: Model, chunk: int) -> None:
     q, k, v = stream(700)
     memory = WindowMemory(model.spec, SINKS, WINDOW)
     expected = streaming_llm(model.spec.layers[0].rope, q, k, v)
-    torch.testing.assert_close(through(memory, q, k, v, chunk), expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(through(memory, (q, k, v), chunk), expected, atol=1e-5, rtol=1e-4)
 
 
 def exact_attention(rope: Rope, q: Tensor, k: Tensor, v: Tensor, now: int, top: int) -> Tensor:
@@ -80,9 +63,9 @@ def exact_attention(rope: Rope, q: Tensor, k: Tensor, v: Tensor, now: int, top: 
 def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: int) -> None:
     q, k, v = stream(340)
     context = ExactMemory(model.spec, SINKS, WINDOW, 16, torch.float32)
-    through(context, q[:, :300], k[:, :300], v[:, :300], 64)
+    through(context, tail((q, k, v), 0, 300), 64)
     fork = context.fork()
-    output = through(fork, q[:, 300:], k[:, 300:], v[:, 300:], chunk)
+    output = through(fork, tail((q, k, v), 300), chunk)
     rope = model.spec.layers[0].rope
     expected = torch.cat([exact_attention(rope, q, k, v, now, 16) for now in range(300, 340)], dim=1)
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-4)
@@ -90,8 +73,8 @@ def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: i
 
 def test_reading_does_not_search(model: Model) -> None:
     q, k, v = stream(200)
-    read = through(ExactMemory(model.spec, SINKS, WINDOW, 16, torch.float32), q, k, v, 64)
-    plain = through(WindowMemory(model.spec, SINKS, WINDOW), q, k, v, 64)
+    read = through(ExactMemory(model.spec, SINKS, WINDOW, 16, torch.float32), (q, k, v), 64)
+    plain = through(WindowMemory(model.spec, SINKS, WINDOW), (q, k, v), 64)
     assert torch.equal(read, plain)
 
 

@@ -124,6 +124,10 @@ class Builder:
 
     # -- facts -------------------------------------------------------------------------------------------------
 
+    def present(self, rng: random.Random, recipe: Recipe, count: int) -> list[Fact]:
+        """`count` facts as the recipe wants them: all of one relation in some rows."""
+        return self.alike(rng, count) if rng.random() < recipe.alike else self.facts(rng, count)
+
     def alike(self, rng: random.Random, count: int) -> list[Fact]:
         """`count` facts of one relation, mostly in one wording, so that nothing but the name tells them apart."""
         kind = facts.make_subject(rng, self.reserved).kind
@@ -262,7 +266,7 @@ class Builder:
             present = [facts.passkey(rng)] + (self.facts(rng, rng.randint(1, 3), 0.0) if rng.random() < 0.5 else [])
         else:
             count = max(2, recipe.length // 42) if dense else rng.randint(*recipe.facts)
-            present = self.alike(rng, count) if rng.random() < recipe.alike else self.facts(rng, count)
+            present = self.present(rng, recipe, count)
         statements = self.encode([" " + f.statement for f in present])
         overhead = 1 + len(self.system) + sum(map(len, statements))
         # turns cost about 24 tokens each, quotes more; what is left over is filled by prose
@@ -302,7 +306,7 @@ class Builder:
 
     def _again(self, rng: random.Random, recipe: Recipe) -> tuple[list[int], list[float], list[Turn], bool]:
         count = max(2, recipe.length // 36)
-        present = self.alike(rng, count) if rng.random() < recipe.alike else self.facts(rng, count)
+        present = self.present(rng, recipe, count)
         ids, weights = [self.bos], [0.0]
         encoded = self.tokenizer(
             [" " + f.statement for f in present], add_special_tokens=False, return_offsets_mapping=True
