@@ -11,12 +11,13 @@ from training.pocket.documents import Recipe
 
 @dataclass(frozen=True)
 class Mix:
-    """One recipe in a stage: its weight, rows a step, and whether it is read far."""
+    """One recipe in a stage: its weight, rows a step, whether it is read far, and whether a bank of distractors too."""
 
     recipe: Recipe
     rows: int
     weight: float = 1.0
     far: bool = False
+    bank: bool = False
     gaps: float = 0.0
 
 
@@ -72,8 +73,8 @@ def ladder() -> tuple[Stage, ...]:
             Mix(_chat(1024, 4, 14, reading=0.1), 2, 0.17),
             Mix(_chat(512, 3, 9, reading=0.05), 4, 0.2),
             Mix(_chat(512, 3, 9), 4, 0.08, gaps=1.0),
-            Mix(far_512, 4, 0.22, far=True),
-            Mix(far_256, 6, 0.15, far=True),
+            Mix(far_512, 4, 0.22, far=True, bank=True),
+            Mix(far_256, 6, 0.15, far=True, bank=True),
             Mix(short, 6, 0.15),
         ), 0.1, rate=0.5),
     )  # fmt: skip
