@@ -79,13 +79,14 @@ def test_other_documents_are_seen_only_across(network: PocketNetwork) -> None:
 def test_a_bank_gives_the_keys_that_a_query_comes_nearest_to() -> None:
     generator = torch.Generator().manual_seed(1)
     keys, values = (torch.randn(2, 32 * 70, 8, generator=generator) for _ in range(2))
-    q = torch.randn(2, 150, 8, generator=generator)
+    q = torch.randn(3, 4, 70, 8, generator=generator)
     found, beside = Bank([keys], [values]).hardest(0, q)
-    scores = (found @ q[..., None])[..., 0]
-    torch.testing.assert_close(scores[..., 0], (q @ keys.mT).amax(-1))
-    assert scores.mean() > (q @ keys.mT).topk(200).values.mean()
-    where = (keys[1] == found[1, 3, 5]).all(-1).nonzero()[0, 0]
-    assert torch.equal(beside[1, 3, 5], values[1, where])
+    nearest = q[0, 3] @ keys[1].mT  # the second pair of query heads looks at the second KV head
+    scores = (found[0, 3] @ q[0, 3, ..., None])[..., 0]
+    torch.testing.assert_close(scores[:, 0], nearest.amax(-1))
+    assert scores.mean() > nearest.topk(200).values.mean()
+    where = (keys[1] == found[0, 3, 5, 7]).all(-1).nonzero()[0, 0]
+    assert torch.equal(beside[0, 3, 5, 7], values[1, where])
 
 
 def test_a_bank_of_what_is_there_already_changes_only_the_conversation(network: PocketNetwork) -> None:

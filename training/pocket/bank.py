@@ -24,25 +24,25 @@ class Bank:
 
     @torch.no_grad()
     def hardest(self, layer: int, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values that q [H, R, D] comes nearest to: each [H, R, HARDEST, D].
+        """Keys and values that q [B, HQ, T, D] comes nearest to: each [B, HQ, T, HARDEST, D].
 
         Only the best of every `STRIDE` entries are compared, so that now and then a good one is missed: it is a crowd,
         not an answer.
         """
         keys, values = self.keys[layer], self.values[layer]
         H, M, D = keys.shape
+        B, _, T, _ = q.shape
         columns = M // STRIDE
-        turned = keys.mT.contiguous()
+        turned, queries = keys.mT.contiguous(), q.view(B, H, -1, T, D).transpose(0, 1).reshape(H, -1, D)
         chosen = []
-        for rows in q.split(ROWS, dim=1):
-            scores = (rows @ turned).view(H, -1, STRIDE, columns)
+        for begin in range(0, queries.shape[1], ROWS):
+            scores = (queries[:, begin : begin + ROWS] @ turned).view(H, -1, STRIDE, columns)
             column = scores.amax(dim=2).topk(min(HARDEST, columns), dim=-1).indices
             among = scores.gather(3, column[:, :, None].expand(-1, -1, STRIDE, -1)).argmax(dim=2)
             chosen.append(among * columns + column)
-        index = torch.cat(chosen, dim=1)  # [H, R, HARDEST]
-        flat = (index + torch.arange(H)[:, None, None] * M).flatten()
-        shape = (*index.shape, D)
-        return keys.flatten(0, 1)[flat].view(shape), values.flatten(0, 1)[flat].view(shape)
+        index = torch.cat(chosen, dim=1) + torch.arange(H)[:, None, None] * M
+        index = index.view(H, B, -1, T, index.shape[-1]).transpose(0, 1).flatten(1, 2)
+        return keys.flatten(0, 1)[index], values.flatten(0, 1)[index]
 
 
 def bank_of(keys: list[Tensor], values: list[Tensor], kept: Tensor) -> Bank:

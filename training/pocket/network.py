@@ -159,21 +159,15 @@ class PocketNetwork(nn.Module):
         values = gv.transpose(0, 1).reshape(self.heads, B * T, D)
         far = torch.einsum("bhqd,hkd->bhqk", far_q, keys) * scale
         far = far.masked_fill(~masks.far, -torch.inf)
-        if bank is None:
-            weights = torch.cat((near, far), dim=-1).softmax(dim=-1)
-            out = weights[..., :T] @ gv + torch.einsum("bhqk,hkd->bhqd", weights[..., T:], values)
-        else:
-            # the query heads of a KV head beside each other: [H, B*G*C, D]
-            asking = far_q.view(B, self.kv_heads, -1, C, D).transpose(0, 1)
-            rows = asking.reshape(self.kv_heads, -1, D)
-            hard_keys, hard_values = bank.hardest(layer, rows)
-            crowd = (hard_keys @ rows[..., None])[..., 0].view(*asking.shape[:-1], -1).transpose(0, 1)
-            crowd = (crowd.reshape(B, self.heads, C, -1) * scale).masked_fill(~masks.talks, -torch.inf)
-            weights = torch.cat((near, far, crowd), dim=-1).softmax(dim=-1)
-            out = weights[..., :T] @ gv + torch.einsum("bhqk,hkd->bhqd", weights[..., T : T + B * T], values)
-            last = weights[..., T + B * T :].view(B, self.kv_heads, -1, C, crowd.shape[-1]).transpose(0, 1)
-            mixed = last.reshape(self.kv_heads, rows.shape[1], 1, -1) @ hard_values
-            out = out + mixed.view(asking.shape).transpose(0, 1).reshape(B, self.heads, C, D)
+        scores = [near, far]
+        if bank is not None:
+            crowd_keys, crowd_values = bank.hardest(layer, far_q)
+            crowd = (crowd_keys @ far_q[..., None])[..., 0] * scale
+            scores.append(crowd.masked_fill(~masks.talks, -torch.inf))
+        weights = torch.split(torch.cat(scores, dim=-1).softmax(dim=-1), [s.shape[-1] for s in scores], dim=-1)
+        out = weights[0] @ gv + torch.einsum("bhqk,hkd->bhqd", weights[1], values)
+        if bank is not None:
+            out = out + (weights[2][..., None, :] @ crowd_values)[..., 0, :]
         rows = [torch.cat((read[b, :, :s], out[b], read[b, :, s + C :]), dim=1) for b, s in enumerate(starts)]
         return torch.stack(rows)
 
