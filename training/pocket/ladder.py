@@ -52,6 +52,7 @@ def ladder() -> tuple[Stage, ...]:
     short = _chat(256, 2, 5, 6, dense=0.2)
     far_256 = _chat(256, 2, 5, 4, filler=0.0, lists=0.0)
     far_512 = _chat(512, 3, 9, 4, reading=0.05)
+    quoting = Mix(_chat(256, 1, 4, 6, quotes=0.85, lists=0.0, filler=0.0), 5, 0.14)
     return (
         Stage("again", 0.15, (again,), 0.03),
         Stage("dense", 0.15, (dense, Mix(again.recipe, 6, 0.5)), 0.03, rate=0.5),
@@ -63,7 +64,8 @@ def ladder() -> tuple[Stage, ...]:
         Stage("prose 512", 0.27, (
             Mix(_chat(512, 3, 9, dense=0.05), 3, 0.3),
             Mix(_chat(512, 3, 9), 3, 0.1, gaps=1.0),
-            Mix(short, 5, 0.3),
+            Mix(short, 5, 0.24),
+            quoting,
             Mix(short, 5, 0.08, gaps=1.0),
             Mix(dense.recipe, 6, 0.15),
             Mix(far_256, 6, 0.07, far=True),
@@ -76,5 +78,6 @@ def ladder() -> tuple[Stage, ...]:
             Mix(far_512, 4, 0.22, far=True, bank=True),
             Mix(far_256, 6, 0.15, far=True, bank=True),
             Mix(short, 6, 0.15),
+            quoting,
         ), 0.1, rate=0.5),
     )  # fmt: skip
