@@ -82,12 +82,16 @@ def _mend_last_turn(service: Service, turn: dict[str, Any]) -> None:
     """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer."""
     if service.store.turn(turn["id"]).status == INTERRUPTED:
         service.store.finish_turn(
-            turn["id"], answer=turn["answer"], sources=turn["sources"], measurements=turn["measurements"]
+            turn["id"],
+            answer=turn["answer"],
+            sources=turn["sources"],
+            measurements=turn["measurements"],
+            reasoning=turn.get("reasoning"),
         )
 
 
 def save_conversation(service: Service, session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
-    """Save the session's tail, with the turn that it ends in (id, answer, sources, measurements)."""
+    """Save the session's tail, with the turn that it ends in (id, answer, reasoning, sources, measurements)."""
     parts, meta = open_one.conversation.state()
     service.store.session_state(session_id).save(
         {name: Part(part.tensors, part.sealed) for name, part in parts.items()},

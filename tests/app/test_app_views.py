@@ -103,6 +103,17 @@ def test_no_view_lets_markup_through() -> None:
         assert "&lt;img" in html
 
 
+def test_reasoning_is_folded_and_never_markup() -> None:
+    for html in (
+        conversation([turn(reasoning=EVIL)], {}),
+        live_turn(turn(status="answering", answer="", reasoning=EVIL), "Thinking"),
+    ):
+        assert '<details class="reasoning"' in html
+        assert "<details open" not in html.split("</details>")[0]
+        assert "<img" not in html
+    assert "reasoning" not in conversation([turn()], {})
+
+
 def test_quotations_are_marked_by_whether_they_are_there() -> None:
     answer = "It says “yes” and “no”."
     there = {"start": 8, "end": 13, "document": "d-abcdef", "page": 3, "place": "page 3"}
