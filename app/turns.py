@@ -145,7 +145,12 @@ def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [vars(each) for each in quotations]
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
-    said: dict[str, Any] = {"answer": done.text, "reasoning": done.reasoning, "sources": sources, "measurements": measured}
+    said: dict[str, Any] = {
+        "answer": done.text,
+        "reasoning": done.reasoning,
+        "sources": sources,
+        "measurements": measured,
+    }
     save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
     finished = service.store.finish_turn(turn.id, **said)
     service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})

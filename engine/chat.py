@@ -45,10 +45,10 @@ class Chat:
             raise UnsupportedModel("This model's chat template drops the text or the question; it cannot be used.")
         before, rest = first.split(TEXT, 1)
         self.prefix: list[int] = self._ids(before)
-        self._first, opening = rest.split(QUESTION, 1)
+        self._first, soon = rest.split(QUESTION, 1)
         past, future = following.split(ANSWER, 1)
         self._following, later = future.split(NEXT, 1)
-        self._openings = (opening, later)
+        self._openings = (soon, later)
         self._answered = past.split(QUESTION, 1)[1]
         self.marks = find_marks(tokenizer)
 
