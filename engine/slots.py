@@ -62,11 +62,13 @@ class Slots:
         self.score[:, at:end] = 0.0
 
     def _grow(self, capacity: int, length: int) -> None:
+        larger: dict[str, Tensor] = {}
         for name in ("keys", "rotated", "values", "source", "score"):
             old: Tensor = getattr(self, name)
             new = old.new_empty(old.shape[0], capacity, *old.shape[2:])
             new[:, :length] = old[:, :length]
-            setattr(self, name, new)
+            larger[name] = new
+        vars(self).update(larger)  # all or none: memory may run out on the way
 
     def nbytes(self) -> int:
         """Bytes of all its tensors."""
