@@ -25,7 +25,7 @@ from engine.model import Encoding, Model, load_model, load_tokenizer
 from engine.planner import GPU_BASE, Choice, Machine, Plan, Planner
 from engine.rates import Rates, measure_rates
 from engine.reader import Reader
-from engine.records import Answer, AnswerPiece, Part, Passage, ReadProgress, Usage
+from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Usage
 from engine.sampling import Sampling
 from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton, skeleton_of
 
@@ -43,6 +43,7 @@ __all__ = [
     "Conversation",
     "Encoding",
     "EngineError",
+    "LoadedParts",
     "Machine",
     "Method",
     "Model",
