@@ -17,6 +17,7 @@ from engine.errors import (
     UnsupportedModel,
     WeightsError,
 )
+from engine.flash import choice as flash_choice
 from engine.loading import device_named, dtype_on, read_config
 from engine.measure import free_bytes, memory_report
 from engine.method import Method
@@ -66,6 +67,7 @@ __all__ = [
     "device_named",
     "dtype_on",
     "fingerprint",
+    "flash_choice",
     "free_bytes",
     "load_model",
     "load_tokenizer",

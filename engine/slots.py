@@ -124,7 +124,8 @@ class SlotMemory(Memory):
             keys, values = base.rotated[:, : self.base_length], base.values[:, : self.base_length]
             segments.append(Shared(rotated, keys, values, seen))
             mask = None if mask is None else mask[:, self.base_length :]
-        segments.append(Shared(rotated, slots.rotated[:, :end], slots.values[:, :end], mask))
+        causal = slots.layer.sliding_window is None and not self.base
+        segments.append(Shared(rotated, slots.rotated[:, :end], slots.values[:, :end], mask, causal))
         watched = self.mass is not None or self.observed is not None
         output, pieces = attend(segments, scaling, softcap, watched)
         if watched:
