@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from engine import flash
+
 
 class Segment(Protocol):
     """Keys and values that some queries may see."""
@@ -34,12 +36,16 @@ class Segment(Protocol):
 
 @dataclass(frozen=True)
 class Shared:
-    """Keys that all queries of a group see: q [HQ, T, D], k and v [H, N, D], mask [T, N] or None."""
+    """Keys that all queries of a group see: q [HQ, T, D], k and v [H, N, D], mask [T, N] or None.
+
+    causal: the queries are the last T of the N positions, and the mask says no more than that.
+    """
 
     q: Tensor
     k: Tensor
     v: Tensor
     mask: Tensor | None = None
+    causal: bool = False
 
     def scores(self, scaling: float) -> Tensor:
         """[HQ, T, N]."""
@@ -187,6 +193,8 @@ def _logits(segment: Segment, scaling: float, softcap: float | None) -> Tensor:
 
 
 def _fused(segment: Shared, scaling: float) -> Tensor:
+    if flash.usable(segment.q) and (segment.causal or segment.mask is None) and (function := flash.choice()[0]):
+        return flash.attend(function, segment.q, segment.k, segment.v, scaling, segment.causal)
     queries, keys = segment.q.shape[1], segment.k.shape[1]
     causal = segment.mask is not None and queries == keys and _is_triangle(segment.mask)
     return F.scaled_dot_product_attention(

@@ -16,6 +16,7 @@ from engine import architectures
 from engine.chat import Chat
 from engine.errors import ModelNotFound, OutOfMemory
 from engine.loading import device_named, dtype_on, load_network, read_config
+from engine.measure import ran_out
 from engine.memory import Memory
 from engine.seam import ModelSpec, attach, sampled
 
@@ -77,12 +78,17 @@ class Model:
 
         Returns:
             Hidden states [T, hidden] after the last norm.
+
+        Raises:
+            OutOfMemory: memory ran out; what is remembered is what it was.
         """
-        memory.begin(source)
         try:
+            memory.begin(source)
             with torch.no_grad():
                 output = self.network.base_model(input_ids=ids.to(self.device)[None], use_cache=False, memory=memory)
-        except (torch.OutOfMemoryError, MemoryError) as error:
+        except (RuntimeError, MemoryError) as error:
+            if not ran_out(error):
+                raise
             raise OutOfMemory(
                 f"Memory ran out on {self.device} in a pass of {len(ids)} tokens; nothing read so far is lost. "
                 f"Choose a smaller budget, or close other programs."

@@ -55,14 +55,18 @@ class Passage:
 
 @dataclass(frozen=True)
 class AnswerPiece:
-    """The next few characters of an answer."""
+    """The next few characters of an answer, or of the reasoning before it."""
 
     text: str
+    reasoning: bool = False
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A finished answer with its measurements."""
+    """A finished answer with its measurements.
+
+    reasoning: what the model said to itself before, empty for most; tokens_per_second counts its tokens too.
+    """
 
     text: str
     finish_reason: str  # "stop" | "length"
@@ -73,6 +77,8 @@ class Answer:
     decode_sec: float
     tokens_per_second: float
     usage: Usage
+    reasoning: str = ""
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True)

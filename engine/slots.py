@@ -62,11 +62,13 @@ class Slots:
         self.score[:, at:end] = 0.0
 
     def _grow(self, capacity: int, length: int) -> None:
+        larger: dict[str, Tensor] = {}
         for name in ("keys", "rotated", "values", "source", "score"):
             old: Tensor = getattr(self, name)
             new = old.new_empty(old.shape[0], capacity, *old.shape[2:])
             new[:, :length] = old[:, :length]
-            setattr(self, name, new)
+            larger[name] = new
+        vars(self).update(larger)  # all or none: memory may run out on the way
 
     def nbytes(self) -> int:
         """Bytes of all its tensors."""
@@ -122,7 +124,8 @@ class SlotMemory(Memory):
             keys, values = base.rotated[:, : self.base_length], base.values[:, : self.base_length]
             segments.append(Shared(rotated, keys, values, seen))
             mask = None if mask is None else mask[:, self.base_length :]
-        segments.append(Shared(rotated, slots.rotated[:, :end], slots.values[:, :end], mask))
+        causal = slots.layer.sliding_window is None and not self.base
+        segments.append(Shared(rotated, slots.rotated[:, :end], slots.values[:, :end], mask, causal))
         watched = self.mass is not None or self.observed is not None
         output, pieces = attend(segments, scaling, softcap, watched)
         if watched:

@@ -126,13 +126,13 @@ class WindowMemory(Memory):
         """Drop what has left the window. Snapshots keep the old buffers."""
         start = max(0, self.length - self.window)
         capacity = max(self.window + self.slack, self.length - start + arriving)
-        self.layers = [layer.packed(start, self.length, capacity, self.sinks) for layer in self.layers]
+        layers = [layer.packed(start, self.length, capacity, self.sinks) for layer in self.layers]
         source = self.source.new_full((self.sinks + capacity,), NOT_IN_SOURCE)
         source[: self.sinks] = self.source[: self.sinks]
         source[self.sinks : self.sinks + self.length - start] = self.source[
             self.sinks + start : self.sinks + self.length
         ]
-        self.source, self.length = source, self.length - start
+        self.layers, self.source, self.length = layers, source, self.length - start  # all or none
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Attention over the sinks, each query's own window, and what else a subclass shows."""
