@@ -13,7 +13,7 @@ import torch
 from benchmarks import consistency, neighbours, options, pages, rounds, turns
 from benchmarks.haystack import DATA
 from benchmarks.presses import Neighbours
-from engine import Model, make_method
+from engine import Model, load_model, make_method
 from tests.engine.conftest import ids as ids  # fixtures: a text, the tiny model
 from tests.engine.conftest import model as model
 
@@ -117,19 +117,22 @@ def test_without_kvpress_its_rows_are_left_out_and_the_reason_is_said(tmp_path: 
     assert "stockpot: locret" in pages.neighbours(rows)
 
 
-@with_kvpress
-@pytest.mark.parametrize("press", [None, "snapkv", "expected-attention", "keydiff", "kvzip"])
-def test_a_press_holds_the_entries_it_is_given_and_ours_goes_on_working(press: str | None) -> None:
-    pocket = options.POCKET
-    from engine import load_model
+@pytest.fixture(scope="module")
+def pocket() -> Model:
+    return load_model(options.POCKET, "cpu")
 
-    own = load_model(pocket, "cpu")
+
+@with_kvpress
+@pytest.mark.filterwarnings("ignore")  # what the package's own imports warn of
+@pytest.mark.parametrize("press", [None, "snapkv", "expected-attention", "keydiff", "kvzip"])
+def test_a_press_holds_what_it_is_given_and_ours_goes_on_working(pocket: Model, press: str | None) -> None:
     ids = torch.randint(4, 4000, (200,), generator=torch.Generator().manual_seed(1))
-    there = Neighbours(own, str(pocket))
-    pressed, _ = there.read(press, ids, 120)
+    pressed, _ = Neighbours(pocket, str(options.POCKET)).read(press, ids, 120)
     assert abs(pressed.held() - (200 if press is None else 120)) < 1
-    turn = own.chat.turn("What is it?")
+    turn = pocket.chat.turn("What is it?")
     first, _ = pressed.answer(turn, 6)
     assert pressed.answer(turn, 6)[0] == first, "an answer leaves no trace"
-    memory = make_method("full").new_memory(own.spec, own.turn_length)
-    own.forward(ids, memory, torch.zeros(200, dtype=torch.int32))
+    memory = make_method("full").new_memory(pocket.spec, pocket.turn_length)
+    hidden = pocket.forward(torch.cat([ids, torch.tensor(turn)]), memory, torch.zeros(200 + len(turn)).int())
+    if press is None and first:
+        assert int(pocket.logits(hidden[-1]).argmax()) == first[0], "full attention is the same on both sides"
