@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Model, SettingsError, make_method
+from engine.footprint import Task
 from engine.records import DEVICE
 from engine.sharing import SHARES, SPREAD, pyramid, shared, threshold
 from engine.slots import SlotMemory, slot_bytes
@@ -67,6 +68,7 @@ SETTINGS = {
 def test_what_one_head_gets_another_frees(model: Model, ids: Tensor, name: str, share: str) -> None:
     """Bytes are those of an even share, counted from the storage itself, however differently heads are treated."""
     method = make_method(name, **SETTINGS[name], share=share)
+    planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
     conversation = Conversation(read(model, method, ids))
     for number in range(9):
         answer(conversation, f"question number {number}?")
@@ -76,6 +78,7 @@ def test_what_one_head_gets_another_frees(model: Model, ids: Tensor, name: str, 
         held = [memory.held(number) for number in range(len(memory.own))]
         assert sum(held) == len(held) * memory.entries
         assert (max(held) > min(held)) == (share != "even")
+        assert max(held) <= planned.widest
         storage = sum(
             getattr(slots, column).untyped_storage().nbytes()
             for slots in memory.own
