@@ -163,10 +163,10 @@ class SlotMemory(Memory):
         mask = causal_mask(new, held + new, slots.layer.sliding_window, q.device)
         segments: list[Segment] = []
         if self.base:
-            base, shared = self.base[number], slots.first_slot
-            seen = None if slots.layer.sliding_window is None or mask is None else mask[:, :shared]
-            segments.append(Shared(rotated, base.rotated[:, :shared], base.values[:, :shared], seen))
-            mask = None if mask is None else mask[:, shared:]
+            base, first = self.base[number], slots.first_slot
+            seen = None if slots.layer.sliding_window is None or mask is None else mask[:, :first]
+            segments.append(Shared(rotated, base.rotated[:, :first], base.values[:, :first], seen))
+            mask = None if mask is None else mask[:, first:]
         segments.append(Shared(rotated, slots.rotated[:, :end], slots.values[:, :end], mask))
         watched = self.mass is not None or self.observed is not None
         output, pieces = attend(segments, scaling, softcap, watched)
