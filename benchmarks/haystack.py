@@ -77,7 +77,7 @@ class Haystack:
 
     def _facts(self, rng: random.Random, tokens: int) -> Trial:
         hay = self._stretch(rng, tokens)
-        chosen = list(_distinct_facts(rng, FACTS))
+        chosen = list(distinct_facts(rng, FACTS))
         needles = [self._ids(" " + fact.statement) for fact in chosen]
         room = tokens - sum(map(len, needles))
         ends = sorted(self._sentence_end(hay[:room], rng.randrange(room)) for _ in chosen)
@@ -121,7 +121,7 @@ class Haystack:
         return near
 
 
-def _distinct_facts(rng: random.Random, count: int) -> Iterator[facts.Fact]:
+def distinct_facts(rng: random.Random, count: int) -> Iterator[facts.Fact]:
     """Facts about as many different names."""
     maker = facts.FactMaker([])
     names: set[str] = set()

@@ -45,7 +45,7 @@ def percent(cells: list[Row]) -> str:
     return f"{100 * sum(cell['correct'] for cell in cells) / asked:.0f}" if asked else ""
 
 
-def accuracy(kind: str, rows: list[Row]) -> str:
+def accuracy(title: str, rows: list[Row]) -> str:
     """Accuracy by method and length, depths side by side, shaped like InfiniPot's Table 4."""
     lengths = sorted({row["tokens"] for row in rows})
     depths = sorted({row["depth"] for row in rows if row["depth"] is not None})
@@ -63,7 +63,7 @@ def accuracy(kind: str, rows: list[Row]) -> str:
     asked = sorted({row["asked"] for row in rows})
     depth_note = f", depths {'/'.join(str(d) for d in depths)}" if depths else ""
     note = f"Exact answers in %{depth_note}; {asked[0]} to {asked[-1]} questions a cell."
-    return f"### {TITLES[kind]}\n\n{note}\n\n" + markdown(["", *map(length, lengths)], lines)
+    return f"### {title}\n\n{note}\n\n" + markdown(["", *map(length, lengths)], lines)
 
 
 TITLES = {
@@ -127,10 +127,92 @@ def sources(rows: list[Row]) -> str:
     return "## Sources\n\n" + markdown(["", "right answers", "first source holds the fact"], lines)
 
 
+def consistency(rows: list[Row]) -> str:
+    """Of what matters in the whole text, the share that each scorer finds in a prefix: table and curves."""
+    prefixes = sorted({row["prefix"] for row in rows})
+    figure, axes = pyplot.subplots(figsize=(6, 3))
+    lines = []
+    for name in dict.fromkeys(row["scorer"] for row in rows):
+        shares = [
+            100 * row["consistency"] for row in sorted(rows, key=lambda row: row["prefix"]) if row["scorer"] == name
+        ]
+        lines.append([name, *(f"{share:.0f}" for share in shares)])
+        axes.plot(prefixes, shares, marker="o", label=name)
+    axes.set_ylim(0, 105)
+    axes.set_xlabel("tokens read")
+    axes.set_ylabel("top 10 % found, %")
+    axes.legend(fontsize=7)
+    note = "Of the tenth of a prefix that scores highest once the whole text is known, the share that scores highest "
+    note += "when only the prefix has been read, in %, by tokens read (Locret's Figure 1)."
+    table = markdown(["", *(str(prefix) for prefix in prefixes)], lines)
+    return "\n\n".join(["## What a scorer knows before the end", note, table, _save(figure, "consistency")])
+
+
+def neighbours(rows: list[Row]) -> str:
+    """Ours and kvpress's at the same number of entries."""
+    lines = [
+        [
+            f"{row['package']}: {row['method']}",
+            length(row["tokens"]),
+            "all" if row["entries"] is None else str(row["entries"]),
+            str(row["held"]),
+            percent([row]),
+            f"{row['read_seconds']:.2f}",
+        ]
+        for row in rows
+    ]
+    note = "Eight facts in real prose, each question asked of the text alone; exact answers in %. "
+    note += "A press chooses when it has seen the whole text, ours as they read."
+    header = ["", "tokens", "entries allowed", "held", "right", "reading, s"]
+    return "\n\n".join(["## Beside kvpress", note, markdown(header, lines)])
+
+
+def rounds(rows: list[Row]) -> str:
+    """A conversation of thousands of rounds: its first block, one in the middle, its last; answers of all."""
+    lines = []
+    for name in dict.fromkeys(label(row) for row in rows):
+        own = [row for row in rows if label(row) == name]
+        asked, correct = (
+            [sum(row[f"{what}_{lag}"] for row in own) for lag in (1, 4, 16)] for what in ("asked", "correct")
+        )
+        right = [f"{got} of {all_}" for got, all_ in zip(correct, asked, strict=True)]
+        for row in (own[0], own[len(own) // 2], own[-1]):
+            held = [f"{1000 * row['seconds']:.0f}", f"{row['kv_bytes'] / 1e6:.2f}"]
+            lines.append(
+                [name, str(row["turns"]), f"{row['tokens']:,}", *held, *(right if row is own[-1] else [""] * 3)]
+            )
+    note = (
+        "Of all rounds, right answers about what was said 1, 4 and 16 rounds before; seconds are the median of a block."
+    )
+    header = ["", "rounds", "tokens", "ms a round", "KV MB", "1 round", "4 rounds", "16 rounds"]
+    return "\n\n".join(["## A conversation longer than its memory", note, markdown(header, lines)])
+
+
+def turns(rows: list[Row]) -> str:
+    """One question a turn: accuracy and seconds by turn."""
+    lines = []
+    for name, tokens in dict.fromkeys((label(row), row["tokens"]) for row in rows):
+        own = [row for row in rows if label(row) == name and row["tokens"] == tokens]
+        cells = [f"{percent([row])} / {row['seconds']:.2f}" for row in sorted(own, key=lambda row: row["turn"])]
+        lines.append([name, length(tokens), *cells])
+    note = "Exact answers in % / seconds. The first turn includes reading the text."
+    header = ["", "tokens", "turn 1", "turn 2", "turn 3"]
+    return "\n\n".join(["## One question a turn", note, markdown(header, lines)])
+
+
+SECTIONS = {"consistency": consistency, "neighbours": neighbours, "rounds": rounds, "turns": turns}
+
+
+def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
+    """The rows of all runs of a benchmark."""
+    return [row for result in results.values() if result["benchmark"] == benchmark for row in result["rows"]]
+
+
 def main() -> int:
     """Write the page."""
     results = load()
-    rows = [row for result in results.values() if result["benchmark"] == "needle" for row in result["rows"]]
+    needles = rows_of(results, "needle")
+    rows = [row for row in needles if ":" not in row["method"]]
     devices = sorted({str(result["machine"]["device"]) for result in results.values()})
     text = [
         "# Results",
@@ -140,10 +222,16 @@ def main() -> int:
     for kind in TITLES:
         own = [row for row in rows if row["kind"] == kind]
         if own:
-            text += [accuracy(kind, own), heat_map(kind, own)]
+            text += [accuracy(TITLES[kind], own), heat_map(kind, own)]
+    varied = [row for row in needles if ":" in row["method"]]
+    if varied:
+        text.append(accuracy("Facts again, with one setting changed at a time", varied))
     if rows:
         text.append(sources(rows))
-    own = [row for result in results.values() if result["benchmark"] == "latency" for row in result["rows"]]
+    for name, section in SECTIONS.items():
+        if own := rows_of(results, name):
+            text.append(section(own))
+    own = rows_of(results, "latency")
     if own:
         columns = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
         lines = [

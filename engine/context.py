@@ -15,7 +15,7 @@ from engine.method import Method
 from engine.model import Model
 from engine.records import LoadedParts, Parts, Usage
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 def fingerprint(model: Model, method: Method, ids: Tensor) -> str:

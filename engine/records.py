@@ -18,7 +18,7 @@ TIERS = (DEVICE, HOST, DISK)
 class Usage:
     """What a memory holds, counted from its tensors.
 
-    entries: tier -> entries per KV head and layer (the largest over layers).
+    entries: tier -> entries per KV head and layer (the average, where they differ).
     bytes: tier -> bytes of all layers together, preallocated room included.
     """
 

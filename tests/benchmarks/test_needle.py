@@ -74,7 +74,7 @@ def test_rows_count_every_question(
     assert {"method", "budget", "tokens", "depth", "kind", "asked", "correct"} <= set(rows[0])
     assert all(row["asked"] == 2 and 0 <= row["correct"] <= 2 for row in rows)
     assert json.loads(out.read_text())["machine"]["torch"] == torch.__version__
-    table = accuracy("passkey", rows)
+    table = accuracy("One pass key", rows)
     assert "streaming 256" in table
     assert "1K" in table
 

@@ -42,6 +42,14 @@ TIGHT: dict[str, Method] = {
     "infinipot-nuc": make_method("infinipot", budget=160, novelty_share=1.0),
     "locret": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12),
     "locret-nothing-spared": make_method("locret", budget=96, chunk=40, stabilizers=0, local=0),
+    **{
+        f"{name}-{share}": make_method(name, **settings, share=share)
+        for share in ("pyramid", "heads", "all")
+        for name, settings in (
+            ("infinipot", {"budget": 160, "prompt": "Sum up."}),
+            ("locret", {"budget": 96, "chunk": 40, "stabilizers": 16, "local": 12}),
+        )
+    },
 }
 every_method = pytest.mark.parametrize("method", TIGHT.values(), ids=TIGHT.keys())
 QUESTION = torch.tensor([1, 80, 81, 82, 2])
