@@ -9,12 +9,19 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from benchmarks import latency, needle, speed
+from benchmarks import ablation, growth, latency, mass, needle, speed
 from benchmarks.report import RESULTS
 
-RUNS = {"needle": needle.main, "latency": latency.main, "speed": speed.main}
+RUNS = {
+    "needle": needle.main,
+    "latency": latency.main,
+    "speed": speed.main,
+    "mass": mass.main,
+    "ablation": ablation.main,
+    "growth": growth.main,
+}
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
-RETRIEVING = "infllm,infinitehip"
+RETRIEVING = "infllm,infinitehip,recall"
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,10 @@ PLAN = [
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
+    Run("hard", "needle", f"--methods exact,locret,{RETRIEVING} --kinds two,pairs --tokens 2K,8K --trials 4"),
+    Run("mass", "mass", "--tokens 4K,16K --trials 2"),
+    Run("ablation", "ablation", "--tokens 4K --trials 2"),
+    Run("growth", "growth", "--tokens 2K,4K,8K,16K"),
     Run("facts-budgets", "needle", f"--methods {CONDENSING} --budgets 512,2048,4096 --tokens 2K,8K,32K", False),
     Run("passkey-quick", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING}", "2K,8K", 4, "1024")),
     Run("passkey", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K,32K,128K", 20), False),

@@ -124,10 +124,18 @@ class SlotMemory(Memory):
             mask = None if mask is None else mask[:, self.base_length :]
         segments.append(Shared(rotated, slots.rotated[:, :end], slots.values[:, :end], mask))
         watched = self.mass is not None or self.observed is not None
-        output, pieces = attend(segments, scaling, softcap, watched)
+        beside, sources = self._beside(layer, q)
+        output, pieces = attend([*segments, *beside], scaling, softcap, watched)
         if watched:
-            self._watch(layer, torch.cat(pieces, dim=-1)[..., : self.entries])
+            self._watch(layer, torch.cat(pieces[: len(segments)], dim=-1)[..., : self.entries])
+        if self.mass is not None:
+            for source, piece in zip(sources, pieces[len(segments) :], strict=True):
+                self.mass.add(source.expand(piece.shape), piece)
         return output
+
+    def _beside(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """What these queries see beside the slots, and its source positions, broadcastable to the probabilities."""
+        return [], []
 
     @contextmanager
     def observing(self) -> Iterator[None]:
