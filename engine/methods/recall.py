@@ -130,11 +130,12 @@ class Recall(Method):
         if self.budget is None:
             return SlotMemory(spec)
         gist = self.condensing()
-        memory: RecallingRetained | RecallingPot
-        if isinstance(gist, Locret):
-            memory = gist.new_memory(spec, turn_tokens, RecallingRetained)
-        else:
-            memory = gist.new_memory(spec, turn_tokens, RecallingPot)
+        memory = (
+            gist.new_memory(spec, turn_tokens, RecallingRetained)
+            if isinstance(gist, Locret)
+            else gist.new_memory(spec, turn_tokens, RecallingPot)
+        )
+        assert isinstance(memory, RecallingMemory)
         memory.recall(self)
         return memory
 
