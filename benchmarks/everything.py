@@ -9,7 +9,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from benchmarks import consistency, latency, needle, neighbours, rounds, speed, turns
+from benchmarks import ablation, consistency, growth, latency, mass, needle, neighbours, rounds, speed, turns
 from benchmarks.report import RESULTS
 
 RUNS = {
@@ -20,9 +20,12 @@ RUNS = {
     "neighbours": neighbours.main,
     "rounds": rounds.main,
     "turns": turns.main,
+    "mass": mass.main,
+    "ablation": ablation.main,
+    "growth": growth.main,
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
-RETRIEVING = "infllm,infinitehip"
+RETRIEVING = "infllm,infinitehip,recall"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,10 @@ PLAN = [
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
+    Run("hard", "needle", f"--methods exact,locret,{RETRIEVING} --kinds two,pairs --tokens 2K,8K --trials 4"),
+    Run("mass", "mass", "--tokens 4K,16K --trials 2"),
+    Run("ablation", "ablation", "--tokens 4K --trials 2"),
+    Run("growth", "growth", "--tokens 2K,4K,8K,16K"),
     Run("facts-budgets", "needle", f"--methods {CONDENSING} --budgets 512,2048,4096 --tokens 2K,8K,32K", False),
     Run("facts-pooling", "needle", settings("pooling", "1,3,5,9")),
     Run("facts-shares", "needle", settings("share", "even,pyramid,heads,all")),

@@ -70,6 +70,8 @@ TITLES = {
     "passkey": "One pass key in the paper's repeated filler",
     "prose": "One pass key in real prose",
     "facts": "Eight facts in real prose, asked one after another in one conversation",
+    "two": "Two pass keys in real prose, to be given in order",
+    "pairs": "Keys and values and nothing else, the keys nearly alike",
 }
 
 
@@ -208,6 +210,74 @@ def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
     return [row for result in results.values() if result["benchmark"] == benchmark for row in result["rows"]]
 
 
+def mass(rows: list[Row]) -> list[str]:
+    """Share of full attention's probability that each method covers, by layer and length: a table and a plot."""
+    lengths, layers = sorted({row["tokens"] for row in rows}), sorted({row["layer"] for row in rows})
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    share = {(row["method"], row["tokens"], row["layer"]): 100 * row["covered"] for row in rows}
+    lines = [
+        [name, *("/".join(f"{share[name, tokens, layer]:.0f}" for layer in layers) for tokens in lengths)]
+        for name in names
+    ]
+    figure, axes = pyplot.subplots(1, len(lengths), figsize=(3.5 * len(lengths), 3), sharey=True, squeeze=False)
+    for axis, tokens in zip(axes[0], lengths, strict=True):
+        for name in names:
+            axis.plot(layers, [share[name, tokens, layer] for layer in layers], marker="o", label=name)
+        axis.set_title(f"{length(tokens)} tokens")
+        axis.set_xlabel("layer")
+        axis.set_xticks(layers)
+        axis.set_ylim(0, 100)
+    axes[0][0].set_ylabel("probability covered, %")
+    axes[0][-1].legend(fontsize=7)
+    note = (
+        f"Share in % of full attention's probability on the text that falls on what a query sees, at "
+        f"{rows[0]['budget']} entries, layer by layer from the first. `random` sees random chunks where "
+        "infinitehip sees chosen ones."
+    )
+    table = markdown(["", *map(length, lengths)], lines)
+    return ["## Attention mass covered", note, table, _save(figure, "mass")]
+
+
+def ablation(rows: list[Row]) -> list[str]:
+    """Table 5: rules while pruning down, rules of the attention across."""
+    columns = list(dict.fromkeys(row["attention"] for row in rows))
+    lines = [
+        [rule, *(percent([r for r in rows if (r["pruning"], r["attention"]) == (rule, column)]) for column in columns)]
+        for rule in dict.fromkeys(row["pruning"] for row in rows)
+    ]
+    note = (
+        f"Exact answers in % on facts in {length(rows[0]['tokens'])} tokens, {rows[0]['asked']} questions a cell; "
+        "down: rule while pruning, across: rule of the attention. No true distances anywhere but in the row `true`."
+    )
+    return ["## Position rules of infinitehip", note, markdown(["", *columns], lines)]
+
+
+def growth(rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> list[str]:
+    """Milliseconds per token against length beside full attention, and where the curves cross."""
+    lengths, names = sorted({row["tokens"] for row in rows}), list(dict.fromkeys(row["method"] for row in rows))
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3))
+    parts = ["## Time per token against length"]
+    for axis, what in zip(axes, ("read", "decode"), strict=True):
+        time = {(row["method"], row["tokens"]): 1000 * row[f"{what}_seconds"] for row in rows}
+        for name in names:
+            axis.plot(lengths, [time[name, tokens] for tokens in lengths], marker="o", label=name)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel("tokens read")
+        axis.set_ylabel(f"{'reading' if what == 'read' else 'decoding'}, ms per token")
+        crossed = crossover[f"{what}_seconds"]
+        lines = []
+        for name in names:
+            at = crossed.get(name)
+            where = "" if name == "full" else "not reached" if at is None else f"{at:,.0f}"
+            lines.append([name, *(f"{time[name, tokens]:.2f}" for tokens in lengths), where])
+        title = "Reading" if what == "read" else "Decoding"
+        header = [f"{title}, ms per token", *map(length, lengths), "faster than full from"]
+        parts.append(markdown(header, lines))
+    axes[0].legend(fontsize=7)
+    return [*parts, _save(figure, "growth")]
+
+
 def main() -> int:
     """Write the page."""
     results = load()
@@ -248,6 +318,12 @@ def main() -> int:
             for row in own
         ]
         text += ["## Time and memory", markdown(columns, lines), curve(own)]
+    if "mass" in results:
+        text += mass(results["mass"]["rows"])
+    if "ablation" in results:
+        text += ablation(results["ablation"]["rows"])
+    if "growth" in results:
+        text += growth(results["growth"]["rows"], results["growth"]["crossover"])
     if "speed" in results:
         lines = [
             [row["comparison"], str(row["tokens"]), f"{row['ratio']:.2f}", str(row.get("same_tokens", ""))]

@@ -172,10 +172,18 @@ class SlotMemory(Memory):
         causal = slots.layer.sliding_window is None and not self.base
         segments.append(Shared(rotated, slots.rotated[:, :end], slots.values[:, :end], mask, causal))
         watched = self.mass is not None or self.observed is not None
-        output, pieces = attend(segments, scaling, softcap, watched)
+        beside, sources = self._beside(number, q)
+        output, pieces = attend([*segments, *beside], scaling, softcap, watched)
         if watched:
-            self._watch(number, torch.cat(pieces, dim=-1)[..., :held])
+            self._watch(number, torch.cat(pieces[: len(segments)], dim=-1)[..., :held])
+        if self.mass is not None:
+            for source, piece in zip(sources, pieces[len(segments) :], strict=True):
+                self.mass.add(source.expand(piece.shape), piece)
         return output
+
+    def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """What these queries see beside slots `number`, and where it comes from, broadcastable to the probabilities."""
+        return [], []
 
     @contextmanager
     def observing(self) -> Iterator[None]:

@@ -13,11 +13,12 @@ from engine.methods.infinipot import InfiniPot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.infllm import InfLLM
 from engine.methods.locret import Locret
+from engine.methods.recall import Recall
 from engine.methods.streaming import Streaming
 from engine.methods.truncate import Truncate
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (Exact, InfiniteHiP, InfLLM, InfiniPot, Locret, Streaming, Truncate, Full)
+    method.name: method for method in (Exact, InfiniteHiP, InfLLM, Recall, InfiniPot, Locret, Streaming, Truncate, Full)
 }
 DEFAULT_METHOD = Exact.name
 

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from engine.errors import SettingsError
 from engine.footprint import Footprint, Task
-from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
@@ -95,8 +94,8 @@ class InfiniPot(Method):
         """A finished pot keeps a quarter free, so that a first question seldom waits for a distillation."""
         return 0 if self.budget is None else min(256, self.budget // 4)
 
-    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """An empty pot.
+    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[Pot] | None = None) -> Pot:
+        """An empty pot. kind: of pot, for methods that build upon this one.
 
         Raises:
             SettingsError: the catalyst prompt leaves no room to read.
@@ -108,7 +107,7 @@ class InfiniPot(Method):
                 f"A pot of {self.budget} distilled to {round(self.keep * self.budget)} leaves no room for a catalyst "
                 f"prompt of {length} tokens: raise the budget, or lower keep."
             )
-        return Pot(spec, self, length)
+        return (kind or Pot)(spec, self, length)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """One pot, however long the text; each distillation costs a pass of the catalyst."""

@@ -26,7 +26,6 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from engine.footprint import Footprint, Task
-from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
 from engine.retaining import RetainingHeads, find_heads
@@ -108,13 +107,15 @@ class Locret(Method):
         usage = Usage({DEVICE: held}, plain.usage.bytes)
         return dataclasses.replace(plain, usage=usage, answering=held, widest=wide)
 
-    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """Nothing read yet.
+    def new_memory(
+        self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[RetainedMemory] | None = None
+    ) -> RetainedMemory:
+        """Nothing read yet. kind: of memory, for methods that build upon this one.
 
         Raises:
             WeightsError: no retaining heads, or none that fit this model.
         """
-        return RetainedMemory(spec, self, find_heads(spec, self.heads))
+        return (kind or RetainedMemory)(spec, self, find_heads(spec, self.heads))
 
 
 class RetainedMemory(SlotMemory):

@@ -37,6 +37,14 @@ TIGHT: dict[str, Method] = {
         attention="dynamic",
         extend_always=True,
     ),
+    "recall": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", store="float32"),
+    "recall-exact": make_method("recall", budget=160, select="exact", top_k=24, store="float32"),
+    "recall-pot": make_method(
+        "recall", budget=344, gist="infinipot", stages="16:16:64:4 8:4:24:2", attention="infllm", store="float32"
+    ),
+    "recall-while-reading": make_method(
+        "recall", budget=160, stages="1:8:48:1 1:2:16:1", while_reading=True, store="float32"
+    ),
     "infinipot-both": make_method("infinipot", budget=160, prompt="Sum up."),
     "infinipot-cap": make_method("infinipot", budget=160, prompt="Sum up.", novelty_share=0.0),
     "infinipot-nuc": make_method("infinipot", budget=160, novelty_share=1.0),
@@ -69,7 +77,8 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
 
 
 @pytest.mark.parametrize(
-    "name", ["streaming", "exact", "infllm", "infinitehip", "truncate", "infinipot-both", "locret"]
+    "name",
+    ["streaming", "exact", "infllm", "infinitehip", "recall", "recall-pot", "truncate", "infinipot-both", "locret"],
 )
 def test_a_budget_that_suffices_equals_full_attention(model: Model, ids: Tensor, name: str) -> None:
     ample = with_budget(TIGHT[name], 1024)
