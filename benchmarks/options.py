@@ -48,7 +48,9 @@ def open_model(options: argparse.Namespace) -> Model:
     return load_model(POCKET if options.model == "pocket" else options.model, options.device)
 
 
-VARIANTS: dict[str, tuple[str, dict[str, float]]] = {
+VARIANTS: dict[str, tuple[str, dict[str, float | str]]] = {
+    "exact-int8": ("exact", {"store": "int8"}),
+    "exact-int4": ("exact", {"store": "int4"}),
     "infinipot-cap": ("infinipot", {"novelty_share": 0.0}),
     "infinipot-nuc": ("infinipot", {"novelty_share": 1.0}),
 }

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.attention import Blocked, Segment, hide
 from engine.footprint import Footprint, Task
-from engine.host import HostTier, host_bytes
+from engine.host import HostTier, host_bytes, page_of
 from engine.measure import require_memory
 from engine.method import require
 from engine.positions import FarPlaces, QueryBlocks
@@ -24,7 +24,14 @@ from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
 from engine.window import WindowMemory, plan_window
 
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
+DTYPES = {
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "int8": torch.int8,
+    "int4": torch.quint4x2,  # two codes in a byte
+    "fp8": torch.float8_e4m3fn,
+}
 EMPTY = 1 << 60  # stands where there is no entry
 
 
@@ -35,6 +42,11 @@ def check_store(store: str) -> None:
         SettingsError: naming those it does.
     """
     require(store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{store}'.")
+
+
+def least_window(store: str, query_block: int) -> int:
+    """Entries that the window needs at least: a block of queries, and where codes are kept, a page that is not full."""
+    return max(query_block, 16) + page_of(DTYPES[store]) - 1
 
 
 def plan_retrieving(
@@ -68,13 +80,26 @@ class RetrievingMemory(WindowMemory):
     """Sinks and window on the device, everything behind the sinks in the host tier."""
 
     def __init__(self, spec: ModelSpec, sinks: int, window: int, dtype: torch.dtype, query_block: int = 1) -> None:
-        """dtype: of the host tier; query_block: queries of a pass that choose together."""
+        """dtype: of the host tier; query_block: queries of a pass that choose together.
+
+        Raises:
+            SettingsError: codes that this model or its device cannot have.
+        """
         super().__init__(spec, sinks, window, query_block)
+        if dtype == torch.quint4x2:
+            odd = [layer.head_size for layer in spec.layers if layer.head_size % 2]
+            require(not odd, f"store=int4 needs an even head size, and this model's is {odd[:1]}: take int8.")
+        if dtype == torch.float8_e4m3fn and spec.device.type == "cuda":
+            able = torch.cuda.get_device_capability(spec.device) >= (8, 9)
+            require(able, "store=fp8 needs a GPU of compute capability 8.9 or more: take int8.")
         self.host = HostTier(spec, dtype)
 
     def room(self) -> int:
-        """A pass may not outgrow the window: what it carries is not in the host tier yet. Whole blocks of queries."""
-        return self.window // self.query_block * self.query_block
+        """A pass may not outgrow the window: what it carries is not in the host tier yet, nor a page that is not full.
+
+        Whole blocks of queries.
+        """
+        return (self.window - self.host.page + 1) // self.query_block * self.query_block
 
     def reserve(self, tokens: int) -> None:
         """Refuse a text that the host's memory cannot hold; else the last slab is no larger than it must be."""

@@ -20,7 +20,7 @@ from engine.footprint import Footprint, Task
 from engine.memory import UNLIMITED, Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import far_query_position
-from engine.retrieving import DTYPES, RetrievingMemory, check_store, plan_retrieving
+from engine.retrieving import DTYPES, RetrievingMemory, check_store, least_window, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 
@@ -29,7 +29,7 @@ from engine.slots import SlotMemory
 class Exact(Method):
     """budget: sinks, window and top-k together, what one query sees at most.
 
-    sinks: first tokens, always seen; top_k: far entries per query and query head; store: dtype of the host tier.
+    sinks: first tokens, always seen; top_k: far entries per query and query head; store: a key of `DTYPES`.
     """
 
     name: ClassVar[str] = "exact"
@@ -46,7 +46,7 @@ class Exact(Method):
         require(self.sinks >= 0, f"sinks cannot be negative ({self.sinks}).")
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
         check_store(self.store)
-        least = self.sinks + self.top_k + 32
+        least = self.sinks + self.top_k + 16 + least_window(self.store, 1)
         require(
             self.budget is None or self.budget >= least,
             f"A budget of {self.budget} leaves no window beside {self.sinks} sinks and the {self.top_k} best entries: "

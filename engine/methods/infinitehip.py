@@ -26,7 +26,7 @@ from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, QueryBlocks, pruning_places
-from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, check_store, plan_retrieving
+from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, check_store, least_window, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 from kernels.pruning import chunk_scores
@@ -90,7 +90,7 @@ class InfiniteHiP(Method):
     first_keep is left, or which see the first_recent newest far entries instead of pruning, if that is not 0;
     pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true); attention: rule for
     far keys (streaming, infllm, dynamic); extend_always: use these rules also where true positions fit the model's
-    window; store: dtype of the host tier. What is left of the budget is the stream.
+    window; store: of the host tier, see `retrieving.DTYPES`. What is left of the budget is the stream.
     """
 
     name: ClassVar[str] = "infinitehip"
@@ -139,7 +139,7 @@ class InfiniteHiP(Method):
         require(self.attention in ATTENTION_RULES, f"attention is one of {known}, not '{self.attention}'.")
         check_store(self.store)
         block = stages[0].query_block
-        least = self._beside_stream() + max(block, 16)
+        least = self._beside_stream() + least_window(self.store, block)
         require(
             self.budget is None or self.budget >= least,
             f"A budget of {self.budget} leaves no stream beside {self.sinks} sinks and the {self._most()} entries "

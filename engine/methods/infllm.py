@@ -28,7 +28,7 @@ from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, check_store, plan_retrieving
+from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, check_store, least_window, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 from kernels.rows import take
@@ -45,7 +45,7 @@ class InfLLM(Method):
     """budget: what one query sees at most: sinks, window, units, and tokens that do not fill a unit or block yet.
 
     sinks: initial tokens l_I; block: l_bs, tokens per memory unit; representatives: r_k; units: k_m, looked up for
-    each block of query_block queries (l_X); store: dtype of the host tier. What is left of the budget is the window.
+    each block of query_block queries (l_X); store: a key of `DTYPES`. What is left of the budget is the window.
     """
 
     name: ClassVar[str] = "infllm"
@@ -82,7 +82,7 @@ class InfLLM(Method):
             f"A unit of {self.block} tokens has 1 to {self.block} representatives, not {self.representatives}.",
         )
         check_store(self.store)
-        least = self._beside_window() + max(self.query_block, 16)
+        least = self._beside_window() + least_window(self.store, self.query_block)
         require(
             self.budget is None or self.budget >= least,
             f"A budget of {self.budget} leaves no window beside {self.sinks} sinks and {self.units} units of "
