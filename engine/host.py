@@ -1,14 +1,15 @@
 """The host tier of the retrieving methods: every key (before RoPE) and value ever read, in host memory, searchable.
 
-Entries lie in slabs that are allocated whole and filled in place, so a million tokens are never copied to make room.
-A full slab is sealed: it is shared by forks and written to disk once. Where the tier keeps codes (8 or 4 bits, see
-`kernels/rows.py`), slabs hold whole pages, and what does not fill a page yet waits beside them as it came; nobody may
-look at it there, so a memory with codes keeps its windows a page longer than its passes. Sizes: HQ query heads, H KV
-heads, T queries, N entries, D head size.
+Entries lie in slabs that are allocated whole and filled in place, so a million tokens are never copied to make room. A
+full slab is sealed: it is shared by forks and written to disk once, and can be used from there, mapped into memory.
+Where the tier keeps codes (8 or 4 bits, see `kernels/rows.py`), slabs hold whole pages, and what does not fill a page
+yet waits beside them as it came; nobody may look at it there, so a memory with codes keeps its windows a page longer
+than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import torch
@@ -27,17 +28,26 @@ TAIL = "host-tail"  # the part of what is not in slabs
 
 @dataclass
 class Slab:
-    """Keys and values of all layers for up to `SLAB` tokens: per layer [H, capacity, D]; source int32 [capacity]."""
+    """Keys and values of all layers for up to `SLAB` tokens: per layer [H, capacity, D]; source int32 [capacity].
+
+    mapped: whether they are in a file that is mapped into memory, and so take none of it for good.
+    """
 
     keys: list[Bank]
     values: list[Bank]
     source: Tensor
     length: int = 0
+    mapped: bool = False
 
     @property
     def capacity(self) -> int:
         """Entries that fit."""
         return self.source.shape[0]
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more goes in."""
+        return self.length == self.capacity
 
     def nbytes(self) -> int:
         """Bytes of all its tensors; levels are counted once for the whole tier."""
@@ -71,6 +81,20 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
     scales = capacity // page * sum(2 * layer.kv_heads for layer in spec.layers) * 4
     waiting = (entries - paged) * (width * spec.dtype.itemsize + 4)
     return capacity * (coded + 4) + scales + waiting + (2 * width * 4 if paged else 0)
+
+
+def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
+    """Of the entries of such a reading, those in full slabs."""
+    page = page_of(dtype)
+    paged = entries // page * page
+    return paged if paged and paged == expected // page * page else paged // SLAB * SLAB
+
+
+def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
+    """Bytes of slabs alone, with room for so many entries; of codes, for whole pages."""
+    paged = entries // page_of(dtype) * page_of(dtype)
+    levels = 16 * sum(layer.kv_heads * layer.head_size for layer in spec.layers) if page_of(dtype) > 1 and paged else 0
+    return host_bytes(spec, dtype, paged, paged) - levels
 
 
 @dataclass
@@ -155,7 +179,7 @@ class HostTier:
         done, count = 0, source.shape[0]
         before = self.stored - count
         while done < count:
-            if len(self.slabs) == self.shared or self.slabs[-1].length == self.slabs[-1].capacity:
+            if len(self.slabs) == self.shared or self.slabs[-1].full:
                 self.slabs.append(self._new_slab(before + done))
             slab = self.slabs[-1]
             step = min(count - done, slab.capacity - slab.length)
@@ -173,12 +197,12 @@ class HostTier:
         slabs = list(self.slabs)
         if slabs:
             last = slabs[-1]
-            slabs[-1] = Slab(last.keys, last.values, last.source, last.length)
+            slabs[-1] = dataclasses.replace(last)
         return HostTier(self.spec, self.dtype, slabs, len(slabs), self.length, waiting=self.waiting, levels=self.levels)
 
     def snapshot(self) -> HostTier:
         """As it is now; appending to either writes behind what the other sees."""
-        slabs = self.slabs[:-1] + [Slab(s.keys, s.values, s.source, s.length) for s in self.slabs[-1:]]
+        slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
         return HostTier(
             self.spec, self.dtype, slabs, self.shared, self.length, waiting=self.waiting, levels=self.levels
         )
@@ -264,11 +288,27 @@ class HostTier:
         return torch.cat([*(slab.source[: slab.length] for slab in self.slabs), waiting])
 
     def nbytes(self) -> int:
-        """Bytes of all slabs, shared ones included, and of what belongs to codes."""
+        """Bytes in memory: of all slabs that are not mapped, shared ones included, and of what belongs to codes."""
         keys, values, source = self.waiting or ([], [], torch.empty(0))
         waiting = sum(x.nbytes for x in [*keys, *values, source])
         levels = sum(each.nbytes() for pair in self.levels for each in pair)
-        return sum(slab.nbytes() for slab in self.slabs) + waiting + levels
+        return sum(slab.nbytes() for slab in self.slabs if not slab.mapped) + waiting + levels
+
+    def on_disk(self) -> tuple[int, int]:
+        """Entries and bytes of the slabs that are mapped."""
+        mapped = [slab for slab in self.slabs if slab.mapped]
+        return sum(slab.length for slab in mapped), sum(slab.nbytes() for slab in mapped)
+
+    def full_in_memory(self) -> int:
+        """Bytes of own full slabs that are not mapped yet."""
+        return sum(slab.nbytes() for slab in self.slabs[self.shared :] if slab.full and not slab.mapped)
+
+    def adopt(self, parts: LoadedParts) -> None:
+        """Own full slabs that were saved are from now on used where they are mapped, and their memory is freed."""
+        for number, slab in enumerate(self.slabs[self.shared :]):
+            name = f"host-{number:05d}"
+            if slab.full and not slab.mapped and name in parts:
+                self.slabs[self.shared + number] = dataclasses.replace(self._slab_of(parts[name]), mapped=True)
 
     def state(self) -> Parts:
         """Own slabs, one part each; full ones sealed. Codes go as they are, what waits for its page goes along."""
@@ -280,7 +320,7 @@ class HostTier:
                     for end, tensor in _tensors(bank).items():
                         used = -(-slab.length * tensor.shape[1] // slab.capacity)  # of entries, or of pages
                         tensors[f"{layer}.{name}{end}"] = tensor[:, :used].contiguous()
-            parts[f"host-{number:05d}"] = Part(tensors, sealed=slab.length == slab.capacity)
+            parts[f"host-{number:05d}"] = Part(tensors, sealed=slab.full)
         if self.waiting is not None:
             parts[TAIL] = Part(self._tail())
         return parts
@@ -297,7 +337,7 @@ class HostTier:
         return tensors
 
     def restore(self, parts: LoadedParts) -> None:
-        """Slabs from disk are used where they are mapped, as full ones: what comes next goes into new slabs."""
+        """Slabs from disk are used where they are, as full ones: what comes next goes into new slabs."""
         layers = range(len(self.spec.layers))
         if TAIL in parts:
             tail = parts[TAIL]
@@ -313,11 +353,13 @@ class HostTier:
                     for layer in layers
                 ]
         for name in sorted(name for name in parts if name.startswith("host-") and name != TAIL):
-            tensors = parts[name]
-            length = tensors["source"].shape[0]
-            banks = [[self._loaded(tensors, layer, which) for layer in layers] for which in ("keys", "values")]
-            self.slabs.append(Slab(banks[0], banks[1], tensors["source"], length))
-            self.length += length
+            self.slabs.append(self._slab_of(parts[name]))
+            self.length += self.slabs[-1].length
+
+    def _slab_of(self, tensors: dict[str, Tensor]) -> Slab:
+        layers = range(len(self.spec.layers))
+        banks = [[self._loaded(tensors, layer, which) for layer in layers] for which in ("keys", "values")]
+        return Slab(banks[0], banks[1], tensors["source"], tensors["source"].shape[0])
 
     def _loaded(self, tensors: dict[str, Tensor], layer: int, which: str) -> Bank:
         if self.page == 1:

@@ -16,7 +16,7 @@ TIERS = (DEVICE, HOST, DISK)
 
 @dataclass(frozen=True)
 class Usage:
-    """What a memory holds, counted from its tensors.
+    """What a memory holds, counted from its tensors. What is on disk is mapped into memory when it is looked at.
 
     entries: tier -> entries per KV head and layer (the largest over layers).
     bytes: tier -> bytes of all layers together, preallocated room included.

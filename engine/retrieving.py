@@ -16,11 +16,11 @@ from torch import Tensor
 
 from engine.attention import Blocked, Segment, hide
 from engine.footprint import Footprint, Task
-from engine.host import HostTier, host_bytes, page_of
+from engine.host import SLAB, HostTier, full_entries, host_bytes, page_of, slab_bytes
 from engine.measure import require_memory
 from engine.method import require
 from engine.positions import FarPlaces, QueryBlocks
-from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
+from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
 from engine.window import WindowMemory, plan_window
 
@@ -35,13 +35,14 @@ DTYPES = {
 EMPTY = 1 << 60  # stands where there is no entry
 
 
-def check_store(store: str) -> None:
-    """Refuse a dtype that the host tier does not keep.
+def check_store(store: str, tier: str = HOST) -> None:
+    """Refuse what the host tier does not keep, and a tier that full slabs cannot go to.
 
     Raises:
-        SettingsError: naming those it does.
+        SettingsError: naming what there is.
     """
     require(store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{store}'.")
+    require(tier in (HOST, DISK), f"tier is {HOST} or {DISK}, not '{tier}'.")
 
 
 def least_window(store: str, query_block: int) -> int:
@@ -50,19 +51,30 @@ def least_window(store: str, query_block: int) -> int:
 
 
 def plan_retrieving(
-    spec: ModelSpec, task: Task, sinks: int, window: int, store: str, chosen: int, compared: float, reading: bool
+    spec: ModelSpec,
+    task: Task,
+    sinks: int,
+    window: int,
+    store: str,
+    chosen: int,
+    compared: float,
+    reading: bool,
+    tier: str = HOST,
 ) -> Footprint:
     """Sinks and window on the device, everything behind the sinks in the host tier.
 
     chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
-    to choose them, per entry of the host tier; reading: whether the text's own queries choose as well.
+    to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
+    full slabs go.
     """
     seen = plan_window(spec, task, sinks, window)
     far = max(0, task.total - sinks)
-    usage = Usage(
-        {**seen.usage.entries, HOST: far},
-        {**seen.usage.bytes, HOST: host_bytes(spec, DTYPES[store], far, task.total)},
-    )
+    dtype = DTYPES[store]
+    kept, away = host_bytes(spec, dtype, far, task.total), full_entries(dtype, far, task.total) if tier == DISK else 0
+    usage = Usage({**seen.usage.entries, HOST: far - away}, {**seen.usage.bytes, HOST: kept})
+    if away:
+        size = slab_bytes(spec, dtype, away)
+        usage = Usage({**usage.entries, DISK: away}, {**usage.bytes, HOST: kept - size, DISK: size})
     more = min(chosen, far)
     searched = math.ceil(compared * far)
     while_reading = more + searched / 2 if reading else 0.0  # half of the text is there on average
@@ -73,14 +85,17 @@ def plan_retrieving(
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
         searched=searched,
+        host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, away)),  # full, and on its way
     )
 
 
 class RetrievingMemory(WindowMemory):
     """Sinks and window on the device, everything behind the sinks in the host tier."""
 
-    def __init__(self, spec: ModelSpec, sinks: int, window: int, dtype: torch.dtype, query_block: int = 1) -> None:
-        """dtype: of the host tier; query_block: queries of a pass that choose together.
+    def __init__(
+        self, spec: ModelSpec, sinks: int, window: int, dtype: torch.dtype, query_block: int = 1, tier: str = HOST
+    ) -> None:
+        """dtype: of the host tier; query_block: queries of a pass that choose together; tier: where full slabs go.
 
         Raises:
             SettingsError: codes that this model or its device cannot have.
@@ -93,6 +108,7 @@ class RetrievingMemory(WindowMemory):
             able = torch.cuda.get_device_capability(spec.device) >= (8, 9)
             require(able, "store=fp8 needs a GPU of compute capability 8.9 or more: take int8.")
         self.host = HostTier(spec, dtype)
+        self.tier = tier
 
     def room(self) -> int:
         """A pass may not outgrow the window: what it carries is not in the host tier yet, nor a page that is not full.
@@ -104,8 +120,10 @@ class RetrievingMemory(WindowMemory):
     def reserve(self, tokens: int) -> None:
         """Refuse a text that the host's memory cannot hold; else the last slab is no larger than it must be."""
         self.host.expected = tokens
-        needed = host_bytes(self.spec, self.host.dtype, tokens, tokens)
-        require_memory(needed, torch.device("cpu"), f"Keeping {tokens:,} tokens")
+        # On their way to disk, a full slab and the next one are there at once.
+        held = tokens if self.tier == HOST else min(tokens, 2 * SLAB)
+        needed = host_bytes(self.spec, self.host.dtype, held, held)
+        require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
     def evicted(self, count: int) -> Tensor:
         """Entries of the host tier that have left the window of each block of the pass's queries, int64 [NB]."""
@@ -187,12 +205,22 @@ class RetrievingMemory(WindowMemory):
         return row.expand(self.spec.layers[layer].kv_heads, -1)
 
     def usage(self) -> Usage:
-        """On the device sinks and window; on the host everything."""
+        """On the device sinks and window; on the host everything, but what is mapped from disk."""
         device = super().usage()
-        return Usage(
-            {DEVICE: device.entries[DEVICE], HOST: self.host.length},
+        entries, size = self.host.on_disk()
+        usage = Usage(
+            {DEVICE: device.entries[DEVICE], HOST: self.host.length - entries},
             {DEVICE: device.bytes[DEVICE], HOST: self.host.nbytes()},
         )
+        return Usage({**usage.entries, DISK: entries}, {**usage.bytes, DISK: size}) if entries else usage
+
+    def full_in_memory(self) -> int:
+        """Bytes of full slabs, if they are to go to disk."""
+        return self.host.full_in_memory() if self.tier == DISK else 0
+
+    def adopt(self, parts: LoadedParts) -> None:
+        """Full slabs are used where they are mapped."""
+        self.host.adopt(parts)
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Window and own slabs."""

@@ -26,6 +26,7 @@ from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, QueryBlocks, pruning_places
+from engine.records import HOST
 from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, check_store, least_window, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
@@ -90,7 +91,7 @@ class InfiniteHiP(Method):
     first_keep is left, or which see the first_recent newest far entries instead of pruning, if that is not 0;
     pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true); attention: rule for
     far keys (streaming, infllm, dynamic); extend_always: use these rules also where true positions fit the model's
-    window; store: of the host tier, see `retrieving.DTYPES`. What is left of the budget is the stream.
+    window; store: a key of `DTYPES`; tier: host, or disk for full slabs. What is left of the budget is the stream.
     """
 
     name: ClassVar[str] = "infinitehip"
@@ -118,6 +119,7 @@ class InfiniteHiP(Method):
     attention: str = "streaming"
     extend_always: bool = False
     store: str = "bfloat16"
+    tier: str = HOST
 
     def __post_init__(self) -> None:
         """Stages must nest, rules be known, and a stream be left that holds a block of queries."""
@@ -137,7 +139,7 @@ class InfiniteHiP(Method):
             require(getattr(self, name) in PRUNING_RULES, f"{name} is one of {known}, not '{getattr(self, name)}'.")
         known = ", ".join(ATTENTION_RULES)
         require(self.attention in ATTENTION_RULES, f"attention is one of {known}, not '{self.attention}'.")
-        check_store(self.store)
+        check_store(self.store, self.tier)
         block = stages[0].query_block
         least = self._beside_stream() + least_window(self.store, block)
         require(
@@ -180,7 +182,9 @@ class InfiniteHiP(Method):
             return super().plan(spec, task)
         stream, chunk = self.budget - self._beside_stream(), parse_stages(self.stages)[0].chunk
         compared = 2 * math.log2(max(chunk, 2)) / chunk
-        return plan_retrieving(spec, task, self.sinks, stream, self.store, self._most(), compared, reading=True)
+        return plan_retrieving(
+            spec, task, self.sinks, stream, self.store, self._most(), compared, reading=True, tier=self.tier
+        )
 
 
 class InfiniteHiPMemory(RetrievingMemory):
@@ -189,7 +193,9 @@ class InfiniteHiPMemory(RetrievingMemory):
     def __init__(self, spec: ModelSpec, settings: InfiniteHiP, stream: int) -> None:
         """stream: n_stream, in tokens."""
         self.stages = parse_stages(settings.stages)
-        super().__init__(spec, settings.sinks, stream, DTYPES[settings.store], self.stages[0].query_block)
+        super().__init__(
+            spec, settings.sinks, stream, DTYPES[settings.store], self.stages[0].query_block, settings.tier
+        )
         self.settings = settings
         self.stage_runs = [0] * len(self.stages)  # how often each stage has run, over layers and committed passes
         self.answering = False  # in a conversation, where a pass of one token is a step of decoding

@@ -27,7 +27,7 @@ from engine.attention import Segment
 from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
-from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
+from engine.records import DEVICE, HOST, LoadedParts, Part, Parts, Usage
 from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, check_store, least_window, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
@@ -45,7 +45,8 @@ class InfLLM(Method):
     """budget: what one query sees at most: sinks, window, units, and tokens that do not fill a unit or block yet.
 
     sinks: initial tokens l_I; block: l_bs, tokens per memory unit; representatives: r_k; units: k_m, looked up for
-    each block of query_block queries (l_X); store: a key of `DTYPES`. What is left of the budget is the window.
+    each block of query_block queries (l_X); store: a key of `DTYPES`;
+    tier: host, or disk for full slabs. What is left of the budget is the window.
     """
 
     name: ClassVar[str] = "infllm"
@@ -70,6 +71,7 @@ class InfLLM(Method):
     units: int = 16
     query_block: int = 32
     store: str = "bfloat16"
+    tier: str = HOST
 
     def __post_init__(self) -> None:
         """There must be a window that holds a block of queries."""
@@ -81,7 +83,7 @@ class InfLLM(Method):
             1 <= self.representatives <= self.block,
             f"A unit of {self.block} tokens has 1 to {self.block} representatives, not {self.representatives}.",
         )
-        check_store(self.store)
+        check_store(self.store, self.tier)
         least = self._beside_window() + least_window(self.store, self.query_block)
         require(
             self.budget is None or self.budget >= least,
@@ -108,7 +110,9 @@ class InfLLM(Method):
         if self.budget is None:
             return super().plan(spec, task)
         window, chosen = self.budget - self._beside_window(), (self.units + 1) * self.block
-        plain = plan_retrieving(spec, task, self.sinks, window, self.store, chosen, 1 / self.block, reading=True)
+        plain = plan_retrieving(
+            spec, task, self.sinks, window, self.store, chosen, 1 / self.block, reading=True, tier=self.tier
+        )
         units = task.total // self.block * spec.entry_bytes // 2  # a key each
         usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})
         return dataclasses.replace(plain, usage=usage)
@@ -157,7 +161,7 @@ class InfLLMMemory(RetrievingMemory):
 
     def __init__(self, spec: ModelSpec, settings: InfLLM, window: int) -> None:
         """window: l_L."""
-        super().__init__(spec, settings.sinks, window, DTYPES[settings.store], settings.query_block)
+        super().__init__(spec, settings.sinks, window, DTYPES[settings.store], settings.query_block, settings.tier)
         self.settings = settings
         like = torch.empty(0, dtype=spec.dtype, device=spec.device)
         self.units = [Units(like.new_empty(0, layer.kv_heads * layer.head_size)) for layer in spec.layers]
