@@ -49,6 +49,7 @@ def usage_json(usage: "engine.Usage") -> dict[str, Any]:
     return {
         "entries": {tier: int(usage.entries.get(tier, 0)) for tier in tiers},
         "bytes": {tier: int(usage.bytes.get(tier, 0)) for tier in tiers},
+        "traffic": dict(usage.traffic),
     }
 
 

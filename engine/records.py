@@ -20,10 +20,12 @@ class Usage:
 
     entries: tier -> entries per KV head and layer (the largest over layers).
     bytes: tier -> bytes of all layers together, preallocated room included.
+    traffic: of a device cache of the host tier, hits and misses in units, and moved_bytes; empty where there is none.
     """
 
     entries: dict[str, int]
     bytes: dict[str, int]
+    traffic: dict[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
