@@ -136,8 +136,8 @@ def cache_table(result: dict[str, Any]) -> str:
         [policy, *(rates[policy, units] for units in sizes)] for policy in dict.fromkeys(r["policy"] for r in rows)
     ]
     note = (
-        f"InfLLM reading {rows[0]['tokens']:,} tokens, {result['looked_up']} units of {result['block']} looked up by each "
-        "block of queries; misses in %, by the units that the cache holds."
+        f"InfLLM reading {rows[0]['tokens']:,} tokens, {result['looked_up']} units of {result['block']} looked up by "
+        "each block of queries; misses in %, by the units that the cache holds."
     )
     return f"## The device's cache\n\n{note}\n\n" + markdown(["policy", *map(str, sizes)], lines)
 
