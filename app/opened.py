@@ -163,7 +163,9 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
             f"Context {context_id} was read by another model than the one now found as {row.model!r}, by another "
             "version of it, or with other trained weights: use those, or read the documents again."
         )
-    return OpenContext(row, model, engine.Context.load(model, method, parts, meta["context"]), stream)
+    context = engine.Context.load(model, method, parts, meta["context"])
+    context.memory.adopt(parts)
+    return OpenContext(row, model, context, stream)
 
 
 def open_conversation(service: "Service", session_id: str) -> OpenConversation:

@@ -9,7 +9,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from benchmarks import ablation, consistency, growth, latency, mass, needle, neighbours, rounds, speed, turns
+from benchmarks import ablation, cache, consistency, growth, latency, mass, needle, neighbours, rounds, speed, turns
 from benchmarks.report import RESULTS
 
 RUNS = {
@@ -23,6 +23,7 @@ RUNS = {
     "mass": mass.main,
     "ablation": ablation.main,
     "growth": growth.main,
+    "cache": cache.main,
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
 RETRIEVING = "infllm,infinitehip,recall"
@@ -56,6 +57,8 @@ PLAN = [
     Run("latency-retrieving", "latency", f"--methods {RETRIEVING} --budget 1024 --tokens 100K,1M", False),
     Run("facts-full", "needle", "--methods full --tokens 256,512,1K,2K --trials 20"),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 10"),
+    Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 10"),
+    Run("cache", "cache", "--tokens 4K"),
     Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 4"),
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),

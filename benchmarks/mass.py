@@ -25,6 +25,7 @@ from engine.host import HostTier
 from engine.memory import AttentionMass, Memory
 from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.seam import LayerSpec
+from kernels.rows import take
 
 QUERIES = 32
 METHODS = ["infllm", "infinitehip", "exact", "recall"]
@@ -75,7 +76,8 @@ class Probe:
         self.seen.clear()
         output = self.memory.attend(layer, q, k, v, scaling, softcap)
         spec = self.memory.spec
-        kept = torch.cat([slab[:, :length] for slab, length in self.host.keys(layer)], dim=1).to(spec.dtype)
+        every = torch.arange(self.host.length).expand(spec.layers[layer].kv_heads, -1)
+        kept = take(self.host.keys(layer), every).to(spec.dtype)
         text = self.source >= 0
         probabilities = full_attention(spec.layers[layer], q, kept[:, text], k, scaling, spec.window // 2)
         far = probabilities[..., : int(text.sum())]

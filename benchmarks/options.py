@@ -48,7 +48,12 @@ def open_model(options: argparse.Namespace) -> Model:
     return load_model(POCKET if options.model == "pocket" else options.model, options.device)
 
 
-VARIANTS = {"infinipot-cap": "infinipot:novelty_share=0", "infinipot-nuc": "infinipot:novelty_share=1"}
+VARIANTS = {
+    "exact-int8": "exact:store=int8",
+    "exact-int4": "exact:store=int4",
+    "infinipot-cap": "infinipot:novelty_share=0",
+    "infinipot-nuc": "infinipot:novelty_share=1",
+}
 
 
 def variant(name: str, budget: int | None) -> Method:

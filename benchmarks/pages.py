@@ -278,6 +278,21 @@ def growth(rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> li
     return [*parts, _save(figure, "growth")]
 
 
+def cache_table(result: dict[str, Any]) -> str:
+    """Miss rate by policy and size."""
+    rows = result["rows"]
+    sizes = sorted({row["units"] for row in rows})
+    rates = {(row["policy"], row["units"]): f"{100 * row['miss_rate']:.1f}" for row in rows}
+    lines = [
+        [policy, *(rates[policy, units] for units in sizes)] for policy in dict.fromkeys(r["policy"] for r in rows)
+    ]
+    note = (
+        f"InfLLM reading {rows[0]['tokens']:,} tokens, {result['looked_up']} units of {result['block']} looked up by "
+        "each block of queries; misses in %, by the units that the cache holds."
+    )
+    return f"## The device's cache\n\n{note}\n\n" + markdown(["policy", *map(str, sizes)], lines)
+
+
 def main() -> int:
     """Write the page."""
     results = load()
@@ -331,6 +346,8 @@ def main() -> int:
         ]
         header = ["comparison", "tokens", "our time / theirs", "same tokens"]
         text += ["## Speed, paired in one run", markdown(header, lines)]
+    if "cache" in results:
+        text.append(cache_table(results["cache"]))
     (DOCS / "results.md").write_text("\n\n".join(text) + "\n")
     print(f"written to {DOCS / 'results.md'}", file=sys.stderr)
     return 0

@@ -39,6 +39,7 @@ class Footprint:
     usage: when the reading is finished, as `Memory.usage` will count it.
     spare_bytes: on the device, beside that, for the moments in which the memory is condensed or packed.
     tail_bytes: on the device, for a conversation's own fork.
+    host_spare_bytes: in host memory, beside usage, while the text is read.
     passed: tokens that go through the model, catalyst prompts included.
     attended: entries that a token attends to while reading, on average.
     widest: entries that one pass attends to at most, its own included.
@@ -56,6 +57,7 @@ class Footprint:
     answering: int
     searched: int = 0
     explicit: bool = False
+    host_spare_bytes: int = 0
 
 
 def mean_attended(tokens: int, limit: int) -> float:

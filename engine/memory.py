@@ -88,6 +88,13 @@ class Memory(ABC):
         """The memory as it is now, to go back to within one line of history; cheap, shares all tensors."""
         return copy.copy(self)
 
+    def full_in_memory(self) -> int:
+        """Bytes that `adopt` would free if the memory were saved now, where it has been asked to live on disk."""
+        return 0
+
+    def adopt(self, parts: LoadedParts) -> None:  # noqa: B027 - most memories keep nothing on disk
+        """What has just been saved or restored, mapped from disk: what is final in it is from now on used there."""
+
     @abstractmethod
     def usage(self) -> Usage:
         """Entries and bytes per tier, from the tensors themselves."""

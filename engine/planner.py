@@ -21,7 +21,7 @@ from engine.methods import METHODS, make_method
 from engine.passes import NOVELTY_ROWS
 from engine.rates import Rates
 from engine.reader import default_chunk
-from engine.records import DEVICE, HOST
+from engine.records import DEVICE, DISK, HOST
 from engine.skeleton import QUANTIZATIONS, Skeleton
 
 LEAST_CHUNK = 64
@@ -117,7 +117,7 @@ class Planner:
         kept = footprint.usage.bytes
         # Packing and a fork's tail never come at once: a reading is over when the first question is asked.
         device = held + kept[DEVICE] + max(footprint.spare_bytes, footprint.tail_bytes) + workspace + self.machine.base
-        host = kept.get(HOST, 0)
+        host = kept.get(HOST, 0) + footprint.host_spare_bytes
         if self.machine.shared:
             device, host = device + host, 0
         reading, first, speed = self._times(method, footprint, task, quantize)
@@ -188,7 +188,7 @@ class Planner:
         rows = min(task.chunk, footprint.passed)
         head = self.model.head if method.needs_novelty() else 0
         each = self._pass_sec(rates, rows, footprint.attended, head, quantize, footprint.explicit)
-        kept = footprint.usage.bytes.get(HOST, 0)
+        kept = _far_bytes(footprint)
         reading = footprint.passed / rows * each + kept / rates.link
         searching = self._search_sec(rates, footprint)
         asking = self._pass_sec(rates, QUESTION, footprint.answering, 0, quantize, True)
@@ -214,7 +214,8 @@ class Planner:
         if not footprint.searched:
             return 0.0
         spec = self.model.spec
-        keys = footprint.usage.bytes[HOST] / 2 * footprint.searched / footprint.usage.entries[HOST]
+        entries = footprint.usage.entries
+        keys = _far_bytes(footprint) / 2 * footprint.searched / (entries[HOST] + entries.get(DISK, 0))
         moved = keys + 12 * spec.query_heads * footprint.searched
         return max(2 * footprint.searched * spec.query_width / rates.host_flops, moved / rates.host_memory)
 
@@ -278,7 +279,12 @@ class Planner:
 
 
 def _kept(plan: Plan) -> int:
-    return max(plan.footprint.usage.entries.values())
+    entries = plan.footprint.usage.entries
+    return max(entries[DEVICE], entries.get(HOST, 0) + entries.get(DISK, 0))
+
+
+def _far_bytes(footprint: Footprint) -> int:
+    return footprint.usage.bytes.get(HOST, 0) + footprint.usage.bytes.get(DISK, 0)
 
 
 def _fastest(plans: Iterable[Plan]) -> Plan:

@@ -16,14 +16,16 @@ TIERS = (DEVICE, HOST, DISK)
 
 @dataclass(frozen=True)
 class Usage:
-    """What a memory holds, counted from its tensors.
+    """What a memory holds, counted from its tensors. What is on disk is mapped into memory when it is looked at.
 
     entries: tier -> entries per KV head and layer (the average, where they differ).
     bytes: tier -> bytes of all layers together, preallocated room included.
+    traffic: of a device cache of the host tier, hits and misses in units, and moved_bytes; empty where there is none.
     """
 
     entries: dict[str, int]
     bytes: dict[str, int]
+    traffic: dict[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)

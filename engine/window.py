@@ -110,6 +110,7 @@ class WindowMemory(Memory):
         self.length = 0  # entries in the buffer, those that have left the window included
         self.layers = [LayerWindow(layer, spec, sinks, window + self.slack) for layer in spec.layers]
         self.source = torch.full((sinks + window + self.slack,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
+        self.watching = False  # whether `_attended` is to be told
         self._to_sinks = 0  # tokens of the incoming pass that become sinks
         self._views: dict[int | None, _View] = {}
 
@@ -138,11 +139,16 @@ class WindowMemory(Memory):
         """Attention over the sinks, each query's own window, and what else a subclass shows."""
         self._arrive(layer, k, v)
         segments, sources = self._segments(layer, q)
-        output, pieces = attend(segments, scaling, softcap, self.mass is not None)
+        output, pieces = attend(segments, scaling, softcap, self.mass is not None or self.watching)
+        if self.watching:
+            self._attended(layer, pieces)
         if self.mass is not None:
             for source, piece in zip(sources, pieces, strict=True):
                 self.mass.add(source.expand(piece.shape), piece)
         return output
+
+    def _attended(self, layer: int, pieces: list[Tensor]) -> None:
+        """What the queries of a pass gave to what they saw, the probabilities [HQ, T, N] of each segment."""
 
     def _arrive(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Put keys and values [H, T, D] of the pass where they will stand; they count from `commit` on."""

@@ -16,13 +16,23 @@ import torch
 from torch import Tensor
 
 from engine.attention import Segment
+from engine.cache import cache_bytes
 from engine.errors import SettingsError
 from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import ATTENTION_RULES, PRUNING_RULES
 from engine.pruning import LayerRule, Pruning, parse_stages
-from engine.retrieving import DTYPES, RetrievingMemory, check_store, plan_retrieving
+from engine.records import HOST
+from engine.retrieving import (
+    DTYPES,
+    RetrievingMemory,
+    cache_units,
+    check_cache,
+    check_store,
+    least_window,
+    plan_retrieving,
+)
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 
@@ -43,7 +53,9 @@ class InfiniteHiP(Method):
     first_keep is left, or which see the first_recent newest far entries instead of pruning, if that is not 0;
     pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true); attention: rule for
     far keys (streaming, infllm, dynamic); extend_always: use these rules also where true positions fit the model's
-    window; store: dtype of the host tier. What is left of the budget is the stream.
+    window; store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that
+    the device holds, None for what suits it; policy: which are given up (cache.POLICIES).
+    What is left of the budget is the stream.
     """
 
     name: ClassVar[str] = "infinitehip"
@@ -71,6 +83,9 @@ class InfiniteHiP(Method):
     attention: str = "streaming"
     extend_always: bool = False
     store: str = "bfloat16"
+    tier: str = HOST
+    cache: int | None = None
+    policy: str = "lru"
 
     def __post_init__(self) -> None:
         """Stages must nest, rules be known, and a stream be left that holds a block of queries."""
@@ -90,9 +105,10 @@ class InfiniteHiP(Method):
             require(getattr(self, name) in PRUNING_RULES, f"{name} is one of {known}, not '{getattr(self, name)}'.")
         known = ", ".join(ATTENTION_RULES)
         require(self.attention in ATTENTION_RULES, f"attention is one of {known}, not '{self.attention}'.")
-        check_store(self.store)
+        check_store(self.store, self.tier)
+        check_cache(self.cache, self.policy, self.cached_at_once())
         block = stages[0].query_block
-        least = self._beside_stream() + max(block, 16)
+        least = self._beside_stream() + least_window(self.store, block)
         require(
             self.budget is None or self.budget >= least,
             f"A budget of {self.budget} leaves no stream beside {self.sinks} sinks and the {self._most()} entries "
@@ -103,6 +119,12 @@ class InfiniteHiP(Method):
         """Far entries that a query of any layer sees at most."""
         first = self.first_recent or self.first_keep
         return max(parse_stages(self.stages)[-1].keep, first if self.first_layers else 0)
+
+    def cached_at_once(self) -> int:
+        """Chunks of the last stage that a block of queries is left with; first_recent goes past the cache."""
+        last = parse_stages(self.stages)[-1]
+        first = self.first_keep if self.first_layers and not self.first_recent else 0
+        return max(last.keep, first) // last.chunk
 
     def _beside_stream(self) -> int:
         return self.sinks + self._most() + self.pass_multiple() - 1
@@ -131,9 +153,22 @@ class InfiniteHiP(Method):
         """The first stage looks at two keys for each halving of each chunk; what comes after does not grow."""
         if self.budget is None:
             return super().plan(spec, task)
+        units = cache_units(spec, self.cache, self.cached_at_once())
+        cached = cache_bytes(spec, units, parse_stages(self.stages)[-1].chunk)
         stream, chunk = self.budget - self._beside_stream(), parse_stages(self.stages)[0].chunk
         compared = 2 * math.log2(max(chunk, 2)) / chunk
-        return plan_retrieving(spec, task, self.sinks, stream, self.store, self._most(), compared, reading=True)
+        return plan_retrieving(
+            spec,
+            task,
+            self.sinks,
+            stream,
+            self.store,
+            self._most(),
+            compared,
+            reading=True,
+            tier=self.tier,
+            cached=cached,
+        )
 
 
 class InfiniteHiPMemory(RetrievingMemory):
@@ -142,12 +177,16 @@ class InfiniteHiPMemory(RetrievingMemory):
     def __init__(self, spec: ModelSpec, settings: InfiniteHiP, stream: int) -> None:
         """stream: n_stream, in tokens."""
         self.stages = parse_stages(settings.stages)
-        super().__init__(spec, settings.sinks, stream, DTYPES[settings.store], self.stages[0].query_block)
+        super().__init__(
+            spec, settings.sinks, stream, DTYPES[settings.store], self.stages[0].query_block, settings.tier
+        )
         self.settings = settings
         first = LayerRule(settings.first_pruning, settings.first_keep)
         other = LayerRule(settings.pruning, self.stages[-1].keep)
         rules = [first if layer < settings.first_layers else other for layer in range(len(spec.layers))]
         self.pruning = Pruning(spec, self.stages, rules)
+        units = cache_units(spec, settings.cache, settings.cached_at_once())
+        self.use_cache(units, self.stages[-1].chunk, settings.policy)
         self.answering = False  # in a conversation, where a pass of one token is a step of decoding
 
     @property
@@ -175,7 +214,7 @@ class InfiniteHiPMemory(RetrievingMemory):
             always = self.settings.extend_always
             keys = self.host.keys(layer)
             index = self.pruning.choose(layer, q, lambda size: self.query_blocks(count, size, always, q.device), keys)
-        return self._chosen(layer, q, blocks, index, self.settings.attention)
+        return self._chosen(layer, q, blocks, index, self.settings.attention, cached=not recent)
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Count the step and the stages that ran."""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from engine.attention import Blocked, Picked, Segment, hide
 from engine.footprint import Footprint, Task
-from engine.host import HostTier, host_bytes
+from engine.host import HostTier, host_bytes, page_of
 from engine.measure import require_memory
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method, TurnTokens, require
@@ -78,6 +78,11 @@ class Recall(Method):
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
         parse_stages(self.stages)
         check_store(self.store)
+        require(
+            page_of(DTYPES[self.store]) == 1,
+            f"recall looks up entries as soon as the gist lets go of them, before they fill a page of codes: store is "
+            f"bfloat16, float16 or float32, not '{self.store}'.",
+        )
         least = self.selected + LEAST_GIST
         require(
             self.budget is None or self.budget >= least,
