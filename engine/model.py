@@ -17,7 +17,7 @@ from engine.chat import Chat
 from engine.errors import ModelNotFound, OutOfMemory
 from engine.loading import device_named, dtype_on, load_network, read_config
 from engine.memory import Memory
-from engine.seam import ModelSpec, attach, sampled
+from engine.seam import ModelSpec, attach, run, sampled
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +81,12 @@ class Model:
         memory.begin(source)
         try:
             with torch.no_grad():
-                output = self.network.base_model(input_ids=ids.to(self.device)[None], use_cache=False, memory=memory)
+                return run(self.network, ids.to(self.device), memory, memory.guests())
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise OutOfMemory(
                 f"Memory ran out on {self.device} in a pass of {len(ids)} tokens; nothing read so far is lost. "
                 f"Choose a smaller budget, or close other programs."
             ) from error
-        hidden: Tensor = output.last_hidden_state[0]
-        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""

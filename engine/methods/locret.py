@@ -81,11 +81,11 @@ class Locret(Method):
         """n_s."""
         return (self.budget or 0) // 6 if self.stabilizers is None else self.stabilizers
 
-    def weights(self, spec: ModelSpec) -> str:
+    def weights_digest(self, spec: ModelSpec) -> str:
         """A digest of the retaining heads."""
         return find_heads(spec, self.heads).digest
 
-    def passing(self) -> int:
+    def passing(self, spec: ModelSpec) -> int:
         """The chunk and the last tokens, which the paper does not count."""
         return 0 if self.budget is None else self.chunk_tokens + self.local
 
@@ -116,7 +116,7 @@ class RetainedMemory(SlotMemory):
 
     def __init__(self, spec: ModelSpec, settings: Locret, heads: RetainingHeads) -> None:
         """heads: in the dtype and on the device of the model."""
-        super().__init__(spec, None if settings.budget is None else settings.budget + settings.passing())
+        super().__init__(spec, None if settings.budget is None else settings.budget + settings.passing(spec))
         self.settings = settings
         self.heads = heads
         self.text_end = 0  # where the last `local` tokens of the text begin; 0 while no text is announced
