@@ -91,8 +91,7 @@ class Model:
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""
         config = self.network.config
-        with torch.no_grad():
-            logits: Tensor = self.network.lm_head(hidden).float()
+        logits: Tensor = self.network.lm_head(hidden).float()
         scaling = getattr(config, "logits_scaling", None)
         if scaling:
             logits = logits / scaling
