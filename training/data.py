@@ -27,8 +27,8 @@ def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, B
         raise SettingsError(f"{error}. Or give examples of your own: data=FILE.jsonl.") from error
     if materials.tokenizer.get_vocab() != model.tokenizer.get_vocab():
         raise SettingsError(
-            f"The prose in {pocket_dir} was tokenised for another model than {model.name}: give data=FILE.jsonl, or the "
-            f"pocket_dir of this model's own training."
+            f"The prose in {pocket_dir} was tokenised for another model than {model.name}: give data=FILE.jsonl, or "
+            f"the pocket_dir of this model's own training."
         )
     measuring = Builder(materials.tokenizer, materials.held_out, FactMaker(materials.nouns), reserved=True)
     return materials.builder(), measuring
