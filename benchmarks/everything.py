@@ -13,7 +13,7 @@ from benchmarks import latency, needle, speed
 from benchmarks.report import RESULTS
 
 RUNS = {"needle": needle.main, "latency": latency.main, "speed": speed.main}
-CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
+CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret,beacon"
 RETRIEVING = "infllm,infinitehip"
 
 

@@ -20,6 +20,7 @@ from engine.flops import beacon_operations, operations
 from engine.footprint import Task
 from engine.memory import NOT_IN_SOURCE
 from engine.methods.beacon import RAW, Beacon, BeaconMemory, window_places
+from engine.passes import feed
 from engine.planner import Machine, Planner
 from engine.records import DEVICE
 from engine.rope import NoRope
@@ -109,7 +110,11 @@ def test_beacons_that_are_copies_of_a_token_are_that_token(model: Model, ids: Te
     memory = read(same, Beacon(budget=64, window=256, ratio=4), text).memory
     full = make_method("full")
     empty = full.new_memory(same.spec, same.turn_length)
-    expected = next_logits(same, full, empty, torch.cat([put_in, question]), 1000)[-2:]
+    everything = torch.cat([put_in, question])
+    source = torch.full((len(everything),), NOT_IN_SOURCE, dtype=torch.int32)
+    (step,) = feed(same, full, empty, everything, source, 1000)
+    assert step.hidden is not None
+    expected = same.logits(step.hidden)[-2:]
     logits = next_logits(same, SMALL, memory, question)
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-4)
 

@@ -1,4 +1,4 @@
-"""Training of beacons: the same reading as the engine's, a falling loss, resume equals uninterrupted, usable weights."""
+"""Training of beacons: it reads as the engine does, loss falls, resume equals uninterrupted, weights are usable."""
 
 from __future__ import annotations
 
