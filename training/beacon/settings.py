@@ -44,13 +44,13 @@ class BeaconSettings:
     resume: bool = False
     seed: int = 20
     window: int = 0
-    steps: int = 1500
+    steps: int = 1800
     plain_share: float = 0.3
     warmup: int = 30
-    muon_rate: float = 1e-2
+    muon_rate: float = 2e-2
     adam_rate: float = 3e-3
     language: float = 0.1
-    batch: int = 4
+    batch: int = 2
     max_tokens: int = 1024
     held_out: int = 16
     checkpoint_seconds: float = 120.0

@@ -96,8 +96,7 @@ class Run:
         self.settings, self.model, self.examples = settings, model, examples
         self.window = window_of(settings, model)
         self.beacons = first_beacons(model)
-        # without decay, which would undo what the projections begin as
-        self.optimiser = Optimiser(self.beacons, settings.muon_rate, settings.adam_rate, decay=0.0)
+        self.optimiser = Optimiser(self.beacons, settings.muon_rate, settings.adam_rate)
         self.steps = 0
         self.tokens = 0
         self.seconds = 0.0

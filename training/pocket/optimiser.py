@@ -67,9 +67,7 @@ class Muon:
 class Optimiser:
     """Muon and AdamW over one network, with one rate factor for both."""
 
-    def __init__(
-        self, network: nn.Module, muon_rate: float = 2e-2, adam_rate: float = 3e-3, decay: float = 0.1
-    ) -> None:
+    def __init__(self, network: nn.Module, muon_rate: float = 2e-2, adam_rate: float = 3e-3) -> None:
         matrices: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
         for name, parameter in network.named_parameters():
@@ -79,7 +77,7 @@ class Optimiser:
         self.parameters = matrices + rest
         self.muon_rate, self.adam_rate = muon_rate, adam_rate
         # less decay lets queries and keys grow until every softmax is saturated, and then nothing more is learned
-        self.muon = Muon(matrices, decay=decay)
+        self.muon = Muon(matrices, decay=0.1)
         self.adam = torch.optim.AdamW(rest, lr=adam_rate, betas=(0.9, 0.98), weight_decay=0.0)
 
     def step(self, factor: float) -> float:
