@@ -25,7 +25,7 @@ RUNS = {
     "growth": growth.main,
     "cache": cache.main,
 }
-CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
+CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret,beacon"
 RETRIEVING = "infllm,infinitehip,recall"
 
 

@@ -45,6 +45,8 @@ class Footprint:
     widest: entries that one pass attends to at most, its own included.
     answering: entries that a token of an answer attends to.
     searched: entries of the host tier that each token of an answer is compared with.
+    inserted: tokens of the method's own that go through the model beside them.
+    weight_bytes: on the device, of trained weights that the method has beside the model's.
     explicit: whether reading builds a matrix of logits (True), or runs in one fused kernel.
     """
 
@@ -56,6 +58,8 @@ class Footprint:
     widest: int
     answering: int
     searched: int = 0
+    inserted: int = 0
+    weight_bytes: int = 0
     explicit: bool = False
     host_spare_bytes: int = 0
 

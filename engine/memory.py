@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.records import LoadedParts, Parts, Usage
-from engine.seam import ModelSpec
+from engine.seam import Guests, ModelSpec
 
 UNLIMITED = sys.maxsize
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
@@ -53,9 +53,13 @@ class Memory(ABC):
         """A pass of T tokens begins; source: int32 [T], the source position each stands for."""
         self._incoming = source.to(self.spec.device)
 
+    def guests(self) -> Guests | None:
+        """Tokens of its own that the pass which has begun shall carry behind those that were given."""
+        return None
+
     @abstractmethod
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
+        """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE; guests last."""
 
     @abstractmethod
     def commit(self, novelty: Tensor | None = None) -> None:

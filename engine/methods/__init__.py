@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.errors import SettingsError
 from engine.method import Method
+from engine.methods.beacon import Beacon
 from engine.methods.exact import Exact
 from engine.methods.full import Full
 from engine.methods.infinipot import InfiniPot
@@ -18,7 +19,8 @@ from engine.methods.streaming import Streaming
 from engine.methods.truncate import Truncate
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (Exact, InfiniteHiP, InfLLM, Recall, InfiniPot, Locret, Streaming, Truncate, Full)
+    method.name: method
+    for method in (Exact, InfiniteHiP, InfLLM, Recall, InfiniPot, Locret, Beacon, Streaming, Truncate, Full)
 }
 DEFAULT_METHOD = Exact.name
 

@@ -84,11 +84,11 @@ class Locret(Method):
         """n_s."""
         return (self.budget or 0) // 6 if self.stabilizers is None else self.stabilizers
 
-    def weights(self, spec: ModelSpec) -> str:
+    def weights_digest(self, spec: ModelSpec) -> str:
         """A digest of the retaining heads."""
         return find_heads(spec, self.heads).digest
 
-    def passing(self) -> int:
+    def passing(self, spec: ModelSpec) -> int:
         """The chunk and the last tokens, which the paper does not count."""
         return 0 if self.budget is None else self.chunk_tokens + self.local
 
@@ -123,7 +123,7 @@ class RetainedMemory(SlotMemory):
 
     def __init__(self, spec: ModelSpec, settings: Locret, heads: RetainingHeads) -> None:
         """heads: in the dtype and on the device of the model."""
-        capacity = None if settings.budget is None else settings.budget + settings.passing()
+        capacity = None if settings.budget is None else settings.budget + settings.passing(spec)
         super().__init__(spec, capacity, settings.share)
         self.settings = settings
         self.retaining = heads

@@ -109,13 +109,13 @@ class Recall(Method):
         """As the gist."""
         return self.condensing().catalyst()
 
-    def weights(self, spec: ModelSpec) -> str:
+    def weights_digest(self, spec: ModelSpec) -> str:
         """As the gist."""
-        return self.condensing().weights(spec)
+        return self.condensing().weights_digest(spec)
 
-    def passing(self) -> int:
+    def passing(self, spec: ModelSpec) -> int:
         """As the gist."""
-        return self.condensing().passing()
+        return self.condensing().passing(spec)
 
     def tail_reserve(self) -> int:
         """As the gist."""

@@ -77,7 +77,7 @@ def test_a_conversation_of_many_rounds_takes_constant_memory(model: Model, tmp_p
         assert [row["turns"] for row in own] == [10, 20, 30, 40, 50, 60]
         assert len({row["kv_bytes"] for row in own[1:]}) == 1
         method = options.variant(name, 48)
-        assert all(row["kv_entries"] <= 48 + method.passing() for row in own)
+        assert all(row["kv_entries"] <= 48 + method.passing(model.spec) for row in own)
         assert own[-1]["tokens"] > 10 * 48
         assert sum(row[f"asked_{lag}"] for row in own for lag in rounds.LAGS) == 3
     assert "locret:stabilizers=0 48 | 60 |" in pages.rounds(rows)

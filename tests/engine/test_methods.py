@@ -67,6 +67,9 @@ TIGHT: dict[str, Method] = {
     "infinipot-cap": make_method("infinipot", budget=160, prompt="Sum up.", novelty_share=0.0),
     "infinipot-nuc": make_method("infinipot", budget=160, novelty_share=1.0),
     "locret": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12),
+    "beacon": make_method("beacon", budget=40, window=32, ratio=4),
+    "beacon-adaptive": make_method("beacon", budget=96, window=32),
+    "beacon-thinned": make_method("beacon", budget=16, window=48, ratio=2),
     "locret-nothing-spared": make_method("locret", budget=96, chunk=40, stabilizers=0, local=0),
     **{
         f"{name}-{share}": make_method(name, **settings, share=share)
@@ -107,7 +110,20 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
 
 @pytest.mark.parametrize(
     "name",
-    ["streaming", "exact", "infllm", "infinitehip", "recall", "recall-pot", "truncate", "infinipot-both", "locret"],
+    [
+        *(
+            "streaming",
+            "exact",
+            "infllm",
+            "infinitehip",
+            "recall",
+            "recall-pot",
+            "truncate",
+            "infinipot-both",
+            "locret",
+        ),
+        "beacon-adaptive",
+    ],
 )
 def test_a_budget_that_suffices_equals_full_attention(model: Model, ids: Tensor, name: str) -> None:
     ample = with_budget(TIGHT[name], 1024)
@@ -159,7 +175,7 @@ def test_a_saved_context_answers_as_the_live_one(model: Model, ids: Tensor, meth
 def test_the_budget_is_never_exceeded(model: Model, ids: Tensor, name: str) -> None:
     method = TIGHT[name]
     assert method.budget is not None
-    budget = method.budget + method.passing()
+    budget = method.budget + method.passing(model.spec)
     seen = [progress.usage.entries[DEVICE] for progress in Reader(model, method, ids, chunk=50).run()]
     assert max(seen) <= budget
     conversation = Conversation(read(model, method, ids))

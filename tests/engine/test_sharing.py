@@ -85,7 +85,11 @@ def test_what_one_head_gets_another_frees(model: Model, ids: Tensor, name: str, 
             for column in ("keys", "rotated", "values", "source", "score")
         )
         assert method.budget is not None
-        assert storage == slot_bytes(model.spec, method.budget + method.passing()) == memory.usage().bytes[DEVICE]
+        assert (
+            storage
+            == slot_bytes(model.spec, method.budget + method.passing(model.spec))
+            == memory.usage().bytes[DEVICE]
+        )
         for layer, group in enumerate(memory.groups):
             known = (memory.positions(layer) >= 0).sum(dim=1).view(len(group), -1)
             assert all(int(count.max()) <= held[number] for number, count in zip(group, known, strict=True))

@@ -30,6 +30,7 @@ from training.pocket.network import PocketNetwork, Reading
 from training.pocket.optimiser import Optimiser
 from training.pocket.prepare import prepare
 from training.pocket.settings import PocketSettings
+from training.scoring import scored
 
 logger = logging.getLogger(__name__)
 AVERAGE = 0.997  # decay of the running average, a step
@@ -141,23 +142,9 @@ def _gaps(rng: random.Random, length: int, document: int, window: int) -> Tensor
 
 def losses(network: PocketNetwork, batch: Batch, bank: Bank | None = None) -> tuple[Tensor, Tensor, float]:
     """Mean loss of answer tokens and of language positions, and the share of short answers that are wholly right."""
-    hidden = network(batch.ids, batch.positions, batch.reading, bank)[:, :-1]
-    weights, targets = batch.weights[:, 1:], batch.ids[:, 1:]
-    chosen = weights != 0
-    logits = F.linear(hidden[chosen], network.llama.model.embed_tokens.weight)
-    each = F.cross_entropy(logits, targets[chosen], reduction="none")
-    weight = weights[chosen]
-    answer, plain = weight.clamp(min=0), (weight < 0).float()
-    with torch.no_grad():
-        # an answer is right if greedy decoding would say it: every one of its tokens comes first
-        begins = (weights > 0) & (F.pad(weights, (1, 0))[:, :-1] <= 0)
-        number = begins.flatten().cumsum(0).view_as(weights)[chosen]
-        short = weight >= 0.6  # values and refusals; quotations and lists are another matter
-        wrong = torch.zeros(int(begins.sum()) + 1, dtype=torch.bool)
-        wrong[number[short & (logits.argmax(-1) != targets[chosen])]] = True
-        asked = torch.unique(number[short])
-        accuracy = 1 - float(wrong[asked].float().mean()) if len(asked) else 0.0
-    return (each * answer).sum() / answer.sum().clamp(min=1), (each * plain).sum() / plain.sum().clamp(min=1), accuracy
+    hidden = network(batch.ids, batch.positions, batch.reading, bank)
+    embedding = network.llama.model.embed_tokens.weight
+    return scored(hidden, batch.ids, batch.weights, lambda chosen: F.linear(chosen, embedding))
 
 
 def stage_at(stages: tuple[Stage, ...], fraction: float) -> Stage:
