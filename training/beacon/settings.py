@@ -45,7 +45,7 @@ class BeaconSettings:
     seed: int = 20
     window: int = 0
     steps: int = 1800
-    plain_share: float = 0.3
+    plain_share: float = 0.5
     warmup: int = 30
     muon_rate: float = 2e-2
     adam_rate: float = 3e-3

@@ -2,8 +2,8 @@
 
 Activation Beacon (https://arxiv.org/abs/2401.03462), section 3.2: next-token loss of text that is read window by
 window, each window with a ratio drawn at random, gradients flowing through all windows. Two phases: plain text with
-all ratios, then questions and answers with the smaller ones, as the authors' code has it. The projections begin as
-copies of the model's own, and the embedding as that of its token for the end of a text.
+all ratios, the smallest first, then questions and answers with the smaller ones, as the authors' code has it. The
+projections begin as copies of the model's own, and the embedding as that of its token for the end of a text.
 
 Not as the authors: Muon for the projections, and rates for a small model and minutes rather than days.
 """
@@ -114,7 +114,7 @@ class Run:
         for index in range(batch):
             example = self.examples.draw(self.steps * batch + index, plain)
             windows = -(-len(example.ids) // self.window)
-            ratios = rng.choices(RATIOS if plain else ASKED_RATIOS, k=windows)
+            ratios = rng.choices(self.ratios(), k=windows)
             answer, language, accuracy = self.losses(example, ratios)
             torch.autograd.backward([(answer + self.settings.language * language) / batch])
             totals += torch.tensor([float(answer.detach()), float(language.detach()), accuracy]) / batch
@@ -134,6 +134,13 @@ class Run:
             accuracy=float(totals[2]),
             rate=rate,
         )
+
+    def ratios(self) -> tuple[int, ...]:
+        """Those of the coming step: in the first phase the smallest to begin with, and a larger one more in turn."""
+        if not self.plain:
+            return ASKED_RATIOS
+        done = self.steps / (self.settings.plain_share * self.settings.steps)
+        return RATIOS[: 1 + int(done * len(RATIOS))]
 
     def rate(self) -> float:
         """What the learning rates of the coming step are multiplied by."""
