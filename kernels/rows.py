@@ -29,6 +29,25 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
     return rows.view(heads, -1, size)
 
 
+def take_same(slabs: Slabs, index: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows [H, N, D] of one index [N] for all heads, int64 within the bank, where the index is and in that dtype.
+
+    Slabs may be of several dtypes and on several devices.
+    """
+    heads, size = slabs[0][0].shape[0], slabs[0][0].shape[2]
+    rows = torch.empty(heads, len(index), size, dtype=dtype, device=index.device)
+    at = 0
+    for slab, length in slabs:
+        here = ((index >= at) & (index < at + length)).nonzero()[:, 0]
+        if len(here) == len(index):
+            return slab.index_select(1, (index - at).to(slab.device)).to(index.device, dtype)
+        if len(here):
+            found = slab.index_select(1, (index[here] - at).to(slab.device))
+            rows.index_copy_(1, here, found.to(index.device, dtype))
+        at += length
+    return rows
+
+
 def _flat(slab: Tensor) -> Tensor:
     return slab.view(-1, slab.shape[2])
 
