@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Blocked, Segment, hide
+from engine.attention import Lists, Segment, Shown, Span
 from engine.footprint import Footprint, Task
 from engine.host import HostTier, host_bytes
 from engine.measure import require_memory
@@ -115,24 +115,30 @@ class RetrievingMemory(WindowMemory):
             rule: of ATTENTION_RULES.
         """
         held = self.layers[layer]
-        rope, heads, width = held.layer.rope, held.layer.kv_heads, held.layer.head_size
+        rope = held.layer.rope
         far = blocks.evicted > 0
-        near, near_source = self._near(layer, q, far[blocks.of_query])
+        segments, sources = self._near(layer, q, far[blocks.of_query])
         valid = index.to(q.device) < blocks.evicted[:, None]
         index = torch.where(valid, index.to(q.device), 0)
-        keys, values, source = self.host.gather_shared(layer, index.cpu(), q.device)
-        sinks = (heads, len(far), self.sinks, width)
-        keys = torch.cat([held.sink_keys[:, None].expand(sinks), keys], dim=2)
-        values = torch.cat([held.sink_values[:, None].expand(sinks), values], dim=2)
         first = torch.arange(self.sinks, device=q.device).expand(len(far), -1)
         original = torch.cat([first, index + self.sinks], dim=1)
+        # Blocks without far entries see nothing here; where their keys would stand is of no interest.
         places = FarPlaces.of(rule, blocks, original, valid.sum(dim=1))
-        # Blocks without far entries are hidden here as a whole; where their keys would stand is of no interest.
-        turned = rope.rotate(keys.flatten(1, 2), places.keys.reshape(-1)).view(keys.shape)
-        seen = torch.cat([far[:, None].expand(-1, self.sinks), valid], dim=1)[blocks.of_query]
-        segment = Blocked(rope.rotate(q, places.queries), turned, values, hide(~seen), blocks.size)
-        known = torch.cat([self.source[: self.sinks].expand(len(far), -1), source.to(q.device)], dim=1)
-        return [near, segment], [near_source, known[blocks.of_query]]
+        end = torch.where(far, blocks.evicted + self.sinks, 0)[blocks.of_query]
+        rows = torch.cat([first, torch.where(valid, index + self.sinks, EMPTY)], dim=1)
+        cos, sin = rope.table(int(places.keys.max()) + 1)
+        segments.append(
+            Shown(
+                q=rope.rotate(q, places.queries),
+                keys=[(held.sink_keys, self.sinks), *self.host.keys(layer)],
+                values=[(held.sink_values, self.sinks), *self.host.values(layer)],
+                span=Span(torch.zeros_like(end), end),
+                lists=Lists(rows, places.keys, blocks.size, cos, sin),
+            )
+        )
+        known = self.host.source_of(index.cpu()).to(q.device)
+        sources.append(torch.cat([self.source[: self.sinks].expand(len(far), -1), known], dim=1))
+        return segments, sources
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the tokens of the pass to the host tier as well."""

@@ -16,12 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import Segment, Shared, attend, causal_mask
+from engine.attention import Shown, Span, attend, causal_span
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
+from kernels.gathering import Room, gather
+from kernels.rows import Slabs
 
 FIRST_CAPACITY = 256
 
@@ -90,6 +92,7 @@ class SlotMemory(Memory):
         self.base: list[Slots] = []
         self.base_length = 0
         self.own = self._new_slots(0, capacity or FIRST_CAPACITY)
+        self._spans: dict[int | None, Span] = {}
         self.observed: list[Tensor] | None = None  # per layer [HQ, N]: what a catalyst's tokens looked at
 
     def _new_slots(self, first_slot: int, capacity: int) -> list[Slots]:
@@ -107,6 +110,11 @@ class SlotMemory(Memory):
             require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self._new_slots(0, max(tokens, FIRST_CAPACITY))
 
+    def begin(self, source: Tensor) -> None:
+        """What the queries of the last pass saw is over."""
+        super().begin(source)
+        self._spans = {}
+
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over all slots."""
         slots = self.own[layer]
@@ -114,19 +122,12 @@ class SlotMemory(Memory):
         new = q.shape[1]
         end = self.length + new
         rotated = slots.layer.rope.rotate(q, self.entries)
-        mask = causal_mask(new, self.entries + new, slots.layer.sliding_window, q.device)
-        segments: list[Segment] = []
-        if self.base:
-            base = self.base[layer]
-            seen = None if slots.layer.sliding_window is None or mask is None else mask[:, : self.base_length]
-            keys, values = base.rotated[:, : self.base_length], base.values[:, : self.base_length]
-            segments.append(Shared(rotated, keys, values, seen))
-            mask = None if mask is None else mask[:, self.base_length :]
-        segments.append(Shared(rotated, slots.rotated[:, :end], slots.values[:, :end], mask))
+        span = self._span(new, slots.layer.sliding_window)
+        keys, values = self._bank(layer, "rotated", end), self._bank(layer, "values", end)
         watched = self.mass is not None or self.observed is not None
-        output, pieces = attend(segments, scaling, softcap, watched)
+        output, given = attend([Shown(rotated, keys, values, span)], scaling, softcap, watched)
         if watched:
-            self._watch(layer, torch.cat(pieces, dim=-1)[..., : self.entries])
+            self._watch(layer, given[0][:, 0, : self.entries])
         return output
 
     @contextmanager
@@ -138,12 +139,18 @@ class SlotMemory(Memory):
         finally:
             self.observed = None
 
-    def _watch(self, layer: int, probabilities: Tensor) -> None:
-        """probabilities: [HQ, T, N], what the queries of this pass gave to the entries remembered before it."""
+    def _span(self, new: int, sliding_window: int | None) -> Span:
+        """What the queries of this pass see in layers with that sliding window; worked out once per pass."""
+        if sliding_window not in self._spans:
+            self._spans[sliding_window] = causal_span(new, self.entries + new, sliding_window, self.spec.device)
+        return self._spans[sliding_window]
+
+    def _watch(self, layer: int, given: Tensor) -> None:
+        """given: [HQ, N], what the queries of this pass gave to the entries remembered before it."""
         if self.observed is not None:
-            self.observed.append(probabilities.float().sum(dim=1))
+            self.observed.append(given)
         if self.mass is not None:
-            per_head = probabilities.sum(dim=1).view(self.spec.layers[layer].kv_heads, -1, probabilities.shape[-1])
+            per_head = given.view(self.spec.layers[layer].kv_heads, -1, given.shape[-1])
             self.mass.add(self.positions(layer), per_head.sum(dim=1))
 
     def commit(self, novelty: Tensor | None = None) -> None:
@@ -162,13 +169,19 @@ class SlotMemory(Memory):
         for layer, (slots, index) in enumerate(zip(self.own, kept, strict=True)):
             size = index.shape[1]
             new = Slots(slots.layer, self.spec, 0, max(self.capacity or FIRST_CAPACITY, size))
-            wide = index[..., None].expand(-1, -1, slots.layer.head_size)
-            new.write(0, self._column(layer, "keys").gather(1, wide), self._column(layer, "values").gather(1, wide))
+            cos, sin = slots.layer.rope.table(size)
+            keys, values = self._bank(layer, "keys", self.length), self._bank(layer, "values", self.length)
+            gather(keys, values, index, cos, sin, Room(new.keys, new.rotated, new.values))
             new.source[:, :size] = self._column(layer, "source").gather(1, index)
             new.score[:, :size] = self._column(layer, "score").gather(1, index)
             fresh.append(new)
         self.own, self.base, self.base_length = fresh, [], 0
         self.length = kept[0].shape[1]
+
+    def _bank(self, layer: int, name: str, length: int) -> Slabs:
+        """Keys or values of a layer, base first, then so many of its own."""
+        base = [(getattr(self.base[layer], name), self.base_length)] if self.base else []
+        return [*base, (getattr(self.own[layer], name), length)]
 
     def _column(self, layer: int, name: str) -> Tensor:
         """All entries of a layer, base first: [H, entries, ...]."""
