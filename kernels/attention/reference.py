@@ -89,9 +89,12 @@ class Lists:
     sin: Tensor
 
     @cached_property
-    def turned(self) -> list[Tensor]:
-        """The keys of a lone list as attention gathered and turned them, for column sums to use again."""
-        return []
+    def turned(self) -> dict[tuple[object, ...], Tensor]:
+        """Keys of a lone list as attention gathered and turned them, by bank: column sums use them again.
+
+        So a list serves one pass, during which what it lists is not written.
+        """
+        return {}
 
     def part(self, begin: int, end: int) -> Lists:
         """Of blocks begin .. end - 1."""
@@ -200,12 +203,12 @@ def listed(slabs: Slabs, lists: Lists, q: Tensor) -> Tensor:
 
 def rotated(keys: Slabs, lists: Lists, q: Tensor) -> Tensor:
     """Keys [H, NB, N, D] of the lists, turned to their positions."""
-    if lists.turned:
-        return lists.turned[0]
-    found = rotate(listed(keys, lists, q), lists.cos[lists.places], lists.sin[lists.places])
-    if len(lists.index) == 1:
-        lists.turned.append(found)
-    return found
+    if len(lists.index) > 1:
+        return rotate(listed(keys, lists, q), lists.cos[lists.places], lists.sin[lists.places])
+    bank = (q.dtype, *(slab.data_ptr() for slab, _ in keys))
+    if bank not in lists.turned:
+        lists.turned[bank] = rotate(listed(keys, lists, q), lists.cos[lists.places], lists.sin[lists.places])
+    return lists.turned[bank]
 
 
 def fold(x: Tensor, heads: int, blocks: int, size: int) -> Tensor:
