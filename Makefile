@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
-.PHONY: run test lint types bench browser lock clean
+.PHONY: run test lint types bench gpu-check browser lock clean
 
 run: $(READY)  ## set up and open the app with the pocket model
 	$(BIN)/stockpot serve --open
@@ -22,6 +22,9 @@ types: $(READY)
 
 bench: $(READY)  ## the benchmarks behind the tables in docs/; hours on a CPU
 	$(BIN)/python -m benchmarks.everything
+
+gpu-check: $(READY)  ## speed, bytes and exactness on a CUDA GPU held to 24 GiB; at most nine minutes
+	$(BIN)/python -m benchmarks.gpu_check
 
 # A browser for the browser tests: one that is there already, else the system's package, else Playwright's own.
 browser: $(READY)

@@ -45,6 +45,7 @@ def examine(home: str | None = None, model: str | None = None, device: str = "au
         _disk(root),
         _home(root),
         *_model(model or POCKET, device),
+        _attention(),
         _ocr(),
         _sample(),
     ]
@@ -122,6 +123,13 @@ def _model(name: str, device: str) -> Iterator[Check]:
         return
     yield Check("model", True, True, f"{name}, with a window of {model.window:,} tokens.")
     yield Check("device", True, False, f"the model runs on {model.device}.")
+
+
+def _attention() -> Check:
+    import engine
+
+    function, reason = engine.flash_choice()
+    return Check("attention", True, False, f"{'FlashAttention' if function else 'PyTorch'}: {reason}.")
 
 
 def _ocr() -> Check:

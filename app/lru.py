@@ -37,6 +37,17 @@ class Recent(Generic[Key, Value]):
         with self._lock:
             self._held.pop(key, None)
 
+    def values(self) -> list[Value]:
+        """All that is held, what has not been used for longest first."""
+        with self._lock:
+            return list(self._held.values())
+
+    def drop_where(self, unwanted: Callable[[Value], bool]) -> None:
+        """Forget the values that are unwanted."""
+        with self._lock:
+            for key in [key for key, value in self._held.items() if unwanted(value)]:
+                del self._held[key]
+
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:

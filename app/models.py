@@ -1,6 +1,7 @@
 """The model in use. One is held at a time, because two may not fit the machine."""
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from app.home import POCKET, canonical_model, model_source, split_model
@@ -12,13 +13,17 @@ if TYPE_CHECKING:
 class Models:
     """Loads models by name and keeps the one used last."""
 
-    def __init__(self, default: str | None = None, device: str = "auto") -> None:
+    def __init__(
+        self, default: str | None = None, device: str = "auto", on_leave: Callable[[], None] = lambda: None
+    ) -> None:
         """default: the model for new readings ("pocket", a folder or a hub id, each also with ":8bit" or ":nf4").
 
         device: auto, cpu or cuda.
+        on_leave: called before another model takes the place of the one that is held, to let go of what leans on it.
         """
         self.default = canonical_model(default or POCKET)
         self.device = device
+        self._on_leave = on_leave
         self._lock = threading.Lock()
         self._held: tuple[str, engine.Model] | None = None
 
@@ -36,7 +41,9 @@ class Models:
         wanted = name or self.default
         with self._lock:
             if self._held is None or self._held[0] != wanted:
-                self._held = None
+                if self._held is not None:
+                    self._held = None
+                    self._on_leave()
                 quantize = split_model(wanted)[1]
                 self._held = (wanted, engine.load_model(model_source(wanted), self.device, quantize=quantize))
             return self._held[1]

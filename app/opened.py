@@ -1,15 +1,24 @@
-"""Contexts and conversations in memory: opened from disk without reading anything again."""
+"""Contexts and conversations in memory: opened from disk without reading anything again.
 
-from dataclasses import dataclass
+All sessions over a context share one copy of it. What is open stays within one limit, which holds for a GPU's memory
+and for the machine's alike: the context that has not been used for longest goes from the GPU to host memory, and from
+there it is forgotten, for it is on disk anyway. The context in use stays, however large.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError
-from app.service import Service
+from app.lru import Recent
 from app.stream import PART, Stream
 from sessions import ContextRow, Part
 
 if TYPE_CHECKING:
     import engine
+    from app.service import Service
 
 INTERRUPTED = "failed"
 
@@ -32,17 +41,114 @@ class OpenConversation:
     conversation: "engine.Conversation"
 
 
-def open_context(service: Service, context_id: str) -> OpenContext:
+@dataclass(frozen=True)
+class Asleep:
+    """A context in host memory: nothing of it is on the device, and nothing need be read from disk to go on."""
+
+    opened: OpenContext  # with an empty memory
+    parts: "engine.LoadedParts"
+    meta: dict[str, Any]
+
+    @property
+    def bytes(self) -> int:
+        """Of all its tensors."""
+        return sum(tensor.nbytes for part in self.parts.values() for tensor in part.values())
+
+    @classmethod
+    def of(cls, opened: OpenContext) -> "Asleep":
+        """Bring a context's tensors to host memory."""
+        context = opened.context
+        parts, meta = context.state()
+        there = {name: {key: t.cpu() for key, t in part.tensors.items()} for name, part in parts.items()}
+        empty = context.method.new_memory(context.model.spec, context.model.turn_length)
+        return cls(replace(opened, context=replace(context, memory=empty)), there, meta)
+
+    def wake(self) -> OpenContext:
+        """Bring it back to the device."""
+        context = self.opened.context
+        loaded = type(context).load(context.model, context.method, self.parts, self.meta)
+        return replace(self.opened, context=loaded)
+
+
+class OpenContexts:
+    """The contexts in memory, least recently used first. Safe to use from several threads."""
+
+    def __init__(self, limit: int, conversations: "Recent[str, OpenConversation]") -> None:
+        """limit: bytes of all of them, on the device and in host memory each; conversations: those that are open."""
+        self.limit = limit
+        self._conversations = conversations
+        self._awake: OrderedDict[str, OpenContext] = OrderedDict()
+        self._asleep: OrderedDict[str, Asleep] = OrderedDict()
+        self._lock = threading.RLock()  # also held while a context is loaded: it is loaded once
+
+    def get(self, key: str, expected: int, load: Callable[[], OpenContext]) -> OpenContext:
+        """The context of that id: as it is, woken, or loaded. Room is made before, for `expected` bytes."""
+        with self._lock:
+            if key not in self._awake:
+                sleeping = self._asleep.pop(key, None)
+                self._make_room(expected, key)
+                self._awake[key] = sleeping.wake() if sleeping else load()
+            self._awake.move_to_end(key)
+            self._make_room(0, key)
+            return self._awake[key]
+
+    def _make_room(self, coming: int, keep: str) -> None:
+        while len(self._awake) > (keep in self._awake) and any(
+            held + coming > self.limit for held in self.bytes().values()
+        ):
+            if self._asleep and self.bytes()["host"] + coming > self.limit:
+                self._asleep.popitem(last=False)
+                continue
+            key, opened = next(each for each in self._awake.items() if each[0] != keep)
+            self.drop(key)
+            if opened.model.device.type != "cpu":
+                self._asleep[key] = Asleep.of(opened)
+        while self._asleep and self.bytes()["host"] + coming > self.limit:
+            self._asleep.popitem(last=False)
+
+    def bytes(self) -> dict[str, int]:
+        """Bytes in use, "device" and "host"; without a GPU all is on the host. Tails of conversations included."""
+        total = {"device": 0, "host": sum(each.bytes for each in self._asleep.values())}
+        conversations = self._conversations.values()
+        for opened in list(self._awake.values()):
+            base = opened.context.usage().bytes
+            tails = [each.conversation.usage().bytes for each in conversations if each.opened is opened]
+            for tier in ("device", "host"):
+                held = base.get(tier, 0) + sum(max(0, tail.get(tier, 0) - base.get(tier, 0)) for tail in tails)
+                total[tier if opened.model.device.type != "cpu" else "host"] += held
+        return total
+
+    def __contains__(self, key: str) -> bool:
+        """Whether the context is ready to be asked."""
+        return key in self._awake
+
+    def drop(self, key: str) -> None:
+        """Forget a context and the conversations over it; their tails were saved at the end of their last turns."""
+        with self._lock:
+            opened = self._awake.pop(key, None)
+            self._asleep.pop(key, None)
+            self._conversations.drop_where(lambda each: each.opened is opened)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._awake.clear()
+            self._asleep.clear()
+
+
+def open_context(service: "Service", context_id: str) -> OpenContext:
     """The finished reading with this id, from memory or from disk.
 
     Raises:
         sessions.StoreError: it is not finished, or not what was written.
         engine.EngineError: its model cannot be used here, or is another one than read it.
     """
-    return service.contexts.get(context_id, lambda: _load_context(service, context_id))
+    usage = service.store.context(context_id).usage.get("bytes", {})
+    expected = int(usage.get("device", 0)) + int(usage.get("host", 0))
+    return service.contexts.get(context_id, expected, lambda: _load_context(service, context_id))
 
 
-def _load_context(service: Service, context_id: str) -> OpenContext:
+def _load_context(service: "Service", context_id: str) -> OpenContext:
     import engine
 
     row = service.store.context(context_id)
@@ -57,19 +163,20 @@ def _load_context(service: Service, context_id: str) -> OpenContext:
             f"Context {context_id} was read by another model than the one now found as {row.model!r}, by another "
             "version of it, or with other trained weights: use those, or read the documents again."
         )
-    return OpenContext(row, model, engine.Context.load(model, method, parts, meta["context"]), stream)
+    context = engine.Context.load(model, method, parts, meta["context"])
+    context.memory.adopt(parts)
+    return OpenContext(row, model, context, stream)
 
 
-def open_conversation(service: Service, session_id: str) -> OpenConversation:
+def open_conversation(service: "Service", session_id: str) -> OpenConversation:
     """The session's conversation, with everything said so far in it."""
-    return service.conversations.get(session_id, lambda: _load_conversation(service, session_id))
+    opened = open_context(service, service.store.session(session_id).context_id)  # which is in use from now on
+    return service.conversations.get(session_id, lambda: _load_conversation(service, session_id, opened))
 
 
-def _load_conversation(service: Service, session_id: str) -> OpenConversation:
+def _load_conversation(service: "Service", session_id: str, opened: OpenContext) -> OpenConversation:
     import engine
 
-    session = service.store.session(session_id)
-    opened = open_context(service, session.context_id)
     folder = service.store.session_state(session_id)
     if not folder.exists():
         return OpenConversation(opened, engine.Conversation(opened.context))
@@ -78,16 +185,20 @@ def _load_conversation(service: Service, session_id: str) -> OpenConversation:
     return OpenConversation(opened, engine.Conversation.load(opened.context, parts, meta["conversation"]))
 
 
-def _mend_last_turn(service: Service, turn: dict[str, Any]) -> None:
+def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
     """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer."""
     if service.store.turn(turn["id"]).status == INTERRUPTED:
         service.store.finish_turn(
-            turn["id"], answer=turn["answer"], sources=turn["sources"], measurements=turn["measurements"]
+            turn["id"],
+            answer=turn["answer"],
+            sources=turn["sources"],
+            measurements=turn["measurements"],
+            reasoning=turn.get("reasoning"),
         )
 
 
-def save_conversation(service: Service, session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
-    """Save the session's tail, with the turn that it ends in (id, answer, sources, measurements)."""
+def save_conversation(service: "Service", session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
+    """Save the session's tail, with the turn that it ends in (id, answer, reasoning, sources, measurements)."""
     parts, meta = open_one.conversation.state()
     service.store.session_state(session_id).save(
         {name: Part(part.tensors, part.sealed) for name, part in parts.items()},

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import math
 import re
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -199,6 +200,20 @@ def plan_reading(model: "engine.Model", name: str, method: "engine.Method", toke
     raise AppError(f"{shortage(plan, shared)} {_instead(planner, plan, tokens)}")
 
 
+def require_disk(plan: "engine.Plan", home: Path) -> None:
+    """Refuse a reading whose context would not fit the disk that its home is on.
+
+    Raises:
+        AppError: with the numbers.
+    """
+    kept, free = sum(plan.footprint.usage.bytes.values()), shutil.disk_usage(home).free
+    if kept > free:
+        raise AppError(
+            f"Keeping {plan.tokens:,} tokens read with {plan.method.name} takes up to {byte_size(kept)} of disk, and "
+            f"there are {byte_size(free)} at {home}. Free some, choose a condensing method, or another home."
+        )
+
+
 def shortage(plan: "engine.Plan", shared: bool) -> str:
     """What a plan that does not fit lacks, in a sentence."""
     on_device = plan.device_bytes > plan.device_limit
@@ -211,8 +226,14 @@ def shortage(plan: "engine.Plan", shared: bool) -> str:
 
 
 def _instead(planner: "engine.Planner", plan: "engine.Plan", tokens: int) -> str:
+    import engine
+
     best = planner.best(tokens, plan.quantize, weights=False)
     ways = [in_words(best.plan)] if best else []
+    if plan.method.settings().get("tier") == "host":
+        on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})
+        if planner.plan(on_disk, tokens, plan.quantize, weights=False).fits:
+            ways.insert(0, f"{plan.method.name} with tier=disk, which is slower")
     if plan.longest:
         ways.append(f"up to {plan.longest:,} tokens with {plan.method.name}")
     return f"What would fit: {', or '.join(ways)}." if ways else "Close other programs, or choose a smaller model."

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
-from app.planning import plan_reading
+from app.planning import plan_reading, require_disk
 from app.service import Service
 from app.stream import PART, Stream, compose
 from sessions import ContextRow, Part, StoreError
@@ -49,6 +49,7 @@ def usage_json(usage: "engine.Usage") -> dict[str, Any]:
     return {
         "entries": {tier: int(usage.entries.get(tier, 0)) for tier in tiers},
         "bytes": {tier: int(usage.bytes.get(tier, 0)) for tier in tiers},
+        "traffic": dict(usage.traffic),
     }
 
 
@@ -91,7 +92,8 @@ def begin(
             known = _take_over(service, known)
         if known is not None:
             return known if status == "ready" else service.store.update_context(known.id, status="reading")
-    plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit
+    plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit
+    require_disk(plan, service.home)
     row = service.store.add_context(
         model=name,
         method=method_name,
@@ -190,6 +192,7 @@ def _read(
         if meta["reader"] is None
         else engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
     )
+    reader.memory.adopt(parts)
     service.store.update_context(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
     for progress in reader.run():
@@ -206,7 +209,7 @@ def _read(
         if should_stop():
             _checkpoint(service, row, stream, reader, now)
             raise Stopped
-        if pace.due():
+        if pace.due() or reader.memory.full_in_memory():
             with pace:
                 _checkpoint(service, row, stream, reader, now)
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
@@ -220,6 +223,8 @@ def _read(
 def _checkpoint(service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", now: Report) -> None:
     parts, meta = reader.state()
     _save(service, row, stream, parts, reader=meta)
+    if reader.memory.full_in_memory():
+        reader.memory.adopt(service.store.context_state(row.id).load(row.fingerprint)[0])
     service.store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)
 
 

@@ -7,21 +7,28 @@ import ingest
 from app.home import home_folder
 from app.lru import Recent
 from app.models import Models
+from app.opened import OpenContexts
 from app.sources import Library
 from sessions import Store
 
 if TYPE_CHECKING:
-    from app.opened import OpenContext, OpenConversation
+    from app.opened import OpenConversation
 
-OPEN_CONTEXTS = 2
 OPEN_CONVERSATIONS = 8
+OPEN_BYTES = 8 << 30
+"""What open contexts may take together, on the device and in host memory each, unless somebody says otherwise."""
 
 
 class Service:
     """A home in use by this process. The store may be used from any thread; one thread alone reads and answers."""
 
     def __init__(
-        self, home: str | Path | None = None, model: str | None = None, device: str = "auto", seed: int = 0
+        self,
+        home: str | Path | None = None,
+        model: str | None = None,
+        device: str = "auto",
+        seed: int = 0,
+        memory: int = OPEN_BYTES,
     ) -> None:
         """Open (or make) a home.
 
@@ -30,17 +37,18 @@ class Service:
             model: the model for new readings; None for the one that ships.
             device: auto, cpu or cuda.
             seed: of answers that are sampled.
+            memory: bytes that open contexts may take together, on the device and in host memory each.
 
         Raises:
             sessions.StoreError: the folder cannot be used.
         """
         self.home = home_folder(home)
         self.store = Store(self.home)
-        self.models = Models(model, device)
+        self.models = Models(model, device, self.forget_open)
         self.seed = seed
         self.library = Library(self.document)
-        self.contexts: Recent[str, OpenContext] = Recent(OPEN_CONTEXTS)
         self.conversations: Recent[str, OpenConversation] = Recent(OPEN_CONVERSATIONS)
+        self.contexts = OpenContexts(memory, self.conversations)
 
     def document(self, document_id: str) -> ingest.Document:
         """The pages and text of a document."""

@@ -30,6 +30,7 @@ class AnswerOptions:
     temperature: float = 0.0
     top_p: float = 1.0
     max_tokens: int = 200
+    max_reasoning: int = 4096
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
@@ -39,6 +40,8 @@ class AnswerOptions:
             raise UsageError(f"top-p lies above 0 and up to 1, not {self.top_p}.")
         if not 1 <= self.max_tokens <= 100_000:
             raise UsageError(f"An answer has 1 to 100,000 tokens, not {self.max_tokens}.")
+        if not 1 <= self.max_reasoning <= 100_000:
+            raise UsageError(f"A reasoning has 1 to 100,000 tokens, not {self.max_reasoning}.")
 
 
 def session_for(service: Service, context_id: str, session_id: str | None) -> SessionRow:
@@ -67,11 +70,12 @@ def answer(
     options: AnswerOptions,
     on_piece: Callable[[str], None] = lambda text: None,
     should_stop: Callable[[], bool] = lambda: False,
+    on_reasoning: Callable[[str], None] = lambda text: None,
 ) -> TurnRow:
     """Answer a turn; what is generated is in the store as it comes.
 
     Args:
-        on_piece: called with every piece of text.
+        on_piece: called with every piece of the answer; on_reasoning: of the reasoning before it, if there is any.
         should_stop: asked at every piece; the conversation is then as it was before the question.
 
     Returns:
@@ -82,7 +86,7 @@ def answer(
     """
     turn = service.store.turn(turn_id)
     try:
-        return _answer(service, turn, options, on_piece, should_stop)
+        return _answer(service, turn, options, on_piece, should_stop, on_reasoning)
     except BaseException as error:
         service.conversations.drop(turn.session_id)
         with suppress(StoreError):  # the turn may have been deleted meanwhile
@@ -96,14 +100,19 @@ def _answer(
     options: AnswerOptions,
     on_piece: Callable[[str], None],
     should_stop: Callable[[], bool],
+    on_reasoning: Callable[[str], None],
 ) -> TurnRow:
     import engine
 
     open_one = open_conversation(service, turn.session_id)
     sampling = engine.Sampling(
-        temperature=options.temperature, top_p=options.top_p, max_tokens=options.max_tokens, seed=service.seed
+        temperature=options.temperature,
+        top_p=options.top_p,
+        max_tokens=options.max_tokens,
+        seed=service.seed,
+        max_reasoning=options.max_reasoning,
     )
-    waiting, flushed, done = "", 0.0, None
+    waiting, thought, flushed, done = "", "", 0.0, None
     # Closing before the end cancels: the conversation is then as it was before the question.
     with closing(
         cast(Generator["engine.AnswerPiece | engine.Answer"], open_one.conversation.ask(turn.question, sampling))
@@ -112,15 +121,19 @@ def _answer(
             if isinstance(event, engine.Answer):
                 done = event
                 continue
-            on_piece(event.text)
-            waiting += event.text
+            if event.reasoning:
+                on_reasoning(event.text)
+                thought += event.text
+            else:
+                on_piece(event.text)
+                waiting += event.text
             if time.monotonic() - flushed >= FLUSH_SEC:
-                service.store.append_answer(turn.id, waiting)
-                waiting, flushed = "", time.monotonic()
+                service.store.append_answer(turn.id, waiting, thought)
+                waiting, thought, flushed = "", "", time.monotonic()
             if should_stop():
                 break
     if done is None:
-        service.store.append_answer(turn.id, waiting)
+        service.store.append_answer(turn.id, waiting, thought)
         return service.store.finish_turn(turn.id, status="cancelled")
     return _finish(service, turn, open_one, done)
 
@@ -132,13 +145,14 @@ def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [vars(each) for each in quotations]
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
-    save_conversation(
-        service,
-        turn.session_id,
-        open_one,
-        {"id": turn.id, "answer": done.text, "sources": sources, "measurements": measured},
-    )
-    finished = service.store.finish_turn(turn.id, answer=done.text, sources=sources, measurements=measured)
+    said: dict[str, Any] = {
+        "answer": done.text,
+        "reasoning": done.reasoning,
+        "sources": sources,
+        "measurements": measured,
+    }
+    save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
+    finished = service.store.finish_turn(turn.id, **said)
     service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
     return finished
 
@@ -150,6 +164,7 @@ def measurements(done: "engine.Answer") -> dict[str, Any]:
         "finish_reason": done.finish_reason,
         "prompt_tokens": done.prompt_tokens,
         "answer_tokens": done.answer_tokens,
+        "reasoning_tokens": done.reasoning_tokens,
         "time_to_first_token_seconds": done.time_to_first_token_sec,
         "tokens_per_second": done.tokens_per_second,
         "kv_entries": usage["entries"]["device"],

@@ -9,12 +9,24 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from benchmarks import latency, needle, speed
+from benchmarks import ablation, cache, consistency, growth, latency, mass, needle, neighbours, rounds, speed, turns
 from benchmarks.report import RESULTS
 
-RUNS = {"needle": needle.main, "latency": latency.main, "speed": speed.main}
-CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
-RETRIEVING = "infllm,infinitehip"
+RUNS = {
+    "needle": needle.main,
+    "latency": latency.main,
+    "speed": speed.main,
+    "consistency": consistency.main,
+    "neighbours": neighbours.main,
+    "rounds": rounds.main,
+    "turns": turns.main,
+    "mass": mass.main,
+    "ablation": ablation.main,
+    "growth": growth.main,
+    "cache": cache.main,
+}
+CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret,beacon"
+RETRIEVING = "infllm,infinitehip,recall"
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,12 @@ def passkeys(methods: str, tokens: str, trials: int, budgets: str = "512,1024,20
     return f"--methods {methods} --kinds passkey,prose --tokens {tokens} --trials {trials} --budgets {budgets}"
 
 
+def settings(name: str, values: str, methods: str = "locret,infinipot") -> str:
+    """Options of facts read with each of the values of a setting."""
+    each = ",".join(f"{method}:{name}={value}" for method in methods.split(",") for value in values.split(","))
+    return f"--methods {each} --budgets 512 --tokens 2K,8K --trials 5"
+
+
 PLAN = [
     Run("speed", "speed", ""),
     Run("latency", "latency", "--methods streaming,infinipot,locret --budget 1024 --tokens 100K,1M"),
@@ -39,11 +57,24 @@ PLAN = [
     Run("latency-retrieving", "latency", f"--methods {RETRIEVING} --budget 1024 --tokens 100K,1M", False),
     Run("facts-full", "needle", "--methods full --tokens 256,512,1K,2K --trials 20"),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 10"),
+    Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 10"),
+    Run("cache", "cache", "--tokens 4K"),
     Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 4"),
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
+    Run("hard", "needle", f"--methods exact,locret,{RETRIEVING} --kinds two,pairs --tokens 2K,8K --trials 4"),
+    Run("mass", "mass", "--tokens 4K,16K --trials 2"),
+    Run("ablation", "ablation", "--tokens 4K --trials 2"),
+    Run("growth", "growth", "--tokens 2K,4K,8K,16K"),
     Run("facts-budgets", "needle", f"--methods {CONDENSING} --budgets 512,2048,4096 --tokens 2K,8K,32K", False),
+    Run("facts-pooling", "needle", settings("pooling", "1,3,5,9")),
+    Run("facts-shares", "needle", settings("share", "even,pyramid,heads,all")),
+    Run("consistency", "consistency", "--tokens 2K --trials 5"),
+    Run("neighbours", "neighbours", "--entries 256,512 --tokens 1K,1920 --trials 5"),
+    Run("rounds", "rounds", "--turns 2000 --budget 1024"),
+    Run("turns", "turns", "--methods full,exact,locret,infinipot --budget 512 --tokens 1536 --trials 10"),
+    Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
     Run("passkey-quick", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING}", "2K,8K", 4, "1024")),
     Run("passkey", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K,32K,128K", 20), False),
     Run("passkey-long", "needle", passkeys(f"exact,{CONDENSING}", "512K,1M", 3), False),

@@ -25,7 +25,7 @@ from kernels import attention, columns, gathering, pruning
 from kernels.attention import Lists, Span
 from kernels.gathering import Room
 from kernels.pruning import Places
-from kernels.rows import Slabs
+from kernels.rows import Slabs, plain
 
 SLAB = 32768  # rows of a slab, as in the engine's host tier
 QUERY_HEADS, HEADS, SIZE = 32, 8, 128
@@ -111,7 +111,7 @@ class _Bench:
     def _sdpa(self, count: int) -> Callable[[], object]:
         """Dense attention of so many queries over all keys of the bank."""
         q = self._random(1, QUERY_HEADS, count, SIZE)
-        k, v = (torch.cat([slab for slab, _ in bank], dim=1)[None] for bank in (self.keys, self.values))
+        k, v = (torch.cat([slab for slab, _ in plain(bank)], dim=1)[None] for bank in (self.keys, self.values))
         return lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
     def _lists(self, blocks: int, size: int) -> Lists:
@@ -210,7 +210,7 @@ class _Bench:
 
 
 def _wide(bank: Slabs) -> Slabs:
-    return [(slab.double(), length) for slab, length in bank]
+    return [(slab.double(), length) for slab, length in plain(bank)]
 
 
 def _errors(found: Tensor, plain: Tensor, exact: Tensor) -> tuple[float, float]:

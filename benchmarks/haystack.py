@@ -1,7 +1,9 @@
 """Needle documents: something worth asking about, hidden at a known depth in a text of a known length.
 
-Three kinds. `passkey`: InfiniPot's own, one pass key in repeated filler. `prose`: one pass key in real novels.
-`facts`: eight facts about invented names spread over real novels, asked one after another in one conversation.
+Five kinds. `passkey`: InfiniPot's own, one pass key in repeated filler. `prose`: one pass key in real novels.
+`facts`: eight facts about invented names spread over real novels, asked one after another in one conversation. `two`:
+two pass keys in real novels, to be given in order. `pairs`: nothing but keys and their values, the keys alike but for
+their last four digits (as hard as RULER's NIAH-MK3, which has UUIDs); four of them are asked for.
 Prose is of books that the pocket model never saw; names are from the syllables kept for measuring.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +26,9 @@ from training.pocket.prose import HELD_OUT_BOOKS, read_books
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
 FACTS = 8
-KINDS = ("passkey", "prose", "facts")
+PAIRS = 4  # questions about a document of pairs
+KINDS = ("passkey", "prose", "facts", "two", "pairs")
+SPREAD = ("facts", "two", "pairs")  # kinds whose needles lie anywhere
 
 
 class NoProse(EngineError):
@@ -32,12 +37,22 @@ class NoProse(EngineError):
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its answer word for word, and the tokens that state it (end exclusive)."""
+    """A question, its answer word for word, and the tokens that state it (end exclusive).
+
+    numbers: whether only the numbers of an answer count, in their order. start, end: of the first needle of several.
+    """
 
     text: str
     answer: str
     start: int
     end: int
+    numbers: bool = False
+
+    def is_right(self, answer: str) -> bool:
+        """Whether an answer is this question's."""
+        if self.numbers:
+            return re.findall(r"\d+", answer) == re.findall(r"\d+", self.answer)
+        return is_right(answer, self.answer)
 
 
 @dataclass(frozen=True)
@@ -65,8 +80,8 @@ class Haystack:
     def trial(self, kind: str, tokens: int, depth: float, seed: int) -> Trial:
         """One document of exactly `tokens` tokens; the same seed gives the same document."""
         rng = random.Random(f"{kind} {tokens} {depth} {seed}")
-        if kind == "facts":
-            return self._facts(rng, tokens)
+        if kind in SPREAD:
+            return {"facts": self._facts, "two": self._two, "pairs": self._pairs}[kind](rng, tokens)
         hay = self._filler(tokens) if kind == "passkey" else self._stretch(rng, tokens)
         key = str(rng.randrange(10000, 100000))
         needle = self._ids(f" The pass key is {key}. Remember it. {key} is the pass key.")
@@ -75,24 +90,62 @@ class Haystack:
         ids = torch.cat([hay[:at], needle, hay[at:room]])
         return Trial(kind, ids, [Question("What is the pass key?", key, at, at + len(needle))], depth)
 
+    def stretch(self, tokens: int, seed: int) -> Tensor:
+        """Real prose and nothing else; the same seed gives the same."""
+        return self._stretch(random.Random(f"stretch {tokens} {seed}"), tokens)
+
     def _facts(self, rng: random.Random, tokens: int) -> Trial:
         hay = self._stretch(rng, tokens)
-        chosen = list(_distinct_facts(rng, FACTS))
-        needles = [self._ids(" " + fact.statement) for fact in chosen]
-        room = tokens - sum(map(len, needles))
-        ends = sorted(self._sentence_end(hay[:room], rng.randrange(room)) for _ in chosen)
+        chosen = list(distinct_facts(rng, FACTS))
+        ids, spans = self._scattered(rng, hay, [" " + fact.statement for fact in chosen])
+        questions = [
+            Question(facts.question(rng, fact.relation, fact.subject), fact.value, *span)
+            for fact, span in zip(chosen, spans, strict=True)
+        ]
+        rng.shuffle(questions)
+        return Trial("facts", ids, questions, None)
+
+    def _two(self, rng: random.Random, tokens: int) -> Trial:
+        hay = self._stretch(rng, tokens)
+        first, second = (str(key) for key in rng.sample(range(10000, 100000), 2))
+        statements = [f" The first pass key is {first}.", f" The second pass key is {second}."]
+        ids, spans = self._scattered(rng, hay, statements)
+        text = "What are the first and the second pass key?"
+        return Trial("two", ids, [Question(text, f"{first} and {second}", *spans[0], numbers=True)], None)
+
+    def _pairs(self, rng: random.Random, tokens: int) -> Trial:
+        """As many pairs as fit; what is left of the length is filler."""
+        alike = f"{rng.randrange(0x10000, 0x100000):x}"
+        line = len(self._ids(f" The value of {alike}0000 is 00000."))
+        numbers = rng.sample(range(0x10000), min(0x10000, max(PAIRS, tokens // (line - 4))))
+        pairs = [(f"{alike}{number:04x}", str(rng.randrange(10000, 100000))) for number in numbers]
+        lines = [self._ids(f" The value of {key} is {value}.") for key, value in pairs]
+        ends = list(itertools.takewhile(lambda end: end <= tokens, itertools.accumulate(map(len, lines))))
+        asked = rng.sample(range(len(ends)), min(PAIRS, len(ends)))
+        questions = [
+            Question(f"What is the value of {pairs[at][0]}?", pairs[at][1], ends[at] - len(lines[at]), ends[at])
+            for at in asked
+        ]
+        rest = self._filler(tokens - ends[-1])
+        return Trial("pairs", torch.cat([*lines[: len(ends)], rest]), questions, None)
+
+    def _scattered(
+        self, rng: random.Random, hay: Tensor, statements: list[str]
+    ) -> tuple[Tensor, list[tuple[int, int]]]:
+        """As many tokens as the hay has, with these statements at random places, in this order; and where they lie."""
+        needles = [self._ids(statement) for statement in statements]
+        room = len(hay) - sum(map(len, needles))
+        ends = sorted(self._sentence_end(hay[:room], rng.randrange(room)) for _ in needles)
         pieces: list[Tensor] = []
-        questions: list[Question] = []
+        spans: list[tuple[int, int]] = []
         done = before = 0
-        for fact, needle, end in zip(chosen, needles, ends, strict=True):
+        for needle, end in zip(needles, ends, strict=True):
             pieces += [hay[before:end], needle]
             done += end - before
-            text = facts.question(rng, fact.relation, fact.subject)
-            questions.append(Question(text, fact.value, done, done + len(needle)))
+            spans.append((done, done + len(needle)))
             done, before = done + len(needle), end
         pieces.append(hay[before:room])
-        rng.shuffle(questions)
-        return Trial("facts", torch.cat(pieces), questions, None)
+        return torch.cat(pieces), spans
 
     def _ids(self, text: str) -> Tensor:
         return self.model.encode(text).ids
@@ -121,7 +174,7 @@ class Haystack:
         return near
 
 
-def _distinct_facts(rng: random.Random, count: int) -> Iterator[facts.Fact]:
+def distinct_facts(rng: random.Random, count: int) -> Iterator[facts.Fact]:
     """Facts about as many different names."""
     maker = facts.FactMaker([])
     names: set[str] = set()

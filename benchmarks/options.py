@@ -48,13 +48,19 @@ def open_model(options: argparse.Namespace) -> Model:
     return load_model(POCKET if options.model == "pocket" else options.model, options.device)
 
 
-VARIANTS: dict[str, tuple[str, dict[str, float]]] = {
-    "infinipot-cap": ("infinipot", {"novelty_share": 0.0}),
-    "infinipot-nuc": ("infinipot", {"novelty_share": 1.0}),
+VARIANTS = {
+    "exact-int8": "exact:store=int8",
+    "exact-int4": "exact:store=int4",
+    "infinipot-cap": "infinipot:novelty_share=0",
+    "infinipot-nuc": "infinipot:novelty_share=1",
 }
 
 
 def variant(name: str, budget: int | None) -> Method:
-    """A method by name; infinipot-cap and infinipot-nuc are InfiniPot with one of its two scores alone."""
-    method, settings = VARIANTS.get(name, (name, {}))
+    """A method by name, with settings after colons, as in locret:pooling=1:share=heads.
+
+    infinipot-cap and infinipot-nuc are InfiniPot with one of its two scores alone.
+    """
+    method, *given = VARIANTS.get(name, name).split(":")
+    settings = {key: value for key, _, value in (one.partition("=") for one in given)}
     return make_method(method, budget=None if method == "full" else budget, **settings)

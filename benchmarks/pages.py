@@ -45,7 +45,7 @@ def percent(cells: list[Row]) -> str:
     return f"{100 * sum(cell['correct'] for cell in cells) / asked:.0f}" if asked else ""
 
 
-def accuracy(kind: str, rows: list[Row]) -> str:
+def accuracy(title: str, rows: list[Row]) -> str:
     """Accuracy by method and length, depths side by side, shaped like InfiniPot's Table 4."""
     lengths = sorted({row["tokens"] for row in rows})
     depths = sorted({row["depth"] for row in rows if row["depth"] is not None})
@@ -63,13 +63,15 @@ def accuracy(kind: str, rows: list[Row]) -> str:
     asked = sorted({row["asked"] for row in rows})
     depth_note = f", depths {'/'.join(str(d) for d in depths)}" if depths else ""
     note = f"Exact answers in %{depth_note}; {asked[0]} to {asked[-1]} questions a cell."
-    return f"### {TITLES[kind]}\n\n{note}\n\n" + markdown(["", *map(length, lengths)], lines)
+    return f"### {title}\n\n{note}\n\n" + markdown(["", *map(length, lengths)], lines)
 
 
 TITLES = {
     "passkey": "One pass key in the paper's repeated filler",
     "prose": "One pass key in real prose",
     "facts": "Eight facts in real prose, asked one after another in one conversation",
+    "two": "Two pass keys in real prose, to be given in order",
+    "pairs": "Keys and values and nothing else, the keys nearly alike",
 }
 
 
@@ -127,10 +129,175 @@ def sources(rows: list[Row]) -> str:
     return "## Sources\n\n" + markdown(["", "right answers", "first source holds the fact"], lines)
 
 
+def consistency(rows: list[Row]) -> str:
+    """Of what matters in the whole text, the share that each scorer finds in a prefix: table and curves."""
+    prefixes = sorted({row["prefix"] for row in rows})
+    figure, axes = pyplot.subplots(figsize=(6, 3))
+    lines = []
+    for name in dict.fromkeys(row["scorer"] for row in rows):
+        shares = [
+            100 * row["consistency"] for row in sorted(rows, key=lambda row: row["prefix"]) if row["scorer"] == name
+        ]
+        lines.append([name, *(f"{share:.0f}" for share in shares)])
+        axes.plot(prefixes, shares, marker="o", label=name)
+    axes.set_ylim(0, 105)
+    axes.set_xlabel("tokens read")
+    axes.set_ylabel("top 10 % found, %")
+    axes.legend(fontsize=7)
+    note = "Of the tenth of a prefix that scores highest once the whole text is known, the share that scores highest "
+    note += "when only the prefix has been read, in %, by tokens read (Locret's Figure 1)."
+    table = markdown(["", *(str(prefix) for prefix in prefixes)], lines)
+    return "\n\n".join(["## What a scorer knows before the end", note, table, _save(figure, "consistency")])
+
+
+def neighbours(rows: list[Row]) -> str:
+    """Ours and kvpress's at the same number of entries."""
+    lines = [
+        [
+            f"{row['package']}: {row['method']}",
+            length(row["tokens"]),
+            "all" if row["entries"] is None else str(row["entries"]),
+            str(row["held"]),
+            percent([row]),
+            f"{row['read_seconds']:.2f}",
+        ]
+        for row in rows
+    ]
+    note = "Eight facts in real prose, each question asked of the text alone; exact answers in %. "
+    note += "A press chooses when it has seen the whole text, ours as they read."
+    header = ["", "tokens", "entries allowed", "held", "right", "reading, s"]
+    return "\n\n".join(["## Beside kvpress", note, markdown(header, lines)])
+
+
+def rounds(rows: list[Row]) -> str:
+    """A conversation of thousands of rounds: its first block, one in the middle, its last; answers of all."""
+    lines = []
+    for name in dict.fromkeys(label(row) for row in rows):
+        own = [row for row in rows if label(row) == name]
+        asked, correct = (
+            [sum(row[f"{what}_{lag}"] for row in own) for lag in (1, 4, 16)] for what in ("asked", "correct")
+        )
+        right = [f"{got} of {all_}" for got, all_ in zip(correct, asked, strict=True)]
+        for row in (own[0], own[len(own) // 2], own[-1]):
+            held = [f"{1000 * row['seconds']:.0f}", f"{row['kv_bytes'] / 1e6:.2f}"]
+            lines.append(
+                [name, str(row["turns"]), f"{row['tokens']:,}", *held, *(right if row is own[-1] else [""] * 3)]
+            )
+    note = (
+        "Of all rounds, right answers about what was said 1, 4 and 16 rounds before; seconds are the median of a block."
+    )
+    header = ["", "rounds", "tokens", "ms a round", "KV MB", "1 round", "4 rounds", "16 rounds"]
+    return "\n\n".join(["## A conversation longer than its memory", note, markdown(header, lines)])
+
+
+def turns(rows: list[Row]) -> str:
+    """One question a turn: accuracy and seconds by turn."""
+    lines = []
+    for name, tokens in dict.fromkeys((label(row), row["tokens"]) for row in rows):
+        own = [row for row in rows if label(row) == name and row["tokens"] == tokens]
+        cells = [f"{percent([row])} / {row['seconds']:.2f}" for row in sorted(own, key=lambda row: row["turn"])]
+        lines.append([name, length(tokens), *cells])
+    note = "Exact answers in % / seconds. The first turn includes reading the text."
+    header = ["", "tokens", "turn 1", "turn 2", "turn 3"]
+    return "\n\n".join(["## One question a turn", note, markdown(header, lines)])
+
+
+SECTIONS = {"consistency": consistency, "neighbours": neighbours, "rounds": rounds, "turns": turns}
+
+
+def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
+    """The rows of all runs of a benchmark."""
+    return [row for result in results.values() if result["benchmark"] == benchmark for row in result["rows"]]
+
+
+def mass(rows: list[Row]) -> list[str]:
+    """Share of full attention's probability that each method covers, by layer and length: a table and a plot."""
+    lengths, layers = sorted({row["tokens"] for row in rows}), sorted({row["layer"] for row in rows})
+    names = list(dict.fromkeys(row["method"] for row in rows))
+    share = {(row["method"], row["tokens"], row["layer"]): 100 * row["covered"] for row in rows}
+    lines = [
+        [name, *("/".join(f"{share[name, tokens, layer]:.0f}" for layer in layers) for tokens in lengths)]
+        for name in names
+    ]
+    figure, axes = pyplot.subplots(1, len(lengths), figsize=(3.5 * len(lengths), 3), sharey=True, squeeze=False)
+    for axis, tokens in zip(axes[0], lengths, strict=True):
+        for name in names:
+            axis.plot(layers, [share[name, tokens, layer] for layer in layers], marker="o", label=name)
+        axis.set_title(f"{length(tokens)} tokens")
+        axis.set_xlabel("layer")
+        axis.set_xticks(layers)
+        axis.set_ylim(0, 100)
+    axes[0][0].set_ylabel("probability covered, %")
+    axes[0][-1].legend(fontsize=7)
+    note = (
+        f"Share in % of full attention's probability on the text that falls on what a query sees, at "
+        f"{rows[0]['budget']} entries, layer by layer from the first. `random` sees random chunks where "
+        "infinitehip sees chosen ones."
+    )
+    table = markdown(["", *map(length, lengths)], lines)
+    return ["## Attention mass covered", note, table, _save(figure, "mass")]
+
+
+def ablation(rows: list[Row]) -> list[str]:
+    """Table 5: rules while pruning down, rules of the attention across."""
+    columns = list(dict.fromkeys(row["attention"] for row in rows))
+    lines = [
+        [rule, *(percent([r for r in rows if (r["pruning"], r["attention"]) == (rule, column)]) for column in columns)]
+        for rule in dict.fromkeys(row["pruning"] for row in rows)
+    ]
+    note = (
+        f"Exact answers in % on facts in {length(rows[0]['tokens'])} tokens, {rows[0]['asked']} questions a cell; "
+        "down: rule while pruning, across: rule of the attention. No true distances anywhere but in the row `true`."
+    )
+    return ["## Position rules of infinitehip", note, markdown(["", *columns], lines)]
+
+
+def growth(rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> list[str]:
+    """Milliseconds per token against length beside full attention, and where the curves cross."""
+    lengths, names = sorted({row["tokens"] for row in rows}), list(dict.fromkeys(row["method"] for row in rows))
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3))
+    parts = ["## Time per token against length"]
+    for axis, what in zip(axes, ("read", "decode"), strict=True):
+        time = {(row["method"], row["tokens"]): 1000 * row[f"{what}_seconds"] for row in rows}
+        for name in names:
+            axis.plot(lengths, [time[name, tokens] for tokens in lengths], marker="o", label=name)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xlabel("tokens read")
+        axis.set_ylabel(f"{'reading' if what == 'read' else 'decoding'}, ms per token")
+        crossed = crossover[f"{what}_seconds"]
+        lines = []
+        for name in names:
+            at = crossed.get(name)
+            where = "" if name == "full" else "not reached" if at is None else f"{at:,.0f}"
+            lines.append([name, *(f"{time[name, tokens]:.2f}" for tokens in lengths), where])
+        title = "Reading" if what == "read" else "Decoding"
+        header = [f"{title}, ms per token", *map(length, lengths), "faster than full from"]
+        parts.append(markdown(header, lines))
+    axes[0].legend(fontsize=7)
+    return [*parts, _save(figure, "growth")]
+
+
+def cache_table(result: dict[str, Any]) -> str:
+    """Miss rate by policy and size."""
+    rows = result["rows"]
+    sizes = sorted({row["units"] for row in rows})
+    rates = {(row["policy"], row["units"]): f"{100 * row['miss_rate']:.1f}" for row in rows}
+    lines = [
+        [policy, *(rates[policy, units] for units in sizes)] for policy in dict.fromkeys(r["policy"] for r in rows)
+    ]
+    note = (
+        f"InfLLM reading {rows[0]['tokens']:,} tokens, {result['looked_up']} units of {result['block']} looked up by "
+        "each block of queries; misses in %, by the units that the cache holds."
+    )
+    return f"## The device's cache\n\n{note}\n\n" + markdown(["policy", *map(str, sizes)], lines)
+
+
 def main() -> int:
     """Write the page."""
     results = load()
-    rows = [row for result in results.values() if result["benchmark"] == "needle" for row in result["rows"]]
+    needles = rows_of(results, "needle")
+    rows = [row for row in needles if ":" not in row["method"]]
     devices = sorted({str(result["machine"]["device"]) for result in results.values()})
     text = [
         "# Results",
@@ -140,10 +307,16 @@ def main() -> int:
     for kind in TITLES:
         own = [row for row in rows if row["kind"] == kind]
         if own:
-            text += [accuracy(kind, own), heat_map(kind, own)]
+            text += [accuracy(TITLES[kind], own), heat_map(kind, own)]
+    varied = [row for row in needles if ":" in row["method"]]
+    if varied:
+        text.append(accuracy("Facts again, with one setting changed at a time", varied))
     if rows:
         text.append(sources(rows))
-    own = [row for result in results.values() if result["benchmark"] == "latency" for row in result["rows"]]
+    for name, section in SECTIONS.items():
+        if own := rows_of(results, name):
+            text.append(section(own))
+    own = rows_of(results, "latency")
     if own:
         columns = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
         lines = [
@@ -160,6 +333,12 @@ def main() -> int:
             for row in own
         ]
         text += ["## Time and memory", markdown(columns, lines), curve(own)]
+    if "mass" in results:
+        text += mass(results["mass"]["rows"])
+    if "ablation" in results:
+        text += ablation(results["ablation"]["rows"])
+    if "growth" in results:
+        text += growth(results["growth"]["rows"], results["growth"]["crossover"])
     if "speed" in results:
         lines = [
             [row["comparison"], str(row["tokens"]), f"{row['ratio']:.2f}", str(row.get("same_tokens", ""))]
@@ -167,6 +346,8 @@ def main() -> int:
         ]
         header = ["comparison", "tokens", "our time / theirs", "same tokens"]
         text += ["## Speed, paired in one run", markdown(header, lines)]
+    if "cache" in results:
+        text.append(cache_table(results["cache"]))
     (DOCS / "results.md").write_text("\n\n".join(text) + "\n")
     print(f"written to {DOCS / 'results.md'}", file=sys.stderr)
     return 0

@@ -17,6 +17,7 @@ from engine.errors import (
     UnsupportedModel,
     WeightsError,
 )
+from engine.flash import choice as flash_choice
 from engine.loading import device_named, dtype_on, read_config
 from engine.measure import free_bytes, memory_report
 from engine.method import Method
@@ -25,7 +26,7 @@ from engine.model import Encoding, Model, load_model, load_tokenizer
 from engine.planner import GPU_BASE, Choice, Machine, Plan, Planner
 from engine.rates import Rates, measure_rates
 from engine.reader import Reader
-from engine.records import Answer, AnswerPiece, Part, Passage, ReadProgress, Usage
+from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Usage
 from engine.sampling import Sampling
 from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton, skeleton_of
 
@@ -43,6 +44,7 @@ __all__ = [
     "Conversation",
     "Encoding",
     "EngineError",
+    "LoadedParts",
     "Machine",
     "Method",
     "Model",
@@ -65,6 +67,7 @@ __all__ = [
     "device_named",
     "dtype_on",
     "fingerprint",
+    "flash_choice",
     "free_bytes",
     "load_model",
     "load_tokenizer",

@@ -14,9 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels import attention, columns, softmax
-from kernels.attention import Lists, Span
-from kernels.rows import Slabs
+from engine import flash
+from engine.memory import UNLIMITED
+from kernels import attention, choice, columns, softmax
+from kernels.attention import Lists, Span, reference
+from kernels.rows import Slabs, plain
+
+FEW_QUERIES = 64  # and
+FEW_BYTES = 16 << 20  # of logits: so many are written out rather than worked out twice
 
 __all__ = ["Lists", "Picked", "Segment", "Shown", "Span", "attend", "causal_span", "stock"]
 
@@ -24,11 +29,27 @@ __all__ = ["Lists", "Picked", "Segment", "Shown", "Span", "attend", "causal_span
 class Segment(Protocol):
     """Keys and values that some queries may see."""
 
+    @property
+    def q(self) -> Tensor:
+        """The queries [HQ, T, D]."""
+
     def attend(self, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor]:
         """Output [HQ, T, D] of a softmax over this segment alone, and its log-sum-exp [HQ, T]."""
 
     def given(self, total: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Probabilities under the log-sum-exp [HQ, T] of the whole softmax, summed over queries that share keys."""
+
+    def logits(self, scaling: float, softcap: float | None) -> Tensor:
+        """At least float32 [HQ, T, N], -inf where nothing is seen."""
+
+    def mix(self, weights: Tensor) -> Tensor:
+        """Values [HQ, T, D] by weights [HQ, T, N]."""
+
+    def summed(self, weights: Tensor) -> Tensor:
+        """Weights [HQ, T, N] summed over queries that share keys, as `given` gives them."""
+
+    def writable(self) -> int:
+        """Bytes of its logits, if it can and should give them; else more than any limit."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +74,24 @@ class Shown:
         """[HQ, NB, N]."""
         return columns.column_sums(self.q, self.keys, self.span, self.lists, total, scaling, softcap)
 
-    def fits_stock(self) -> bool:
-        """Whether `stock` can and should take it."""
-        return self.q.is_cuda and self.lists is None and len(self.keys) == 1
+    def logits(self, scaling: float, softcap: float | None) -> Tensor:
+        """[HQ, T, N]."""
+        return reference.logits(self.q, self.keys, self.span, self.lists, scaling, softcap)
+
+    def mix(self, weights: Tensor) -> Tensor:
+        """[HQ, T, D]."""
+        return reference.mix(weights, self.values, self.lists, self.q)
+
+    def summed(self, weights: Tensor) -> Tensor:
+        """[HQ, NB, N]."""
+        return reference.per_list(weights, self.lists)
+
+    def writable(self) -> int:
+        """Kernels need no logits: they are for the reference."""
+        if choice.implementation() == "triton" and choice.reachable([*self.keys, *self.values], self.q):
+            return UNLIMITED
+        rows = sum(n for _, n in self.keys) if self.lists is None else self.lists.index.shape[1]
+        return 4 * self.q.shape[0] * self.q.shape[1] * rows
 
 
 @dataclass(frozen=True)
@@ -69,20 +105,30 @@ class Picked:
 
     def attend(self, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor]:
         """[HQ, T, D] and [HQ, T]."""
-        logits = self._logits(scaling, softcap)
+        logits = self.logits(scaling, softcap)
         total = logits.logsumexp(dim=-1)
-        return (self._weights(logits, total)[:, :, None] @ self.v)[:, :, 0], total
+        return self.mix((logits - softmax.finite(total)[..., None]).exp()), total
 
     def given(self, total: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """[HQ, T, N]."""
-        return self._weights(self._logits(scaling, softcap), total)
+        return (self.logits(scaling, softcap) - softmax.finite(total)[..., None]).exp()
 
-    def _logits(self, scaling: float, softcap: float | None) -> Tensor:
+    def logits(self, scaling: float, softcap: float | None) -> Tensor:
+        """[HQ, T, N]."""
         logits = softmax.scores(self.q[:, :, None], self.k, scaling, softcap)[:, :, 0]
         return logits.masked_fill(~self.seen, float("-inf"))
 
-    def _weights(self, logits: Tensor, total: Tensor) -> Tensor:
-        return (logits - softmax.finite(total)[..., None]).exp().to(self.v.dtype)
+    def mix(self, weights: Tensor) -> Tensor:
+        """[HQ, T, D]."""
+        return (weights.to(self.v.dtype)[:, :, None] @ self.v)[:, :, 0]
+
+    def summed(self, weights: Tensor) -> Tensor:
+        """Each query has keys of its own."""
+        return weights
+
+    def writable(self) -> int:
+        """Keys have been picked already, and take far more."""
+        return 4 * self.seen.numel()
 
 
 def causal_span(queries: int, keys: int, window: int | None, device: torch.device) -> Span:
@@ -102,19 +148,46 @@ def attend(
     Returns:
         The output [HQ, T, D], and what was given to the keys of each segment (empty unless watched).
     """
-    only = segments[0]
-    if len(segments) == 1 and not watched and softcap is None and isinstance(only, Shown) and only.fits_stock():
-        return stock(only, scaling), []
+    if len(segments) == 1 and not watched and softcap is None:
+        only = segments[0]
+        if isinstance(only, Shown) and (output := alone(only, scaling)) is not None:
+            return output, []
+    elif sum(segment.writable() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
+        return _written_out(segments, scaling, softcap, watched)
     output, total = softmax.merge([segment.attend(scaling, softcap) for segment in segments])
     return output, [segment.given(total, scaling, softcap) for segment in segments] if watched else []
 
 
+def _written_out(
+    segments: list[Segment], scaling: float, softcap: float | None, watched: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """By one matrix of logits, as for a token of an answer: keys are read once, also where it is watched."""
+    logits = [segment.logits(scaling, softcap) for segment in segments]
+    weights = (logits[0] if len(logits) == 1 else torch.cat(logits, dim=-1)).softmax(dim=-1)
+    pieces = torch.split(weights, [piece.shape[-1] for piece in logits], dim=-1)
+    output = segments[0].mix(pieces[0])
+    for segment, piece in zip(segments[1:], pieces[1:], strict=True):
+        output = output + segment.mix(piece)
+    each = zip(segments, pieces, strict=True)
+    return output, [segment.summed(piece) for segment, piece in each] if watched else []
+
+
+def alone(segment: Shown, scaling: float) -> Tensor | None:
+    """The output [HQ, T, D] by FlashAttention or, on a GPU, PyTorch's own attention; None where neither should."""
+    if segment.lists is not None or len(segment.keys) > 1:
+        return None
+    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
+    if flash.usable(segment.q) and segment.span.causal_over(length) and (function := flash.choice()[0]):
+        return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling, causal=True)
+    return stock(segment, scaling) if segment.q.is_cuda else None
+
+
 def stock(segment: Shown, scaling: float) -> Tensor:
-    """The output [HQ, T, D] of a segment of one slab by PyTorch's own attention, the fastest there is on a GPU.
+    """The output [HQ, T, D] of a segment of one slab by PyTorch's own attention.
 
     It gives no log-sum-exp, so it can serve only where nothing is to be merged or watched.
     """
-    (k, length), (v, _) = segment.keys[0], segment.values[0]
+    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
     low, high = segment.span.common
     causal = low == 0 and high == 1 and segment.q.shape[1] == length and segment.span.grows
     mask = None if causal else segment.span.mask_of(0, length)

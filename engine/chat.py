@@ -2,7 +2,8 @@
 
 The text goes into the system message, so that every question is a turn like any other; a template without a system
 role gets it as the beginning of the first question. The prompt is cut where text and turns meet: what comes before the
-text is read once with it, what comes after belongs to the conversation.
+text is read once with it, what comes after belongs to the conversation. A template may open an answer that is to come
+in another way than one that has been given, above all where a model is to reason first; both openings are kept.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import UnsupportedModel
+from engine.thinking import find_marks
 
 INSTRUCTION = "Answer questions about the text below. If the answer is not in it, say so.\n\n"
 TEXT, QUESTION, ANSWER, NEXT = "<<text>>", "<<question>>", "<<answer>>", "<<next>>"
@@ -43,8 +45,12 @@ class Chat:
             raise UnsupportedModel("This model's chat template drops the text or the question; it cannot be used.")
         before, rest = first.split(TEXT, 1)
         self.prefix: list[int] = self._ids(before)
-        self._first = tuple(rest.split(QUESTION, 1))
-        self._following = tuple(following.split(ANSWER, 1)[1].split(NEXT, 1))
+        self._first, soon = rest.split(QUESTION, 1)
+        past, future = following.split(ANSWER, 1)
+        self._following, later = future.split(NEXT, 1)
+        self._openings = (soon, later)
+        self._answered = past.split(QUESTION, 1)[1]
+        self.marks = find_marks(tokenizer)
 
     def _render(self, messages: list[dict[str, str]]) -> str:
         rendered = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -61,10 +67,29 @@ class Chat:
         ids: list[int] = self.tokenizer(text, **options)["input_ids"]
         return ids
 
-    def turn(self, text: str, first: bool = True) -> list[int]:
-        """Ids of a question up to where the answer begins.
+    def question(self, text: str, first: bool = True) -> list[int]:
+        """Ids of a question alone.
 
         first: True for the first turn after the text; False for later ones, which also close the answer before them.
         """
-        before, after = self._first if first else self._following
-        return [*self._ids(before), *self._plain(text), *self._ids(after)]
+        return [*self._ids(self._first if first else self._following), *self._plain(text)]
+
+    def opening(self, first: bool = True) -> list[int]:
+        """Ids that stand between a question and the answer that is to come."""
+        return self._ids(self._openings[not first])
+
+    def answered(self) -> list[int]:
+        """Ids that stand between a question and an answer that was given in an earlier turn, without its reasoning."""
+        return self._ids(self._answered)
+
+    def opens_reasoning(self, first: bool = True) -> bool:
+        """Whether the opening ends in the sign after which the model reasons."""
+        return self.marks is not None and self._openings[not first].rstrip().endswith(self.marks.open)
+
+    def closing(self) -> list[int]:
+        """Ids that end a reasoning from outside; empty for a model that does not reason."""
+        return self._ids(f"\n{self.marks.close}\n\n") if self.marks else []
+
+    def turn(self, text: str, first: bool = True) -> list[int]:
+        """Ids of a question up to where the answer begins; first: see `question`."""
+        return [*self.question(text, first), *self.opening(first)]

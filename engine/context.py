@@ -15,7 +15,7 @@ from engine.method import Method
 from engine.model import Model
 from engine.records import LoadedParts, Parts, Usage
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 def fingerprint(model: Model, method: Method, ids: Tensor) -> str:
@@ -25,7 +25,7 @@ def fingerprint(model: Model, method: Method, ids: Tensor) -> str:
         SettingsError: the method needs trained weights, and there are none that fit this model.
     """
     digest = hashlib.sha256()
-    facts = [STATE_VERSION, model.fingerprint, method.name, method.settings(), method.weights(model.spec)]
+    facts = [STATE_VERSION, model.fingerprint, method.name, method.settings(), method.weights_digest(model.spec)]
     digest.update(json.dumps(facts, sort_keys=True).encode())
     digest.update(ids.cpu().int().numpy().tobytes())
     return digest.hexdigest()

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from engine.context import Context, restore
-from engine.memory import NOT_IN_SOURCE, AttentionMass
+from engine.memory import NOT_IN_SOURCE, AttentionMass, Memory
 from engine.passes import feed
 from engine.reader import default_chunk
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.sampling import Sampling, choose
 from engine.sources import passages
+from engine.thinking import Speech
 
 
 class Conversation:
@@ -47,20 +48,29 @@ class Conversation:
 
     def _answer(self, question: str, sampling: Sampling) -> Iterator[AnswerPiece | Answer]:
         started = time.perf_counter()
-        prompt = self.model.chat.turn(question, first=self.turns == 0)
+        chat, first = self.model.chat, self.turns == 0
+        put = chat.question(question, first)
+        prompt = [*put, *chat.opening(first)]
+        cut = min(len(put), len(prompt) - 1) if chat.marks else len(prompt) - 1
         generator = torch.Generator().manual_seed(sampling.seed)
-        self._feed(prompt[:-1])
+        self._feed(prompt[:cut])
+        asked = self.memory.snapshot()
+        self._feed(prompt[cut:-1])
         self.memory.mass = AttentionMass(self.context.source_tokens, torch.device("cpu"))
         token = choose(self.model.logits(self._feed(prompt[-1:])), sampling, generator)
         first_token_sec = time.perf_counter() - started
-        ids: list[int] = []
-        shown, reason = 0, "length"
+        speech = Speech(self.model.tokenizer, chat.marks, chat.opens_reasoning(first))
+        thought = shown = 0
+        reason, stopped = "length", False
         while True:
             if token in self.model.stop_ids:
                 reason = "stop"
                 break
-            ids.append(token)
-            text, stopped = _cut(self.model.decode(ids).lstrip(), sampling.stop)
+            speech.add(token)
+            if len(speech.reasoning) > thought:
+                yield AnswerPiece(speech.reasoning[thought:], reasoning=True)
+                thought = len(speech.reasoning)
+            text, stopped = _cut(self.model.decode(speech.said).lstrip(), sampling.stop)
             if stopped:
                 reason = "stop"
                 break
@@ -69,35 +79,52 @@ class Conversation:
                 yield AnswerPiece(text[shown:ready])
                 shown = ready
             # The last token is remembered too, so that the next turn continues the whole answer.
-            logits = self.model.logits(self._feed([token]))
-            if len(ids) == sampling.max_tokens:
+            fed = [token]
+            if speech.thinking and len(speech.reasoned) >= sampling.max_reasoning:
+                for each in chat.closing():
+                    speech.add(each)
+                    fed.append(each)
+            logits = self.model.logits(self._feed(fed))
+            if len(speech.said) == sampling.max_tokens:
                 break
             token = choose(logits, sampling, generator)
-        text, _ = _cut(self.model.decode(ids).lstrip(), sampling.stop)
+        speech.end()
+        text, _ = _cut(self.model.decode(speech.said).lstrip(), sampling.stop)
         if len(text) > shown:
             yield AnswerPiece(text[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec
+        looked = passages(self.memory.mass.total)
+        if speech.reasoned or chat.opens_reasoning(first):
+            said = speech.said[:-1] if stopped else speech.said  # as in the loop: what ends an answer is not fed
+            self._forget_reasoning(asked, [*prompt[cut : len(put)], *chat.answered(), *said])
+        generated = len(speech.reasoned) + len(speech.said)
         yield Answer(
             text=text,
             finish_reason=reason,
-            passages=passages(self.memory.mass.total),
+            passages=looked,
             prompt_tokens=len(prompt),
-            answer_tokens=len(ids),
+            answer_tokens=len(speech.said),
             time_to_first_token_sec=first_token_sec,
             decode_sec=decode_sec,
-            tokens_per_second=len(ids) / decode_sec if ids and decode_sec else 0.0,
+            tokens_per_second=generated / decode_sec if generated and decode_sec else 0.0,
             usage=self.memory.usage(),
+            reasoning=speech.reasoning,
+            reasoning_tokens=len(speech.reasoned),
         )
 
+    def _forget_reasoning(self, asked: Memory, ids: list[int]) -> None:
+        """Go back to where the question had been asked, and remember the answer as if nothing else had been said."""
+        self.memory = asked
+        self._feed(ids)
+
     def _feed(self, ids: list[int]) -> Tensor:
-        """Commit tokens of the conversation; the hidden state [hidden] of the last."""
-        hidden = None
+        """Commit tokens of the conversation; the hidden state [hidden] of the last, of none if there are none."""
+        hidden = torch.empty(0, 0)
         source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
         chunk = default_chunk(self.model.device.type == "cpu")
         for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, chunk):
             hidden = step.hidden if step.hidden is not None else hidden
-        assert hidden is not None
-        return hidden[-1]
+        return hidden[-1] if ids else hidden
 
     def usage(self) -> Usage:
         """Entries and bytes per tier, the shared context included."""

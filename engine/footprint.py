@@ -39,11 +39,14 @@ class Footprint:
     usage: when the reading is finished, as `Memory.usage` will count it.
     spare_bytes: on the device, beside that, for the moments in which the memory is condensed or packed.
     tail_bytes: on the device, for a conversation's own fork.
+    host_spare_bytes: in host memory, beside usage, while the text is read.
     passed: tokens that go through the model, catalyst prompts included.
     attended: entries that a token attends to while reading, on average.
     widest: entries that one pass attends to at most, its own included.
     answering: entries that a token of an answer attends to.
     searched: entries of the host tier that each token of an answer is compared with.
+    inserted: tokens of the method's own that go through the model beside them.
+    weight_bytes: on the device, of trained weights that the method has beside the model's.
     explicit: whether reading builds a matrix of logits (True), or runs in one fused kernel.
     """
 
@@ -55,7 +58,10 @@ class Footprint:
     widest: int
     answering: int
     searched: int = 0
+    inserted: int = 0
+    weight_bytes: int = 0
     explicit: bool = False
+    host_spare_bytes: int = 0
 
 
 def mean_attended(tokens: int, limit: int) -> float:

@@ -1,108 +1,211 @@
 """The host tier of the retrieving methods: every key (before RoPE) and value ever read, in host memory, searchable.
 
-Entries lie in slabs that are allocated whole and filled in place, so a million tokens are never copied to make room.
-A full slab is sealed: it is shared by forks and written to disk once. Sizes: HQ query heads, H KV heads, T queries,
-N entries, D head size.
+Entries lie in slabs that are allocated whole and filled in place, so a million tokens are never copied to make room. A
+full slab is sealed: it is shared by forks and written to disk once, and can be used from there, mapped into memory.
+Where the tier keeps codes (8 or 4 bits, see `kernels/rows.py`), slabs hold whole pages, and what does not fill a page
+yet waits beside them as it came; nobody may look at it there, so a memory with codes keeps its windows a page longer
+than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from engine.records import LoadedParts, Part, Parts
-from engine.seam import ModelSpec
-from kernels.rows import Slabs, take
+from engine.seam import LayerSpec, ModelSpec
+from kernels import quantise, rows
+from kernels.rows import Bank, Levels, Pages, Slabs, take
 
 SLAB = 32768  # entries
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
 SCORE_BYTES = 256 << 20  # room that the scores of one search may take
+TAIL = "host-tail"  # the part of what is not in slabs
 
 
 @dataclass
 class Slab:
-    """Keys and values of all layers for up to `SLAB` tokens: per layer [H, capacity, D]; source int32 [capacity]."""
+    """Keys and values of all layers for up to `SLAB` tokens: per layer [H, capacity, D]; source int32 [capacity].
 
-    keys: list[Tensor]
-    values: list[Tensor]
+    mapped: whether they are in a file that is mapped into memory, and so take none of it for good.
+    """
+
+    keys: list[Bank]
+    values: list[Bank]
     source: Tensor
     length: int = 0
+    mapped: bool = False
 
     @property
     def capacity(self) -> int:
         """Entries that fit."""
         return self.source.shape[0]
 
+    @property
+    def full(self) -> bool:
+        """Whether nothing more goes in."""
+        return self.length == self.capacity
+
     def nbytes(self) -> int:
-        """Bytes of all its tensors."""
-        return sum(t.nbytes for t in [*self.keys, *self.values, self.source])
+        """Bytes of all its tensors; levels are counted once for the whole tier."""
+        banks = [*self.keys, *self.values]
+        return self.source.nbytes + sum(tensor.nbytes for bank in banks for tensor in _tensors(bank).values())
+
+
+def _tensors(bank: Bank) -> dict[str, Tensor]:
+    """A bank's own tensors by the ends of their names on disk; the second dimension of each is of entries or pages."""
+    return {"": bank} if isinstance(bank, Tensor) else {".codes": bank.codes, ".scale": bank.scale}
+
+
+def page_of(dtype: torch.dtype) -> int:
+    """Entries that are stored together: a page where the host tier keeps codes, else 1."""
+    return rows.PAGE if dtype in quantise.KINDS else 1
 
 
 def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int) -> int:
     """Bytes of the slabs of a reading that puts `entries` there and announced `expected` of them.
 
-    Slabs are allocated whole; only the last one is cut to what is still expected.
+    Slabs are allocated whole; only the last one is cut to what is still expected. Codes: whole pages are in slabs, the
+    rest waits in the model's dtype.
     """
-    capacity = min(-(-entries // SLAB) * SLAB, max(expected, entries))
+    page = page_of(dtype)
+    paged = entries // page * page
+    capacity = min(-(-paged // SLAB) * SLAB, max(expected // page * page, paged))
     width = sum(2 * layer.kv_heads * layer.head_size for layer in spec.layers)
-    return capacity * (width * dtype.itemsize + 4)
+    if page == 1:
+        return capacity * (width * dtype.itemsize + 4)
+    coded = sum(2 * layer.kv_heads * quantise.width(dtype, layer.head_size) for layer in spec.layers)
+    scales = capacity // page * sum(2 * layer.kv_heads for layer in spec.layers) * 4
+    waiting = (entries - paged) * (width * spec.dtype.itemsize + 4)
+    return capacity * (coded + 4) + scales + waiting + (2 * width * 4 if paged else 0)
+
+
+def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
+    """Of the entries of such a reading, those in full slabs."""
+    page = page_of(dtype)
+    paged = entries // page * page
+    return paged if paged and paged == expected // page * page else paged // SLAB * SLAB
+
+
+def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
+    """Bytes of slabs alone, with room for so many entries; of codes, for whole pages."""
+    paged = entries // page_of(dtype) * page_of(dtype)
+    levels = 16 * sum(layer.kv_heads * layer.head_size for layer in spec.layers) if page_of(dtype) > 1 and paged else 0
+    return host_bytes(spec, dtype, paged, paged) - levels
 
 
 @dataclass
 class HostTier:
-    """All slabs of one memory, oldest first; a fork shares those of its context (`shared` of them)."""
+    """All slabs of one memory, oldest first; a fork shares those of its context (`shared` of them).
+
+    dtype: of the entries: a float type, or one of `quantise.KINDS`.
+    """
 
     spec: ModelSpec
     dtype: torch.dtype
     slabs: list[Slab] = field(default_factory=list)
     shared: int = 0
-    length: int = 0
+    length: int = 0  # entries, those that wait included
     expected: int = 0  # entries that are to come in all, where that is known
+    # Of codes: what waits for a page to be full (per layer keys and values [H, N, D]; source), and the levels
+    waiting: tuple[list[Tensor], list[Tensor], Tensor] | None = None
+    levels: list[tuple[Levels, Levels]] = field(default_factory=list)  # per layer of keys and values
 
-    def _new_slab(self) -> Slab:
-        capacity = SLAB if self.shared == 0 else SLAB // 16
-        if self.expected > self.length:
-            capacity = min(capacity, self.expected - self.length)
-        sizes = [(layer.kv_heads, capacity, layer.head_size) for layer in self.spec.layers]
+    @property
+    def page(self) -> int:
+        """Entries that are stored together."""
+        return page_of(self.dtype)
+
+    @property
+    def stored(self) -> int:
+        """Entries in slabs: those that may be looked at."""
+        return self.length - (0 if self.waiting is None else self.waiting[2].shape[0])
+
+    def _new_slab(self, stored: int) -> Slab:
+        capacity = SLAB if self.shared == 0 else max(self.page, SLAB // 16)
+        if self.expected // self.page * self.page > stored:
+            capacity = min(capacity, self.expected // self.page * self.page - stored)
+        banks = [
+            [self._new_bank(layer, capacity, self.levels[number][which] if self.levels else None) for which in (0, 1)]
+            for number, layer in enumerate(self.spec.layers)
+        ]
+        source = torch.empty(capacity, dtype=torch.int32)
+        return Slab([keys for keys, _ in banks], [values for _, values in banks], source)
+
+    def _new_bank(self, layer: LayerSpec, capacity: int, levels: Levels | None) -> Bank:
         pinned = self.spec.device.type == "cuda"  # so that kernels can read it where it is
-        return Slab(
-            [torch.empty(size, dtype=self.dtype, pin_memory=pinned) for size in sizes],
-            [torch.empty(size, dtype=self.dtype, pin_memory=pinned) for size in sizes],
-            torch.empty(capacity, dtype=torch.int32),
+        heads, size = layer.kv_heads, layer.head_size
+        if levels is None:
+            return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
+        stored = torch.uint8 if self.dtype == torch.quint4x2 else self.dtype
+        return Pages(
+            torch.empty(heads, capacity, quantise.width(self.dtype, size), dtype=stored, pin_memory=pinned),
+            torch.empty(heads, capacity // self.page, pin_memory=pinned),
+            levels,
+            self.dtype,
+            self.spec.dtype,
         )
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Remember T tokens: per layer keys and values [H, T, D], source positions [T]."""
+        self.length += source.shape[0]
+        source = source.cpu()
+        if self.page == 1:
+            self._fill(keys, values, source)
+            return
+        keys, values = ([x.to("cpu", self.spec.dtype) for x in each] for each in (keys, values))
+        if self.waiting is not None:
+            before = self.waiting
+            keys = [torch.cat(pair, dim=1) for pair in zip(before[0], keys, strict=True)]
+            values = [torch.cat(pair, dim=1) for pair in zip(before[1], values, strict=True)]
+            source = torch.cat([before[2], source])
+        whole = source.shape[0] // self.page * self.page
+        if whole and not self.levels:  # by the first page, so that the size of passes does not matter
+            first = slice(0, self.page)
+            self.levels = [(Levels.of(k[:, first]), Levels.of(v[:, first])) for k, v in zip(keys, values, strict=True)]
+        # Copies, because a view would keep the whole pass alive.
+        self.waiting = (
+            [x[:, whole:].clone() for x in keys],
+            [x[:, whole:].clone() for x in values],
+            source[whole:].clone(),
+        )
+        self._fill([x[:, :whole] for x in keys], [x[:, :whole] for x in values], source[:whole])
+
+    def _fill(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
+        """Put entries (of codes: whole pages) into slabs."""
         done, count = 0, source.shape[0]
+        before = self.stored - count
         while done < count:
-            if len(self.slabs) == self.shared or self.slabs[-1].length == self.slabs[-1].capacity:
-                self.slabs.append(self._new_slab())
+            if len(self.slabs) == self.shared or self.slabs[-1].full:
+                self.slabs.append(self._new_slab(before + done))
             slab = self.slabs[-1]
             step = min(count - done, slab.capacity - slab.length)
-            here, there = slice(slab.length, slab.length + step), slice(done, done + step)
+            there = slice(done, done + step)
             for layer in range(len(keys)):
-                slab.keys[layer][:, here] = keys[layer][:, there].to("cpu", self.dtype)
-                slab.values[layer][:, here] = values[layer][:, there].to("cpu", self.dtype)
-            slab.source[here] = source[there].cpu()
+                _write(slab.keys[layer], slab.length, keys[layer][:, there])
+                _write(slab.values[layer], slab.length, values[layer][:, there])
+            slab.source[slab.length : slab.length + step] = source[there]
             slab.length += step
-            self.length += step
             done += step
 
     def fork(self) -> HostTier:
-        """Sees all entries so far; appends into slabs of its own."""
+        """Sees all entries so far; appends into slabs of its own. What waits in the context fills its first page."""
         assert self.shared == 0, "a conversation is a fork of a context, not of another conversation"
         slabs = list(self.slabs)
         if slabs:
             last = slabs[-1]
-            slabs[-1] = Slab(last.keys, last.values, last.source, last.length)
-        return HostTier(self.spec, self.dtype, slabs, len(slabs), self.length)
+            slabs[-1] = dataclasses.replace(last)
+        return HostTier(self.spec, self.dtype, slabs, len(slabs), self.length, waiting=self.waiting, levels=self.levels)
 
     def snapshot(self) -> HostTier:
         """As it is now; appending to either writes behind what the other sees."""
-        slabs = self.slabs[:-1] + [Slab(s.keys, s.values, s.source, s.length) for s in self.slabs[-1:]]
-        return HostTier(self.spec, self.dtype, slabs, self.shared, self.length)
+        slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
+        return HostTier(
+            self.spec, self.dtype, slabs, self.shared, self.length, waiting=self.waiting, levels=self.levels
+        )
 
     def search(self, layer: int, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
         """The exact `top` entries by dot product for each query.
@@ -128,13 +231,12 @@ class HostTier:
         blocks = -(-visible // BLOCK)
         scores = torch.full((heads, queries, blocks * BLOCK), float("-inf"))
         kv_heads = self.spec.layers[layer].kv_heads
-        grouped = q.to("cpu", self.dtype).reshape(kv_heads, -1, size)
+        grouped = q.to("cpu").reshape(kv_heads, -1, size)
         at = 0
         for slab in self.slabs:
             end = min(at + slab.length, visible)
             if end > at:
-                part = grouped @ slab.keys[layer][:, : end - at].transpose(1, 2)
-                scores[..., at:end] = part.view(heads, queries, -1)
+                scores[..., at:end] = _scores(slab.keys[layer], grouped, end - at).view(heads, queries, -1)
             at += slab.length
         first = int(limits[0])
         if first < visible:
@@ -159,6 +261,17 @@ class HostTier:
         )
         return keys, values, self.source_of(index)
 
+    def gather_shared(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The same entries [NB, N] for all heads: keys and values [H, NB, N, D] on the device."""
+        heads = self.spec.layers[layer].kv_heads
+        flat = index.reshape(1, -1).expand(heads, -1)
+        shape = (heads, *index.shape, self.spec.layers[layer].head_size)
+        keys, values = (
+            take(slabs, flat).to(device, self.spec.dtype).view(shape)
+            for slabs in (self.keys(layer), self.values(layer))
+        )
+        return keys, values
+
     def keys(self, layer: int) -> Slabs:
         """The keys of a layer, slab by slab."""
         return [(slab.keys[layer], slab.length) for slab in self.slabs if slab.length]
@@ -174,31 +287,97 @@ class HostTier:
 
     def source(self) -> Tensor:
         """Source position of every entry, int32 [N]."""
-        return torch.cat([s.source[: s.length] for s in self.slabs] or [torch.empty(0, dtype=torch.int32)])
+        waiting = torch.empty(0, dtype=torch.int32) if self.waiting is None else self.waiting[2]
+        return torch.cat([*(slab.source[: slab.length] for slab in self.slabs), waiting])
 
     def nbytes(self) -> int:
-        """Bytes of all slabs, shared ones included."""
-        return sum(slab.nbytes() for slab in self.slabs)
+        """Bytes in memory: of all slabs that are not mapped, shared ones included, and of what belongs to codes."""
+        keys, values, source = self.waiting or ([], [], torch.empty(0))
+        waiting = sum(x.nbytes for x in [*keys, *values, source])
+        levels = sum(each.nbytes() for pair in self.levels for each in pair)
+        return sum(slab.nbytes() for slab in self.slabs if not slab.mapped) + waiting + levels
+
+    def on_disk(self) -> tuple[int, int]:
+        """Entries and bytes of the slabs that are mapped."""
+        mapped = [slab for slab in self.slabs if slab.mapped]
+        return sum(slab.length for slab in mapped), sum(slab.nbytes() for slab in mapped)
+
+    def full_in_memory(self) -> int:
+        """Bytes of own full slabs that are not mapped yet."""
+        return sum(slab.nbytes() for slab in self.slabs[self.shared :] if slab.full and not slab.mapped)
+
+    def adopt(self, parts: LoadedParts) -> None:
+        """Own full slabs that were saved are from now on used where they are mapped, and their memory is freed."""
+        for number, slab in enumerate(self.slabs[self.shared :]):
+            name = f"host-{number:05d}"
+            if slab.full and not slab.mapped and name in parts:
+                self.slabs[self.shared + number] = dataclasses.replace(self._slab_of(parts[name]), mapped=True)
 
     def state(self) -> Parts:
-        """Own slabs, one part each; full ones sealed."""
+        """Own slabs, one part each; full ones sealed. Codes go as they are, what waits for its page goes along."""
         parts: Parts = {}
         for number, slab in enumerate(self.slabs[self.shared :]):
-            full = slab.length == slab.capacity
             tensors = {"source": slab.source[: slab.length]}
-            for layer in range(len(slab.keys)):
-                tensors[f"{layer}.keys"] = slab.keys[layer][:, : slab.length].contiguous()
-                tensors[f"{layer}.values"] = slab.values[layer][:, : slab.length].contiguous()
-            parts[f"host-{number:05d}"] = Part(tensors, sealed=full)
+            for layer, pair in enumerate(zip(slab.keys, slab.values, strict=True)):
+                for name, bank in zip(("keys", "values"), pair, strict=True):
+                    for end, tensor in _tensors(bank).items():
+                        used = -(-slab.length * tensor.shape[1] // slab.capacity)  # of entries, or of pages
+                        tensors[f"{layer}.{name}{end}"] = tensor[:, :used].contiguous()
+            parts[f"host-{number:05d}"] = Part(tensors, sealed=slab.full)
+        if self.waiting is not None:
+            parts[TAIL] = Part(self._tail())
         return parts
 
+    def _tail(self) -> dict[str, Tensor]:
+        assert self.waiting is not None
+        keys, values, source = self.waiting
+        tensors = {"source": source}
+        for layer in range(len(keys)):
+            tensors |= {f"{layer}.keys": keys[layer], f"{layer}.values": values[layer]}
+        for layer, pair in enumerate(self.levels):
+            for name, levels in zip(("keys", "values"), pair, strict=True):
+                tensors |= {f"{layer}.{name}.centre": levels.centre, f"{layer}.{name}.spread": levels.spread}
+        return tensors
+
     def restore(self, parts: LoadedParts) -> None:
-        """Slabs from disk are used where they are mapped, as full ones: what comes next goes into new slabs."""
-        for name in sorted(name for name in parts if name.startswith("host-")):
-            tensors = parts[name]
-            length = tensors["source"].shape[0]
-            layers = range(len(self.spec.layers))
-            keys = [tensors[f"{layer}.keys"] for layer in layers]
-            values = [tensors[f"{layer}.values"] for layer in layers]
-            self.slabs.append(Slab(keys, values, tensors["source"], length))
-            self.length += length
+        """Slabs from disk are used where they are, as full ones: what comes next goes into new slabs."""
+        layers = range(len(self.spec.layers))
+        if TAIL in parts:
+            tail = parts[TAIL]
+            keys, values = ([tail[f"{layer}.{name}"].clone() for layer in layers] for name in ("keys", "values"))
+            self.length += tail["source"].shape[0] - (self.length - self.stored)  # it begins where the slabs end
+            self.waiting = keys, values, tail["source"].clone()
+            if "0.keys.centre" in tail:
+                self.levels = [
+                    tuple(  # type: ignore[misc]
+                        Levels(tail[f"{layer}.{name}.centre"].clone(), tail[f"{layer}.{name}.spread"].clone())
+                        for name in ("keys", "values")
+                    )
+                    for layer in layers
+                ]
+        for name in sorted(name for name in parts if name.startswith("host-") and name != TAIL):
+            self.slabs.append(self._slab_of(parts[name]))
+            self.length += self.slabs[-1].length
+
+    def _slab_of(self, tensors: dict[str, Tensor]) -> Slab:
+        layers = range(len(self.spec.layers))
+        banks = [[self._loaded(tensors, layer, which) for layer in layers] for which in ("keys", "values")]
+        return Slab(banks[0], banks[1], tensors["source"], tensors["source"].shape[0])
+
+    def _loaded(self, tensors: dict[str, Tensor], layer: int, which: str) -> Bank:
+        if self.page == 1:
+            return tensors[f"{layer}.{which}"]
+        codes, scale = tensors[f"{layer}.{which}.codes"], tensors[f"{layer}.{which}.scale"]
+        return Pages(codes, scale, self.levels[layer][which == "values"], self.dtype, self.spec.dtype)
+
+
+def _write(bank: Bank, at: int, x: Tensor) -> None:
+    if isinstance(bank, Pages):
+        bank.write(at, x)
+    else:
+        bank[:, at : at + x.shape[1]] = x.to("cpu", bank.dtype)
+
+
+def _scores(bank: Bank, q: Tensor, count: int) -> Tensor:
+    """Dot products [H, R, count] of q [H, R, D] with the first `count` keys."""
+    return bank.scores(q, count) if isinstance(bank, Pages) else q.to(bank.dtype) @ bank[:, :count].transpose(1, 2)

@@ -16,6 +16,17 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available)
 
 
+def ran_out(error: BaseException) -> bool:
+    """Whether an error says that memory ran out; PyTorch has a class for it on a GPU and a sentence on a processor."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in str(error)
+
+
+def release(device: torch.device) -> None:
+    """Give back to a GPU what PyTorch keeps for later, so that pieces of another size fit."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def require_memory(needed: int, device: torch.device, what: str) -> None:
     """Refuse what cannot fit, before it is begun.
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.records import LoadedParts, Parts, Usage
-from engine.seam import ModelSpec
+from engine.seam import Guests, ModelSpec
 
 UNLIMITED = sys.maxsize
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
@@ -53,9 +53,13 @@ class Memory(ABC):
         """A pass of T tokens begins; source: int32 [T], the source position each stands for."""
         self._incoming = source.to(self.spec.device)
 
+    def guests(self) -> Guests | None:
+        """Tokens of its own that the pass which has begun shall carry behind those that were given."""
+        return None
+
     @abstractmethod
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
+        """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE; guests last."""
 
     @abstractmethod
     def commit(self, novelty: Tensor | None = None) -> None:
@@ -87,6 +91,13 @@ class Memory(ABC):
     def snapshot(self) -> Self:
         """The memory as it is now, to go back to within one line of history; cheap, shares all tensors."""
         return copy.copy(self)
+
+    def full_in_memory(self) -> int:
+        """Bytes that `adopt` would free if the memory were saved now, where it has been asked to live on disk."""
+        return 0
+
+    def adopt(self, parts: LoadedParts) -> None:  # noqa: B027 - most memories keep nothing on disk
+        """What has just been saved or restored, mapped from disk: what is final in it is from now on used there."""
 
     @abstractmethod
     def usage(self) -> Usage:

@@ -1,8 +1,8 @@
 """A method: how a memory keeps or condenses what it has read, and the settings it does it with.
 
 A method is a frozen dataclass whose fields are its settings. It declares what it needs (`catalyst`, `needs_novelty`,
-`weights`) and the reading loop provides it, so no loop asks which method it is running; it says what it will cost
-(`plan`), so the planner need not know it either.
+`weights_digest`) and the reading loop provides it, so no loop asks which method it is running; it says what it will
+cost (`plan`), so the planner need not know it either.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Method(ABC):
         """The prompt to put to the model before each condensing, or None."""
         return None
 
-    def weights(self, spec: ModelSpec) -> str:
+    def weights_digest(self, spec: ModelSpec) -> str:
         """A digest of the trained weights that it needs beside the model's own; empty if it needs none.
 
         Raises:
@@ -52,7 +52,7 @@ class Method(ABC):
         """
         return ""
 
-    def passing(self) -> int:
+    def passing(self, spec: ModelSpec) -> int:
         """Entries that a memory may hold beyond the budget: tokens on their way through, not judged yet."""
         return 0
 
@@ -71,7 +71,7 @@ class Method(ABC):
         one brings arithmetic of its own.
         """
         passed = task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
-        room = None if self.budget is None else self.budget + self.passing()
+        room = None if self.budget is None else self.budget + self.passing(spec)
         held = passed if room is None else min(passed, room)
         size = slot_bytes(spec, room or max(held, FIRST_CAPACITY))
         return Footprint(

@@ -16,8 +16,9 @@ from engine import architectures
 from engine.chat import Chat
 from engine.errors import ModelNotFound, OutOfMemory
 from engine.loading import device_named, dtype_on, load_network, read_config
+from engine.measure import ran_out
 from engine.memory import Memory
-from engine.seam import ModelSpec, attach, sampled
+from engine.seam import ModelSpec, attach, run, sampled
 
 log = logging.getLogger(__name__)
 
@@ -77,24 +78,26 @@ class Model:
 
         Returns:
             Hidden states [T, hidden] after the last norm.
+
+        Raises:
+            OutOfMemory: memory ran out; what is remembered is what it was.
         """
-        memory.begin(source)
         try:
+            memory.begin(source)
             with torch.no_grad():
-                output = self.network.base_model(input_ids=ids.to(self.device)[None], use_cache=False, memory=memory)
-        except (torch.OutOfMemoryError, MemoryError) as error:
+                return run(self.network, ids.to(self.device), memory, memory.guests())
+        except (RuntimeError, MemoryError) as error:
+            if not ran_out(error):
+                raise
             raise OutOfMemory(
                 f"Memory ran out on {self.device} in a pass of {len(ids)} tokens; nothing read so far is lost. "
                 f"Choose a smaller budget, or close other programs."
             ) from error
-        hidden: Tensor = output.last_hidden_state[0]
-        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""
         config = self.network.config
-        with torch.no_grad():
-            logits: Tensor = self.network.lm_head(hidden).float()
+        logits: Tensor = self.network.lm_head(hidden).float()
         scaling = getattr(config, "logits_scaling", None)
         if scaling:
             logits = logits / scaling

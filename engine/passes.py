@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,11 +10,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.errors import OutOfMemory
+from engine.measure import ran_out, release
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method
 from engine.model import Model
 
+LEAST_PASS = 16  # tokens; where not even they fit, smaller passes would not help
 NOVELTY_ROWS = 128  # hidden states whose logits exist at a time; a vocabulary of 150K makes 77 MB of them
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -32,16 +38,21 @@ class Pass:
 def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, chunk: int) -> Iterator[Pass]:
     """Commit tokens to a memory in passes of at most `chunk`, condensing it whenever it is full.
 
-    A chunk is rounded up to whole blocks of the method's queries, so that what they choose does not depend on it.
+    A chunk is rounded up to whole blocks of the method's queries, so that what they choose does not depend on it. Where
+    memory runs out in a pass, it is tried again with half the tokens, and so are those after it: until `commit` nothing
+    has been remembered, so the result is the same.
 
     Args:
         ids: int64 [T]; source: int32 [T], the source position each token stands for.
 
     Yields:
         One record per pass; between two of them the memory is consistent and may be saved, forked or left.
+
+    Raises:
+        OutOfMemory: not even a small pass fits.
     """
-    at = 0
-    chunk = -(-chunk // method.pass_multiple()) * method.pass_multiple()
+    at, multiple = 0, method.pass_multiple()
+    chunk = -(-chunk // multiple) * multiple
     while at < len(ids):
         room = memory.room()
         if room == 0:
@@ -49,14 +60,31 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
             continue
         started = time.perf_counter()
         end = min(at + chunk, at + room, len(ids))
-        hidden = model.forward(ids[at:end], memory, source[at:end])
-        novelty = None
-        if method.needs_novelty():
-            novelty = novelties(model, memory.last_hidden, hidden, ids[at:end])
+        worked = _worked_out(model, method, memory, ids[at:end], source[at:end], max(LEAST_PASS, multiple))
+        if worked is None:
+            chunk = -(-(end - at) // (2 * multiple)) * multiple
+            release(model.device)
+            log.warning("memory ran out in a pass of %d tokens; going on with %d", end - at, chunk)
+            continue
+        hidden, novelty = worked
+        if novelty is not None:
             memory.last_hidden = hidden[-1].clone()
         memory.commit(novelty)
         yield Pass(end - at, time.perf_counter() - started, hidden)
         at = end
+
+
+def _worked_out(
+    model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, least: int
+) -> tuple[Tensor, Tensor | None] | None:
+    """Hidden states and novelty of a pass that is not committed yet; None if memory ran out for more than `least`."""
+    try:
+        hidden = model.forward(ids, memory, source)
+        return hidden, novelties(model, memory.last_hidden, hidden, ids) if method.needs_novelty() else None
+    except (OutOfMemory, RuntimeError, MemoryError) as error:
+        if not (isinstance(error, OutOfMemory) or ran_out(error)) or len(ids) <= least:
+            raise
+        return None  # the error is let go of, and with it all that its frames hold
 
 
 def condense(model: Model, method: Method, memory: Memory) -> Pass:

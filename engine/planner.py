@@ -15,13 +15,14 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from engine.flops import operations
 from engine.footprint import Footprint, Task, TurnTokens
 from engine.method import Method
 from engine.methods import METHODS, make_method
 from engine.passes import NOVELTY_ROWS
 from engine.rates import Rates
 from engine.reader import default_chunk
-from engine.records import DEVICE, HOST
+from engine.records import DEVICE, DISK, HOST
 from engine.skeleton import QUANTIZATIONS, Skeleton
 
 LEAST_CHUNK = 64
@@ -55,6 +56,7 @@ class Plan:
     """What one reading needs. Bytes and seconds; times are None where the machine's rates are not known.
 
     longest: the most tokens that would fit with this method, 0 if none, None for no limit.
+    reading_flops: operations of the whole reading (`flops.py`).
     """
 
     method: Method
@@ -70,6 +72,7 @@ class Plan:
     host_limit: int
     fits: bool
     longest: int | None
+    reading_flops: float
     reading_sec: float | None
     first_token_sec: float | None
     answer_tokens_per_sec: float | None
@@ -113,14 +116,18 @@ class Planner:
     def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int) -> Plan:
         task = Task(tokens, self.prefix, chunk, self.turn_tokens)
         footprint = method.plan(self.model.spec, task)
-        workspace = self._workspace(method, footprint, min(chunk, task.total), quantize)
+        rows = min(chunk, task.total) * (footprint.passed + footprint.inserted) // footprint.passed
+        workspace = self._workspace(method, footprint, rows, quantize)
         kept = footprint.usage.bytes
+        held += footprint.weight_bytes
         # Packing and a fork's tail never come at once: a reading is over when the first question is asked.
         device = held + kept[DEVICE] + max(footprint.spare_bytes, footprint.tail_bytes) + workspace + self.machine.base
-        host = kept.get(HOST, 0)
+        host = kept.get(HOST, 0) + footprint.host_spare_bytes
         if self.machine.shared:
             device, host = device + host, 0
         reading, first, speed = self._times(method, footprint, task, quantize)
+        through = footprint.passed + footprint.inserted
+        scored = footprint.passed if method.needs_novelty() else 0
         return Plan(
             method=method,
             quantize=quantize,
@@ -135,6 +142,7 @@ class Planner:
             host_limit=self.machine.host,
             fits=device <= self.machine.device and host <= self.machine.host,
             longest=None,
+            reading_flops=operations(self.model, through, footprint.attended, scored).total,
             reading_sec=reading,
             first_token_sec=first,
             answer_tokens_per_sec=speed,
@@ -185,17 +193,18 @@ class Planner:
         rates = self.machine.rates
         if rates is None:
             return None, None, None
-        rows = min(task.chunk, footprint.passed)
+        through = footprint.passed + footprint.inserted
+        rows = min(task.chunk * through / footprint.passed, through)
         head = self.model.head if method.needs_novelty() else 0
         each = self._pass_sec(rates, rows, footprint.attended, head, quantize, footprint.explicit)
-        kept = footprint.usage.bytes.get(HOST, 0)
-        reading = footprint.passed / rows * each + kept / rates.link
+        kept = _far_bytes(footprint)
+        reading = through / rows * each + kept / rates.link
         searching = self._search_sec(rates, footprint)
         asking = self._pass_sec(rates, QUESTION, footprint.answering, 0, quantize, True)
         answering = self._pass_sec(rates, 1, footprint.answering, self.model.head, quantize, True) + searching
         return reading, asking + QUESTION * searching + answering, 1 / answering
 
-    def _pass_sec(self, rates: Rates, rows: int, attended: float, head: int, quantize: str, explicit: bool) -> float:
+    def _pass_sec(self, rates: Rates, rows: float, attended: float, head: int, quantize: str, explicit: bool) -> float:
         """Of one pass through the model: its weights are read once, and unpacked if several tokens share them."""
         model = self.model
         size = model.spec.dtype.itemsize
@@ -203,9 +212,10 @@ class Planner:
         weights = model.weight_bytes(quantize) - model.other * size + (model.active - linear + head) * size
         if quantize != "none" and rows > 1:
             weights += 2 * linear * size
-        products = max(2 * rows * (model.active + head) / rates.flops, weights / rates.memory)
+        work = operations(model, rows, attended, rows if head else 0)
+        products = max((work.linear + work.head) / rates.flops, weights / rates.memory)
         logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
-        attention = 4 * rows * attended * model.spec.query_width / rates.flops
+        attention = work.attention / rates.flops
         moved = (attended * model.spec.entry_bytes + logits) / rates.memory
         return products + attention + moved + OPERATIONS * len(model.spec.layers) * rates.operation_sec
 
@@ -214,7 +224,8 @@ class Planner:
         if not footprint.searched:
             return 0.0
         spec = self.model.spec
-        keys = footprint.usage.bytes[HOST] / 2 * footprint.searched / footprint.usage.entries[HOST]
+        entries = footprint.usage.entries
+        keys = _far_bytes(footprint) / 2 * footprint.searched / (entries[HOST] + entries.get(DISK, 0))
         moved = keys + 12 * spec.query_heads * footprint.searched
         return max(2 * footprint.searched * spec.query_width / rates.host_flops, moved / rates.host_memory)
 
@@ -278,7 +289,12 @@ class Planner:
 
 
 def _kept(plan: Plan) -> int:
-    return max(plan.footprint.usage.entries.values())
+    entries = plan.footprint.usage.entries
+    return max(entries[DEVICE], entries.get(HOST, 0) + entries.get(DISK, 0))
+
+
+def _far_bytes(footprint: Footprint) -> int:
+    return footprint.usage.bytes.get(HOST, 0) + footprint.usage.bytes.get(DISK, 0)
 
 
 def _fastest(plans: Iterable[Plan]) -> Plan:

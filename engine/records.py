@@ -16,14 +16,16 @@ TIERS = (DEVICE, HOST, DISK)
 
 @dataclass(frozen=True)
 class Usage:
-    """What a memory holds, counted from its tensors.
+    """What a memory holds, counted from its tensors. What is on disk is mapped into memory when it is looked at.
 
-    entries: tier -> entries per KV head and layer (the largest over layers).
+    entries: tier -> entries per KV head and layer (the average, where they differ).
     bytes: tier -> bytes of all layers together, preallocated room included.
+    traffic: of a device cache of the host tier, hits and misses in units, and moved_bytes; empty where there is none.
     """
 
     entries: dict[str, int]
     bytes: dict[str, int]
+    traffic: dict[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,18 @@ class Passage:
 
 @dataclass(frozen=True)
 class AnswerPiece:
-    """The next few characters of an answer."""
+    """The next few characters of an answer, or of the reasoning before it."""
 
     text: str
+    reasoning: bool = False
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A finished answer with its measurements."""
+    """A finished answer with its measurements.
+
+    reasoning: what the model said to itself before, empty for most; tokens_per_second counts its tokens too.
+    """
 
     text: str
     finish_reason: str  # "stop" | "length"
@@ -73,6 +79,8 @@ class Answer:
     decode_sec: float
     tokens_per_second: float
     usage: Usage
+    reasoning: str = ""
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True)

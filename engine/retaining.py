@@ -5,31 +5,28 @@ RoPE, of all heads together, to one causal importance score per KV head. The act
 no biases, and a score estimates a scaled dot product before softmax, so it has no bounds.
 
 Files are those that the authors publish, by the names `model.layers.{i}.self_attn.fc1.weight` [width, (HQ + 2H) D] and
-`fc2.weight` [H, width]; other tensors in the same file are left alone. What this repository trains says in the file's
-header which model it was trained for. Sizes: HQ query heads, H KV heads, T tokens, D head size.
+`fc2.weight` [H, width] (`beside.py`). Sizes: HQ query heads, H KV heads, T tokens, D head size.
 """
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
+from engine.beside import Kind, Stamp, check_model, digest_of, locate, read_weights, save_weights
 from engine.errors import WeightsError
 from engine.seam import LayerSpec, ModelSpec
 
-FILE = "locret.safetensors"  # where heads lie beside a model
 NAME = "model.layers.{layer}.self_attn.fc{part}.weight"
 PATTERN = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")
+KIND = Kind("locret", "retaining heads", "heads", PATTERN, NAME.format(layer=0, part=1))
+FILE = KIND.file  # where heads lie beside a model
 
 
 class RetainingHead(nn.Module):
@@ -82,11 +79,7 @@ def input_width(layer: LayerSpec) -> int:
 
 def save_heads(heads: RetainingHeads, path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
     """Write heads in bfloat16, aside first. facts: for the header, besides the model they are for."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = {name: weight.detach().cpu().bfloat16().contiguous() for name, weight in heads.named_weights().items()}
-    aside = path.with_name(path.name + ".part")
-    save_file(tensors, aside, metadata={"format": "pt", "embedding": spec.embedding, **facts})
-    aside.replace(path)
+    save_weights(heads.named_weights(), path, spec, facts)
 
 
 def find_heads(spec: ModelSpec, given: str) -> RetainingHeads:
@@ -95,30 +88,14 @@ def find_heads(spec: ModelSpec, given: str) -> RetainingHeads:
     Raises:
         WeightsError: there are none, or they do not fit the model.
     """
-    if not given and spec.folder is None:
-        raise WeightsError(
-            "locret needs retaining heads for this model. Give their file with heads=PATH; to make one: "
-            "stockpot train locret --model MODEL --data FILE.jsonl --out PATH."
-        )
-    path = Path(given).expanduser() if given else Path(spec.folder or "") / FILE
-    if not path.is_file():
-        raise WeightsError(
-            f"locret needs retaining heads for this model, and there is no file {path}. Train them with "
-            f"'stockpot train locret', or give the file of trained ones with heads=PATH."
-        )
-    stamp = path.stat()
-    return _loaded(path, (stamp.st_mtime_ns, stamp.st_size), spec)
+    path = locate(KIND, spec, given)
+    return _loaded(path, Stamp.of(path), spec)
 
 
 @lru_cache(maxsize=1)  # heads of an 8B model take 400 MB, and one model is in use at a time
-def _loaded(path: Path, stamp: tuple[int, int], spec: ModelSpec) -> RetainingHeads:
-    weights, facts = read_weights(path)
-    trained_for = facts.get("embedding", "")
-    if trained_for and spec.embedding and trained_for != spec.embedding:
-        raise WeightsError(
-            f"The retaining heads in {path} were trained for another model (embeddings {trained_for[:8]}) than this "
-            f"one (embeddings {spec.embedding[:8]}): train heads for this model with 'stockpot train locret'."
-        )
+def _loaded(path: Path, stamp: Stamp, spec: ModelSpec) -> RetainingHeads:
+    weights, facts = read_weights(KIND, path)
+    check_model(KIND, path, facts, spec)
     widths = hidden_widths({name: tuple(tensor.shape) for name, tensor in weights.items()}, spec, str(path))
     with torch.device("meta"):
         heads = RetainingHeads(spec, widths)
@@ -126,35 +103,8 @@ def _loaded(path: Path, stamp: tuple[int, int], spec: ModelSpec) -> RetainingHea
     state = {own: weights[published].to(spec.device, spec.dtype) for own, published in named.items()}
     heads.load_state_dict(state, assign=True)
     heads.requires_grad_(False)
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode() + weights[name].contiguous().view(torch.uint8).numpy().tobytes())
-    heads.digest = digest.hexdigest()
+    heads.digest = digest_of(weights)
     return heads
-
-
-def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The retaining heads' tensors of a file, by their published names, and the facts of its header.
-
-    Safetensors, or what torch.save wrote (as the authors' own loader expects); of the latter only tensors are
-    unpickled, nothing in the file is run.
-
-    Raises:
-        WeightsError: the file cannot be read, or holds no retaining heads.
-    """
-    try:
-        if path.suffix == ".safetensors":
-            with safe_open(path, "pt") as file:
-                found = {name: file.get_tensor(name) for name in file.keys() if PATTERN.fullmatch(name)}  # noqa: SIM118 (not a dict)
-                facts: dict[str, str] = file.metadata() or {}
-        else:
-            everything = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            found, facts = {name: t for name, t in everything.items() if PATTERN.fullmatch(str(name))}, {}
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, AttributeError, EOFError) as error:
-        raise WeightsError(f"{path} is damaged or no file of weights ({error}): get or train it anew.") from error
-    if not found:
-        raise WeightsError(f"{path} holds no retaining heads: no tensor in it is named like {_name(0, 1)}.")
-    return found, facts
 
 
 def hidden_widths(shapes: Mapping[str, tuple[int, ...]], spec: ModelSpec, where: str) -> list[int]:

@@ -15,72 +15,146 @@ import torch
 from torch import Tensor
 
 from engine.attention import Lists, Segment, Shown, Span
+from engine.cache import POLICIES, DeviceCache
 from engine.footprint import Footprint, Task
-from engine.host import HostTier, host_bytes
+from engine.host import SLAB, HostTier, full_entries, host_bytes, page_of, slab_bytes
 from engine.measure import require_memory
 from engine.method import require
 from engine.positions import FarPlaces, QueryBlocks
-from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
+from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
 from engine.window import WindowMemory, plan_window
 
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
+DTYPES = {
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "int8": torch.int8,
+    "int4": torch.quint4x2,  # two codes in a byte
+    "fp8": torch.float8_e4m3fn,
+}
 EMPTY = 1 << 60  # stands where there is no entry
 
 
-def check_store(store: str) -> None:
-    """Refuse a dtype that the host tier does not keep.
+def check_store(store: str, tier: str = HOST) -> None:
+    """Refuse what the host tier does not keep, and a tier that full slabs cannot go to.
 
     Raises:
-        SettingsError: naming those it does.
+        SettingsError: naming what there is.
     """
     require(store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{store}'.")
+    require(tier in (HOST, DISK), f"tier is {HOST} or {DISK}, not '{tier}'.")
+
+
+def cache_units(spec: ModelSpec, wanted: int | None, needed: int) -> int:
+    """Units that the device's cache holds: as wanted, else twice what a block of queries needs on a GPU, and none."""
+    return wanted if wanted is not None else 2 * needed if spec.device.type == "cuda" else 0
+
+
+def check_cache(wanted: int | None, policy: str, needed: int) -> None:
+    """Refuse a cache that a block of queries would not fit, and unknown policies.
+
+    Raises:
+        SettingsError: with the numbers.
+    """
+    require(policy in POLICIES, f"policy is one of {', '.join(POLICIES)}, not '{policy}'.")
+    require(
+        wanted is None or wanted == 0 or wanted >= needed,
+        f"A cache of {wanted} units cannot hold the {needed} that one block of queries looks up: give at least "
+        f"{needed}, or 0 for no cache.",
+    )
+
+
+def least_window(store: str, query_block: int) -> int:
+    """Entries that the window needs at least: a block of queries, and where codes are kept, a page that is not full."""
+    return max(query_block, 16) + page_of(DTYPES[store]) - 1
 
 
 def plan_retrieving(
-    spec: ModelSpec, task: Task, sinks: int, window: int, store: str, chosen: int, compared: float, reading: bool
+    spec: ModelSpec,
+    task: Task,
+    sinks: int,
+    window: int,
+    store: str,
+    chosen: int,
+    compared: float,
+    reading: bool,
+    tier: str = HOST,
+    cached: int = 0,
 ) -> Footprint:
     """Sinks and window on the device, everything behind the sinks in the host tier.
 
     chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
-    to choose them, per entry of the host tier; reading: whether the text's own queries choose as well.
+    to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
+    full slabs go; cached: bytes of the device's cache.
     """
     seen = plan_window(spec, task, sinks, window)
     far = max(0, task.total - sinks)
-    usage = Usage(
-        {**seen.usage.entries, HOST: far},
-        {**seen.usage.bytes, HOST: host_bytes(spec, DTYPES[store], far, task.total)},
-    )
+    dtype = DTYPES[store]
+    kept, away = host_bytes(spec, dtype, far, task.total), full_entries(dtype, far, task.total) if tier == DISK else 0
+    usage = Usage({**seen.usage.entries, HOST: far - away}, {**seen.usage.bytes, HOST: kept})
+    if away:
+        size = slab_bytes(spec, dtype, away)
+        usage = Usage({**usage.entries, DISK: away}, {**usage.bytes, HOST: kept - size, DISK: size})
     more = min(chosen, far)
     searched = math.ceil(compared * far)
     while_reading = more + searched / 2 if reading else 0.0  # half of the text is there on average
+    usage = Usage(usage.entries, {**usage.bytes, DEVICE: usage.bytes[DEVICE] + cached})
     return dataclasses.replace(
         seen,
         usage=usage,
+        tail_bytes=seen.tail_bytes + cached,
         attended=seen.attended + while_reading,
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
         searched=searched,
+        host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, away)),  # full, and on its way
     )
 
 
 class RetrievingMemory(WindowMemory):
     """Sinks and window on the device, everything behind the sinks in the host tier."""
 
-    def __init__(self, spec: ModelSpec, sinks: int, window: int, dtype: torch.dtype, query_block: int = 1) -> None:
-        """dtype: of the host tier; query_block: queries of a pass that choose together."""
+    def __init__(
+        self, spec: ModelSpec, sinks: int, window: int, dtype: torch.dtype, query_block: int = 1, tier: str = HOST
+    ) -> None:
+        """dtype: of the host tier; query_block: queries of a pass that choose together; tier: where full slabs go.
+
+        Raises:
+            SettingsError: codes that this model or its device cannot have.
+        """
         super().__init__(spec, sinks, window, query_block)
+        if dtype == torch.quint4x2:
+            odd = [layer.head_size for layer in spec.layers if layer.head_size % 2]
+            require(not odd, f"store=int4 needs an even head size, and this model's is {odd[:1]}: take int8.")
+        if dtype == torch.float8_e4m3fn and spec.device.type == "cuda":
+            able = torch.cuda.get_device_capability(spec.device) >= (8, 9)
+            require(able, "store=fp8 needs a GPU of compute capability 8.9 or more: take int8.")
         self.host = HostTier(spec, dtype)
+        self.tier = tier
+        self.cache: DeviceCache | None = None
+        # layer -> index and valid [NB, N] of what was chosen in this pass
+        self._looked: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def use_cache(self, units: int, size: int, policy: str) -> None:
+        """Keep so many units of `size` entries on the device; 0 for none."""
+        if units:
+            self.cache, self.watching = DeviceCache(self.spec, units, size, policy), policy == "frequency"
 
     def room(self) -> int:
-        """A pass may not outgrow the window: what it carries is not in the host tier yet. Whole blocks of queries."""
-        return self.window // self.query_block * self.query_block
+        """A pass may not outgrow the window: what it carries is not in the host tier yet, nor a page that is not full.
+
+        Whole blocks of queries.
+        """
+        return (self.window - self.host.page + 1) // self.query_block * self.query_block
 
     def reserve(self, tokens: int) -> None:
         """Refuse a text that the host's memory cannot hold; else the last slab is no larger than it must be."""
         self.host.expected = tokens
-        needed = host_bytes(self.spec, self.host.dtype, tokens, tokens)
-        require_memory(needed, torch.device("cpu"), f"Keeping {tokens:,} tokens")
+        # On their way to disk, a full slab and the next one are there at once.
+        held = tokens if self.tier == HOST else min(tokens, 2 * SLAB)
+        needed = host_bytes(self.spec, self.host.dtype, held, held)
+        require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
     def evicted(self, count: int) -> Tensor:
         """Entries of the host tier that have left the window of each block of the pass's queries, int64 [NB]."""
@@ -103,7 +177,7 @@ class RetrievingMemory(WindowMemory):
         )
 
     def _chosen(
-        self, layer: int, q: Tensor, blocks: QueryBlocks, index: Tensor, rule: str
+        self, layer: int, q: Tensor, blocks: QueryBlocks, index: Tensor, rule: str, cached: bool = True
     ) -> tuple[list[Segment], list[Tensor]]:
         """Segments and source positions for queries that see chosen entries beside sinks and window.
 
@@ -113,6 +187,7 @@ class RetrievingMemory(WindowMemory):
             blocks: of the queries.
             index: int64 [NB, N], entries of the host tier in order, empty places (`EMPTY`) behind them.
             rule: of ATTENTION_RULES.
+            cached: whether the device's cache is asked, if there is one.
         """
         held = self.layers[layer]
         rope = held.layer.rope
@@ -124,21 +199,34 @@ class RetrievingMemory(WindowMemory):
         original = torch.cat([first, index + self.sinks], dim=1)
         # Blocks without far entries see nothing here; where their keys would stand is of no interest.
         places = FarPlaces.of(rule, blocks, original, valid.sum(dim=1))
-        end = torch.where(far, blocks.evicted + self.sinks, 0)[blocks.of_query]
-        rows = torch.cat([first, torch.where(valid, index + self.sinks, EMPTY)], dim=1)
+        keys, values, rows = self.host.keys(layer), self.host.values(layer), index
+        if self.cache is not None and cached:
+            found = self.cache.gather(layer, self.host, index, valid)
+            keys, values = ([(rows.flatten(1, 2).contiguous(), index.numel())] for rows in found)
+            rows = torch.arange(index.numel(), device=q.device).view_as(index)
+            self._looked[layer] = index, valid
+        stop = self.sinks + sum(length for _, length in keys)
+        end = torch.where(far, stop, 0)[blocks.of_query]
+        rows = torch.cat([first, torch.where(valid, rows + self.sinks, EMPTY)], dim=1)
         cos, sin = rope.table(int(places.keys.max()) + 1)
         segments.append(
             Shown(
                 q=rope.rotate(q, places.queries),
-                keys=[(held.sink_keys, self.sinks), *self.host.keys(layer)],
-                values=[(held.sink_values, self.sinks), *self.host.values(layer)],
+                keys=[(held.sink_keys, self.sinks), *keys],
+                values=[(held.sink_values, self.sinks), *values],
                 span=Span(torch.zeros_like(end), end),
-                lists=Lists(rows, places.keys, blocks.size, cos, sin),
+                lists=Lists(rows, places.keys, min(blocks.size, q.shape[1]), cos, sin),
             )
         )
         known = self.host.source_of(index.cpu()).to(q.device)
         sources.append(torch.cat([self.source[: self.sinks].expand(len(far), -1), known], dim=1))
         return segments, sources
+
+    def _attended(self, layer: int, given: list[Tensor]) -> None:
+        """Tell the cache, where it wants to know."""
+        if self.cache is not None and layer in self._looked:
+            index, valid = self._looked.pop(layer)
+            self.cache.attended(layer, index, valid, given[-1][..., self.sinks :].sum(dim=0))
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the tokens of the pass to the host tier as well."""
@@ -154,12 +242,14 @@ class RetrievingMemory(WindowMemory):
         """The host tier is shared."""
         child = super().fork()
         child.host = self.host.fork()
+        child.cache = self.cache and self.cache.fresh()
         return child
 
     def snapshot(self) -> Self:
         """The host tier's slabs are only ever appended to."""
         child = super().snapshot()
         child.host = self.host.snapshot()
+        child.cache = self.cache and self.cache.fresh(self.cache.traffic)
         return child
 
     def positions(self, layer: int) -> Tensor:
@@ -168,12 +258,27 @@ class RetrievingMemory(WindowMemory):
         return row.expand(self.spec.layers[layer].kv_heads, -1)
 
     def usage(self) -> Usage:
-        """On the device sinks and window; on the host everything."""
+        """On the device sinks and window; on the host everything, but what is mapped from disk."""
         device = super().usage()
-        return Usage(
-            {DEVICE: device.entries[DEVICE], HOST: self.host.length},
+        entries, size = self.host.on_disk()
+        usage = Usage(
+            {DEVICE: device.entries[DEVICE], HOST: self.host.length - entries},
             {DEVICE: device.bytes[DEVICE], HOST: self.host.nbytes()},
         )
+        if entries:
+            usage = Usage({**usage.entries, DISK: entries}, {**usage.bytes, DISK: size})
+        if self.cache is None:
+            return usage
+        on_device = usage.bytes[DEVICE] + self.cache.nbytes()
+        return Usage(usage.entries, {**usage.bytes, DEVICE: on_device}, dataclasses.asdict(self.cache.traffic))
+
+    def full_in_memory(self) -> int:
+        """Bytes of full slabs, if they are to go to disk."""
+        return self.host.full_in_memory() if self.tier == DISK else 0
+
+    def adopt(self, parts: LoadedParts) -> None:
+        """Full slabs are used where they are mapped."""
+        self.host.adopt(parts)
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Window and own slabs."""

@@ -12,19 +12,25 @@ from engine.method import require
 
 @dataclass(frozen=True)
 class Sampling:
-    """temperature 0 is greedy; top_p: nucleus; max_tokens: of one answer; stop: texts that end it; seed: of chance."""
+    """How tokens are chosen, and when to stop.
+
+    temperature 0 is greedy; top_p: nucleus; max_tokens: of one answer; stop: texts that end it; seed: of chance;
+    max_reasoning: tokens that a model may think before it is made to answer.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
     max_tokens: int = 200
     stop: tuple[str, ...] = ()
     seed: int = 0
+    max_reasoning: int = 4096
 
     def __post_init__(self) -> None:
         """Reject what cannot be."""
         require(self.temperature >= 0.0, f"temperature cannot be negative ({self.temperature}).")
         require(0.0 < self.top_p <= 1.0, f"top_p lies above 0 and at most at 1, not {self.top_p}.")
         require(self.max_tokens >= 1, f"max_tokens is at least 1, not {self.max_tokens}.")
+        require(self.max_reasoning >= 1, f"max_reasoning is at least 1, not {self.max_reasoning}.")
         require(all(self.stop), "A stop text cannot be empty.")
 
 

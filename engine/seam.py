@@ -9,6 +9,8 @@ out right is the table in `architectures.py`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +23,8 @@ from transformers.masking_utils import AttentionMaskInterface
 from engine.rope import NoRope, Rope
 
 IMPLEMENTATION = "stockpot"
+EMBEDDING = "embed_tokens"
+PROJECTIONS = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj"})  # what makes queries, keys and values of a layer
 
 
 class Attending(Protocol):
@@ -42,11 +46,22 @@ class LayerSpec:
 
 
 @dataclass(frozen=True)
+class Projection:
+    """A linear layer that makes queries, keys or values. name: inside the base model, `layers.3.self_attn.q_proj`."""
+
+    name: str
+    inputs: int
+    outputs: int
+    bias: bool
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """What a memory must know of a model.
 
     activation: the non-linearity of its MLPs, by transformers' name; embedding: a digest of its token embeddings, the
-    same in every dtype that holds them; folder: where it was loaded from, if that is a folder here.
+    same in every dtype that holds them; folder: where it was loaded from, if that is a folder here; projections: of
+    all layers, in their order.
     """
 
     layers: tuple[LayerSpec, ...]
@@ -56,6 +71,7 @@ class ModelSpec:
     activation: str = "silu"
     embedding: str = ""
     folder: Path | None = None
+    projections: tuple[Projection, ...] = ()
 
     @property
     def query_heads(self) -> int:
@@ -144,6 +160,69 @@ def _rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
     return Rope(inv_freq, float(getattr(rotary, f"{prefix}attention_scaling", 1.0)))
 
 
+@dataclass(frozen=True)
+class Guests:
+    """Tokens of a method's own that go through the model behind those of a pass (`Memory.guests`).
+
+    count: how many; they are all the same token. modules: by name inside the base model, what takes the place of its
+    own module for them; `embed_tokens` is among them, and is given zeros.
+    """
+
+    count: int
+    modules: Mapping[str, nn.Module]
+
+
+def run(network: PreTrainedModel, ids: Tensor, memory: Attending, guests: Guests | None = None) -> Tensor:
+    """Pass tokens through the model, guests behind them.
+
+    Args:
+        ids: int64 [T], on the model's device.
+
+    Returns:
+        Hidden states [T, hidden] after the last norm, those of the guests left out.
+    """
+    count = 0 if guests is None else guests.count
+    with _hosting(network, guests):
+        padded = torch.cat([ids, ids.new_zeros(count)])[None]
+        output = network.base_model(input_ids=padded, use_cache=False, memory=memory)
+    hidden: Tensor = output.last_hidden_state[0, : len(ids)]
+    return hidden
+
+
+@contextmanager
+def _hosting(network: PreTrainedModel, guests: Guests | None) -> Iterator[None]:
+    """While a pass goes through, the last rows of some modules come from others; afterwards no hook remains."""
+    if guests is None or guests.count == 0:
+        yield
+        return
+
+    def hook(own: nn.Module) -> Any:
+        def replace(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+            output[:, -guests.count :] = own(inputs[0][:, -guests.count :])
+            return output
+
+        return replace
+
+    handles = [
+        network.base_model.get_submodule(name).register_forward_hook(hook(own)) for name, own in guests.modules.items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def projections_of(network: PreTrainedModel) -> tuple[Projection, ...]:
+    """The projections of all layers; their weights may be quantised or on the meta device."""
+    found = []
+    for name, module in network.base_model.named_modules():
+        if name.rpartition(".")[2] in PROJECTIONS:
+            assert isinstance(module, nn.Linear)
+            found.append(Projection(name, module.in_features, module.out_features, module.bias is not None))
+    return tuple(found)
+
+
 def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
     """Take attention over from a loaded model, in place, and report what its layers are like.
 
@@ -168,6 +247,7 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         activation=str(activation),
         embedding=_embedding_digest(model),
         folder=folder,
+        projections=projections_of(model),
     )
 
 

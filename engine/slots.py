@@ -3,11 +3,16 @@
 `full`, `truncate` and the condensing methods keep their entries so. Reading appends; condensing keeps some slots per
 head, closes the gaps and rotates what is left to 0, 1, 2, ... (InfiniPot's CR-RoPE). A fork sees the context's slots
 first and its own behind them; condensing a fork gathers from both into slots of its own.
+
+Heads that hold equally many entries lie in one `Slots`: all heads of a layer, or each by itself where a budget is
+shared unevenly within layers (`sharing.py`). Nothing is padded: a head that keeps less takes less memory.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -16,12 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import Shown, Span, attend, causal_span
+from engine.attention import Segment, Shown, Span, attend, causal_span
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
+from engine.sharing import APART, shared
 from kernels.gathering import Room, gather
 from kernels.rows import Slabs
 
@@ -29,15 +35,20 @@ FIRST_CAPACITY = 256
 
 
 class Slots:
-    """The entries of one layer: keys before and after RoPE and values [H, capacity, D], source and score [H, capacity].
+    """Entries of heads that hold equally many: keys before and after RoPE and values [H, capacity, D], source and score
+    [H, capacity].
 
     score is what an entry was given when it was read, for methods that judge by that: its novelty, its importance.
     """
 
-    def __init__(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int) -> None:
-        """Empty slots that begin at position first_slot."""
+    def __init__(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, surplus: int = 0) -> None:
+        """Empty slots that begin at position first_slot, for the heads that `layer` describes.
+
+        surplus: entries that these heads hold above the memory's average, negative below.
+        """
         self.layer = layer
         self.first_slot = first_slot
+        self.surplus = surplus
         shape = (layer.kv_heads, capacity)
         self.keys = torch.empty(*shape, layer.head_size, dtype=spec.dtype, device=spec.device)
         self.rotated = torch.empty_like(self.keys)
@@ -64,11 +75,13 @@ class Slots:
         self.score[:, at:end] = 0.0
 
     def _grow(self, capacity: int, length: int) -> None:
+        larger: dict[str, Tensor] = {}
         for name in ("keys", "rotated", "values", "source", "score"):
             old: Tensor = getattr(self, name)
             new = old.new_empty(old.shape[0], capacity, *old.shape[2:])
             new[:, :length] = old[:, :length]
-            setattr(self, name, new)
+            larger[name] = new
+        vars(self).update(larger)  # all or none: memory may run out on the way
 
     def nbytes(self) -> int:
         """Bytes of all its tensors."""
@@ -81,34 +94,56 @@ def slot_bytes(spec: ModelSpec, capacity: int) -> int:
     return capacity * (spec.entry_bytes * 3 // 2 + 8 * heads)
 
 
-class SlotMemory(Memory):
-    """Entries in slots, without any limit of its own; condensing methods build upon it."""
+def _each_head(layer: LayerSpec) -> list[LayerSpec]:
+    """The KV heads of a layer, each with its query heads, as layers of one head."""
+    queries = layer.query_heads // layer.kv_heads
+    return [dataclasses.replace(layer, query_heads=queries, kv_heads=1)] * layer.kv_heads
 
-    def __init__(self, spec: ModelSpec, capacity: int | None = None) -> None:
-        """capacity: entries to allocate at once, where the budget is known."""
+
+class SlotMemory(Memory):
+    """Entries in slots, without any limit of its own; condensing methods build upon it.
+
+    Numbers of entries are averages over heads and layers; `Slots.surplus` says what some hold above that.
+    """
+
+    def __init__(self, spec: ModelSpec, capacity: int | None = None, share: str = "even") -> None:
+        """capacity: entries to allocate at once, where the budget is known; share: see `sharing.py`."""
         super().__init__(spec)
         self.capacity = capacity
+        self.share = share
+        split = [_each_head(layer) if share in APART else [layer] for layer in spec.layers]
+        self.heads = [heads for layer in split for heads in layer]  # what lies in each of the slots
+        ends = list(itertools.accumulate(map(len, split)))
+        self.groups = [range(end - len(layer), end) for end, layer in zip(ends, split, strict=True)]  # per layer
         self.length = 0  # own entries, not counting the base
         self.base: list[Slots] = []
         self.base_length = 0
-        self.own = self._new_slots(0, capacity or FIRST_CAPACITY)
-        self._spans: dict[int | None, Span] = {}
-        self.observed: list[Tensor] | None = None  # per layer [HQ, N]: what a catalyst's tokens looked at
+        self.own = self._new_slots(capacity or FIRST_CAPACITY)
+        self._spans: dict[tuple[int, int | None], Span] = {}
+        self.observed: list[Tensor] | None = None  # per slots [HQ, N]: what a catalyst's tokens looked at
 
-    def _new_slots(self, first_slot: int, capacity: int) -> list[Slots]:
-        return [Slots(layer, self.spec, first_slot, capacity) for layer in self.spec.layers]
+    def _new_slots(self, capacity: int, surplus: list[int] | None = None) -> list[Slots]:
+        """Empty slots behind the base; capacity: on average."""
+        firsts = [self.base_length + slots.surplus for slots in self.base] or [0] * len(self.heads)
+        more = surplus or [0] * len(self.heads)
+        each = zip(self.heads, firsts, more, strict=True)
+        return [Slots(heads, self.spec, first, capacity + extra, extra) for heads, first, extra in each]
 
     @property
     def entries(self) -> int:
         """Entries per KV head now, base included."""
         return self.base_length + self.length
 
+    def held(self, number: int) -> int:
+        """Entries per KV head in slots `number`, base included."""
+        return self.entries + self.own[number].surplus + (self.base[number].surplus if self.base else 0)
+
     def reserve(self, tokens: int) -> None:
         """Allocate for the whole reading where there is no budget."""
         if self.capacity is None and self.entries == 0:
             needed = slot_bytes(self.spec, tokens)
             require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
-            self.own = self._new_slots(0, max(tokens, FIRST_CAPACITY))
+            self.own = self._new_slots(max(tokens, FIRST_CAPACITY))
 
     def begin(self, source: Tensor) -> None:
         """What the queries of the last pass saw is over."""
@@ -117,18 +152,38 @@ class SlotMemory(Memory):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over all slots."""
-        slots = self.own[layer]
-        slots.write(self.length, k, v)
+        group = self.groups[layer]
+        if len(group) == 1:
+            return self._attend(group[0], q, k, v, scaling, softcap)
+        queries, keys, values = (x.chunk(len(group)) for x in (q, k, v))
+        outputs = [
+            self._attend(number, queries[head], keys[head], values[head], scaling, softcap)
+            for head, number in enumerate(group)
+        ]
+        return torch.cat(outputs)
+
+    def _attend(self, number: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Of the heads in slots `number`."""
+        slots, held = self.own[number], self.held(number)
+        before = held - slots.first_slot
+        slots.write(before, k, v)
         new = q.shape[1]
-        end = self.length + new
-        rotated = slots.layer.rope.rotate(q, self.entries)
-        span = self._span(new, slots.layer.sliding_window)
-        keys, values = self._bank(layer, "rotated", end), self._bank(layer, "values", end)
+        rotated = slots.layer.rope.rotate(q, held)
+        keys, values = self._bank(number, "rotated", before + new), self._bank(number, "values", before + new)
+        own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window))
+        beside, sources = self._beside(number, q)
         watched = self.mass is not None or self.observed is not None
-        output, given = attend([Shown(rotated, keys, values, span)], scaling, softcap, watched)
+        output, given = attend([own, *beside], scaling, softcap, watched)
         if watched:
-            self._watch(layer, given[0][:, 0, : self.entries])
+            self._watch(number, given[0][:, 0, :held])
+        if self.mass is not None:
+            for source, piece in zip(sources, given[1:], strict=True):
+                self.mass.add(source.expand(piece.shape), piece)
         return output
+
+    def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """What these queries see beside slots `number`, and where it comes from, broadcastable to what it is given."""
+        return [], []
 
     @contextmanager
     def observing(self) -> Iterator[None]:
@@ -139,56 +194,71 @@ class SlotMemory(Memory):
         finally:
             self.observed = None
 
-    def _span(self, new: int, sliding_window: int | None) -> Span:
-        """What the queries of this pass see in layers with that sliding window; worked out once per pass."""
-        if sliding_window not in self._spans:
-            self._spans[sliding_window] = causal_span(new, self.entries + new, sliding_window, self.spec.device)
-        return self._spans[sliding_window]
+    def _span(self, new: int, held: int, sliding_window: int | None) -> Span:
+        """What the queries of this pass see behind so many entries; the same for slots that are as long."""
+        if (held, sliding_window) not in self._spans:
+            self._spans[held, sliding_window] = causal_span(new, held + new, sliding_window, self.spec.device)
+        return self._spans[held, sliding_window]
 
-    def _watch(self, layer: int, given: Tensor) -> None:
-        """given: [HQ, N], what the queries of this pass gave to the entries remembered before it."""
+    def _watch(self, number: int, given: Tensor) -> None:
+        """given: [HQ, N], what the queries of this pass gave to the entries remembered in slots `number`."""
         if self.observed is not None:
             self.observed.append(given)
         if self.mass is not None:
-            per_head = given.view(self.spec.layers[layer].kv_heads, -1, given.shape[-1])
-            self.mass.add(self.positions(layer), per_head.sum(dim=1))
+            per_head = given.view(self.heads[number].kv_heads, -1, given.shape[-1])
+            self.mass.add(self._column(number, "source"), per_head.sum(dim=1))
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Keep the tokens of the pass."""
         end = self.length + len(self._incoming)
         for slots in self.own:
-            slots.source[:, self.length : end] = self._incoming
+            begin, stop = self.length + slots.surplus, end + slots.surplus
+            slots.source[:, begin:stop] = self._incoming
             if novelty is not None:
-                slots.score[:, self.length : end] = novelty
+                slots.score[:, begin:stop] = novelty
         self.length = end
         self.seen += len(self._incoming)
 
+    def keep_best(self, scores: list[Tensor], size: int, spared: int) -> None:
+        """Keep `size` entries per head on average; the `spared` highest of each head stay, whatever the share.
+
+        scores: per slots [H, N].
+        """
+        layers = [[scores[number] for number in group] for group in self.groups]
+        counts = itertools.chain.from_iterable(shared(self.share, layers, size, spared))
+        self.keep([highest(score, count) for score, count in zip(scores, counts, strict=True)])
+
     def keep(self, kept: list[Tensor]) -> None:
-        """Keep only the given slots and close the gaps; kept: per layer int64 [H, M], ascending."""
+        """Keep only the given entries and close the gaps; kept: per slots int64 [H, M], ascending."""
+        average = -(-sum(index.numel() for index in kept) // sum(index.shape[0] for index in kept))
+        capacity = max(self.capacity or FIRST_CAPACITY, average)
         fresh: list[Slots] = []
-        for layer, (slots, index) in enumerate(zip(self.own, kept, strict=True)):
+        for number, (slots, index) in enumerate(zip(self.own, kept, strict=True)):
             size = index.shape[1]
-            new = Slots(slots.layer, self.spec, 0, max(self.capacity or FIRST_CAPACITY, size))
+            surplus = size - average
+            new = Slots(slots.layer, self.spec, 0, capacity + surplus, surplus)
             cos, sin = slots.layer.rope.table(size)
-            keys, values = self._bank(layer, "keys", self.length), self._bank(layer, "values", self.length)
+            end = self.length + slots.surplus
+            keys, values = self._bank(number, "keys", end), self._bank(number, "values", end)
             gather(keys, values, index, cos, sin, Room(new.keys, new.rotated, new.values))
-            new.source[:, :size] = self._column(layer, "source").gather(1, index)
-            new.score[:, :size] = self._column(layer, "score").gather(1, index)
+            new.source[:, :size] = self._column(number, "source").gather(1, index)
+            new.score[:, :size] = self._column(number, "score").gather(1, index)
             fresh.append(new)
         self.own, self.base, self.base_length = fresh, [], 0
-        self.length = kept[0].shape[1]
+        self.length = average
 
-    def _bank(self, layer: int, name: str, length: int) -> Slabs:
-        """Keys or values of a layer, base first, then so many of its own."""
-        base = [(getattr(self.base[layer], name), self.base_length)] if self.base else []
-        return [*base, (getattr(self.own[layer], name), length)]
+    def _bank(self, number: int, name: str, length: int) -> Slabs:
+        """Keys or values in slots `number`, base first, then so many of its own."""
+        own = (getattr(self.own[number], name), length)
+        return [(getattr(self.base[number], name), self.own[number].first_slot), own] if self.base else [own]
 
-    def _column(self, layer: int, name: str) -> Tensor:
-        """All entries of a layer, base first: [H, entries, ...]."""
-        own: Tensor = getattr(self.own[layer], name)[:, : self.length]
+    def _column(self, number: int, name: str) -> Tensor:
+        """All entries of slots `number`, base first: [H, held, ...]."""
+        slots = self.own[number]
+        own: Tensor = getattr(slots, name)[:, : self.length + slots.surplus]
         if not self.base:
             return own
-        base: Tensor = getattr(self.base[layer], name)[:, : self.base_length]
+        base: Tensor = getattr(self.base[number], name)[:, : slots.first_slot]
         return torch.cat([base, own], dim=1)
 
     def fork(self) -> Self:
@@ -196,7 +266,7 @@ class SlotMemory(Memory):
         assert not self.base, "a conversation is a fork of a context, not of another conversation"
         child = copy.copy(self)
         child.base, child.base_length = self.own, self.length
-        child.own, child.length = self._new_slots(self.length, FIRST_CAPACITY), 0
+        child.own, child.length = child._new_slots(FIRST_CAPACITY), 0
         return child
 
     def snapshot(self) -> Self:
@@ -204,22 +274,29 @@ class SlotMemory(Memory):
         return copy.copy(self)
 
     def positions(self, layer: int) -> Tensor:
-        """int32 [H, entries]."""
-        return self._column(layer, "source")
+        """int32 [H, the most entries that a head holds], -1 behind those of heads that hold fewer."""
+        heads = [self._column(number, "source") for number in self.groups[layer]]
+        longest = max(head.shape[1] for head in heads)
+        return torch.cat([F.pad(head, (0, longest - head.shape[1]), value=NOT_IN_SOURCE) for head in heads])
 
     def usage(self) -> Usage:
-        """All slots are on the device; of a fork, the shared ones are counted too."""
+        """All slots are on the device; of a fork, the shared ones are counted too. Entries: the average."""
         return Usage({DEVICE: self.entries}, {DEVICE: sum(slots.nbytes() for slots in [*self.base, *self.own])})
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
-        """Own entries of each layer in one part."""
+        """Own entries of all slots in one part."""
         tensors = {}
-        for layer, slots in enumerate(self.own):
+        for number, slots in enumerate(self.own):
             for name in ("keys", "values", "source", "score"):
-                tensors[f"{layer}.{name}"] = getattr(slots, name)[:, : self.length].contiguous()
+                tensors[f"{number}.{name}"] = getattr(slots, name)[:, : self.length + slots.surplus].contiguous()
         if self.last_hidden is not None:
             tensors["last_hidden"] = self.last_hidden.contiguous()
-        meta = {"length": self.length, "base_length": self.base_length, "seen": self.seen}
+        meta = {
+            "length": self.length,
+            "surplus": [slots.surplus for slots in self.own],
+            "base_length": self.base_length,
+            "seen": self.seen,
+        }
         return {"slots": Part(tensors)}, meta
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
@@ -232,11 +309,12 @@ class SlotMemory(Memory):
             )
         if meta["base_length"] == 0:
             self.base, self.base_length = [], 0
-            self.own = self._new_slots(0, max(self.capacity or 0, int(meta["length"]), FIRST_CAPACITY))
-        for layer, slots in enumerate(self.own):
-            slots.write(0, tensors[f"{layer}.keys"].to(slots.keys), tensors[f"{layer}.values"].to(slots.values))
-            slots.source[:, : meta["length"]] = tensors[f"{layer}.source"].to(slots.source.device)
-            slots.score[:, : meta["length"]] = tensors[f"{layer}.score"].to(slots.score.device)
+            self.own = self._new_slots(max(self.capacity or FIRST_CAPACITY, int(meta["length"])), meta["surplus"])
+        for number, slots in enumerate(self.own):
+            end = meta["length"] + slots.surplus
+            slots.write(0, tensors[f"{number}.keys"].to(slots.keys), tensors[f"{number}.values"].to(slots.values))
+            slots.source[:, :end] = tensors[f"{number}.source"].to(slots.source.device)
+            slots.score[:, :end] = tensors[f"{number}.score"].to(slots.score.device)
         self.length, self.seen = int(meta["length"]), int(meta["seen"])
         hidden = tensors.get("last_hidden")
         self.last_hidden = None if hidden is None else hidden.to(self.spec.device)

@@ -111,6 +111,7 @@ class WindowMemory(Memory):
         self.length = 0  # entries in the buffer, those that have left the window included
         self.layers = [LayerWindow(layer, spec, sinks, window + self.slack) for layer in spec.layers]
         self.source = torch.full((sinks + window + self.slack,), NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
+        self.watching = False  # whether `_attended` is to be told
         self._to_sinks = 0  # tokens of the incoming pass that become sinks
         self._views: dict[int | None, _View] = {}
 
@@ -127,23 +128,29 @@ class WindowMemory(Memory):
         """Drop what has left the window. Snapshots keep the old buffers."""
         start = max(0, self.length - self.window)
         capacity = max(self.window + self.slack, self.length - start + arriving)
-        self.layers = [layer.packed(start, self.length, capacity, self.sinks) for layer in self.layers]
+        layers = [layer.packed(start, self.length, capacity, self.sinks) for layer in self.layers]
         source = self.source.new_full((self.sinks + capacity,), NOT_IN_SOURCE)
         source[: self.sinks] = self.source[: self.sinks]
         source[self.sinks : self.sinks + self.length - start] = self.source[
             self.sinks + start : self.sinks + self.length
         ]
-        self.source, self.length = source, self.length - start
+        self.layers, self.source, self.length = layers, source, self.length - start  # all or none
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Attention over the sinks, each query's own window, and what else a subclass shows."""
         self._arrive(layer, k, v)
         segments, sources = self._segments(layer, q)
-        output, given = attend(segments, scaling, softcap, self.mass is not None)
+        watched = self.mass is not None or self.watching
+        output, given = attend(segments, scaling, softcap, watched)
+        if self.watching:
+            self._attended(layer, given)
         if self.mass is not None:
             for source, piece in zip(sources, given, strict=True):
                 self.mass.add(source.expand(piece.shape), piece)
         return output
+
+    def _attended(self, layer: int, given: list[Tensor]) -> None:
+        """What the queries of a pass gave to what they saw, [HQ, NB, N] of each segment."""
 
     def _arrive(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Put keys and values [H, T, D] of the pass where they will stand; they count from `commit` on."""

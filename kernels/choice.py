@@ -6,11 +6,13 @@ import functools
 import importlib.util
 import logging
 import os
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from kernels.rows import Slabs
+if TYPE_CHECKING:
+    from kernels.rows import Slabs
 
 log = logging.getLogger(__name__)
 CHOICES = ("auto", "reference", "triton")
@@ -33,5 +35,10 @@ def implementation() -> str:
 
 
 def reachable(slabs: Slabs, q: Tensor) -> bool:
-    """Whether a kernel that runs where q is can read the slabs: same device, or pinned host memory (no copy)."""
-    return all(slab.device == q.device or (q.is_cuda and slab.is_pinned()) for slab, _ in slabs)
+    """Whether a kernel that runs where q is can read the slabs: same device, or pinned host memory (no copy).
+
+    Slabs in codes are read by the references alone.
+    """
+    return all(
+        isinstance(slab, Tensor) and (slab.device == q.device or (q.is_cuda and slab.is_pinned())) for slab, _ in slabs
+    )

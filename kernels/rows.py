@@ -1,57 +1,185 @@
-"""Rows of keys or values that lie in several slabs, one behind the other.
+"""Rows of keys or values that lie in several slabs, one behind the other, as they are or in codes.
 
-Row i of a bank is row i - n of the slab that begins at row n. Sizes: H KV heads, N rows asked for, D head size.
+Row i of a bank is row i - n of the slab that begins at row n. Sizes: H KV heads, N rows asked for, D head size, W bytes
+of a row's codes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Slabs = Sequence[tuple[Tensor, int]]  # [H, capacity, D] contiguous, and how many rows of it count
+from kernels import quantise
+
+PAGE = 64  # rows of a head that share a scale
+FLATTEST = 0.25  # of the mean spread, what a channel's counts for at least: it may vary more later than at first
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What rows are shifted and divided by before they are coded, so that no channel drowns the others.
+
+    centre, spread: float32 [H, D].
+    """
+
+    centre: Tensor
+    spread: Tensor
+
+    @staticmethod
+    def of(x: Tensor) -> Levels:
+        """From some rows [H, N, D]: the means of channels, and their largest deviations."""
+        x = x.float()
+        centre = x.mean(dim=1)
+        spread = (x - centre[:, None]).abs().amax(dim=1)
+        least = FLATTEST * spread.mean(dim=1, keepdim=True)
+        return Levels(centre, torch.maximum(spread, least).clamp_min(1e-12))
+
+    def nbytes(self) -> int:
+        """Bytes of both."""
+        return self.centre.nbytes + self.spread.nbytes
+
+
+@dataclass(frozen=True)
+class Pages:
+    """A slab in codes: codes [H, capacity, W], scale float32 [H, capacity / PAGE]; rows come out in `dtype`."""
+
+    codes: Tensor
+    scale: Tensor
+    levels: Levels
+    kind: torch.dtype
+    dtype: torch.dtype
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """H, capacity and D, as of a slab that is not in codes."""
+        heads, capacity, _ = self.codes.shape
+        return heads, capacity, self.levels.centre.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the codes are."""
+        return self.codes.device
+
+    def data_ptr(self) -> int:
+        """The address of the codes."""
+        return self.codes.data_ptr()
+
+    def write(self, at: int, x: Tensor) -> None:
+        """Code rows [H, N, D] from row `at` on; both whole pages."""
+        heads, count, size = x.shape
+        level = (x.to(self.device, torch.float32) - self.levels.centre[:, None]) / self.levels.spread[:, None]
+        codes, scale = quantise.quantise(level.reshape(-1, PAGE, size), self.kind)
+        stored = self.codes[:, at : at + count]
+        stored.copy_(codes.view(heads, count, -1))
+        self.scale[:, at // PAGE : (at + count) // PAGE] = scale.view(heads, -1)
+
+    def rows(self, places: Tensor) -> Tensor:
+        """Rows [N, D] at places [N] of all heads' rows together, not levelled back yet."""
+        codes = self.codes.view(-1, 1, self.codes.shape[2]).index_select(0, places)
+        scale = self.scale.view(-1).index_select(0, places // PAGE)
+        return quantise.dequantise(codes, scale, self.kind, self.dtype)[:, 0]
+
+    def scores(self, q: Tensor, count: int, step: int = 2048) -> Tensor:
+        """Dot products float32 [H, R, count] of q [H, R, D] with the first `count` rows; some thousand at a time."""
+        q = q.float()
+        turned = q * self.levels.spread[:, None]
+        pieces = []
+        for at in range(0, count, step):
+            codes = quantise.unpack(self.codes[:, at : min(at + step, count)], self.kind, torch.float32)
+            pieces.append(turned @ codes.transpose(1, 2))
+        scale = self.scale.repeat_interleave(PAGE, dim=1)[:, None, :count]
+        return torch.cat(pieces, dim=2).mul_(scale).add_(q @ self.levels.centre[..., None])
+
+
+Bank = Tensor | Pages
+Slabs = Sequence[tuple[Bank, int]]  # [H, capacity, D] contiguous, and how many rows of it count
+
+
+def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:
+    """The same slabs, for what reads no codes.
+
+    Raises:
+        ValueError: one is in codes.
+    """
+    found = [(slab, length) for slab, length in slabs if isinstance(slab, Tensor)]
+    if len(found) < len(slabs):
+        raise ValueError("Slabs in codes are read by lists, and not by kernels: take the rows that are wanted.")
+    return found
+
+
+class Share(NamedTuple):
+    """What slab `number` holds of an index: at its places `here` (None for all of it), these rows of the slab."""
+
+    number: int
+    here: Tensor | None
+    rows: Tensor
 
 
 def take(slabs: Slabs, index: Tensor) -> Tensor:
     """Rows [H, N, D] of every head's own index [H, N], int64 within the bank."""
-    heads, size = slabs[0][0].shape[0], slabs[0][0].shape[2]
+    first = slabs[0][0]
+    heads, _, size = first.shape
     if len(slabs) == 1:
-        return _flat(slabs[0][0]).index_select(0, _flat_index(slabs[0][0], index)).view(heads, -1, size)
-    rows = slabs[0][0].new_empty(index.numel(), size)
-    at = 0
-    for slab, length in slabs:
-        here = ((index >= at) & (index < at + length)).view(-1).nonzero()[:, 0]
-        if len(here):
-            places = _flat_index(slab, index - at)[here]
-            rows.index_copy_(0, here, _flat(slab).index_select(0, places))
-        at += length
-    return rows.view(heads, -1, size)
-
-
-def take_same(slabs: Slabs, index: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows [H, N, D] of one index [N] for all heads, int64 within the bank, where the index is and in that dtype.
-
-    Slabs may be of several dtypes and on several devices.
-    """
-    heads, size = slabs[0][0].shape[0], slabs[0][0].shape[2]
-    rows = torch.empty(heads, len(index), size, dtype=dtype, device=index.device)
-    at = 0
-    for slab, length in slabs:
-        here = ((index >= at) & (index < at + length)).nonzero()[:, 0]
-        if len(here) == len(index):
-            return slab.index_select(1, (index - at).to(slab.device)).to(index.device, dtype)
-        if len(here):
-            found = slab.index_select(1, (index[here] - at).to(slab.device))
-            rows.index_copy_(1, here, found.to(index.device, dtype))
-        at += length
+        rows = _rows(first, _flat_index(first, index))
+    else:
+        rows = torch.empty(index.numel(), size, dtype=first.dtype, device=first.device)
+        at = 0
+        for slab, length in slabs:
+            here = ((index >= at) & (index < at + length)).view(-1).nonzero()[:, 0]
+            if len(here):
+                rows.index_copy_(0, here, _rows(slab, _flat_index(slab, index - at)[here]))
+            at += length
+    rows = rows.view(heads, -1, size)
+    if isinstance(first, Pages):  # the slabs of a bank share their levels
+        levels = first.levels
+        rows = torch.addcmul(levels.centre[:, None].to(rows), rows, levels.spread[:, None].to(rows))
     return rows
 
 
-def _flat(slab: Tensor) -> Tensor:
-    return slab.view(-1, slab.shape[2])
+def parted(lengths: Sequence[int], index: Tensor) -> list[Share]:
+    """Which rows of an index [N], int64 within the bank, lie in which slab; slabs that hold none are left out."""
+    shares: list[Share] = []
+    at = 0
+    for number, length in enumerate(lengths):
+        here = ((index >= at) & (index < at + length)).nonzero()[:, 0]
+        if len(here) == len(index):
+            return [Share(number, None, index - at)]
+        if len(here):
+            shares.append(Share(number, here, index[here] - at))
+        at += length
+    return shares
 
 
-def _flat_index(slab: Tensor, index: Tensor) -> Tensor:
+def take_same(slabs: Slabs, shares: Sequence[Share], count: int, like: Tensor) -> Tensor:
+    """Rows [H, count, D] of one index for all heads, parted by slab, in the dtype of `like` and where it is.
+
+    Slabs may be of several dtypes and on several devices.
+    """
+    heads, _, size = slabs[0][0].shape
+    if len(shares) == 1 and shares[0].here is None:
+        return _same(slabs[shares[0].number][0], shares[0].rows, like)
+    rows = torch.empty(heads, count, size, dtype=like.dtype, device=like.device)
+    for number, here, inside in shares:
+        assert here is not None, "a share that is the whole index is the only one"
+        rows.index_copy_(1, here, _same(slabs[number][0], inside, like))
+    return rows
+
+
+def _same(slab: Bank, rows: Tensor, like: Tensor) -> Tensor:
+    rows = rows.to(slab.device)
+    if isinstance(slab, Pages):
+        return take([(slab, slab.shape[1])], rows.expand(slab.shape[0], -1)).to(like.device, like.dtype)
+    return slab.index_select(1, rows).to(like.device, like.dtype)
+
+
+def _rows(slab: Bank, places: Tensor) -> Tensor:
+    return slab.rows(places) if isinstance(slab, Pages) else slab.view(-1, slab.shape[2]).index_select(0, places)
+
+
+def _flat_index(slab: Bank, index: Tensor) -> Tensor:
     head = torch.arange(index.shape[0], device=index.device)[:, None]
     return (index + head * slab.shape[1]).reshape(-1)

@@ -15,6 +15,7 @@ _SESSIONS = "SELECT sessions.*, (SELECT count(*) FROM turns WHERE session_id = s
 _TURN_COLUMNS = """
     turns.id, turns.session_id, turns.position, turns.question,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.text, '') ELSE turns.answer END AS answer,
+    CASE WHEN turns.status = 'answering' THEN coalesce(drafts.reasoning, '') ELSE turns.reasoning END AS reasoning,
     turns.status, turns.sources, turns.measurements, turns.error, turns.created_at, turns.finished_at"""
 _TURNS = f"SELECT {_TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
 # The words that matched are marked with characters that `clean` texts hardly ever hold, and unmarked again below.
@@ -90,8 +91,8 @@ class Conversations(Contexts):
             self._update("session", session_id, changes)
         return self.turn(id)
 
-    def append_answer(self, turn_id: str, text: str) -> None:
-        """Add what has just been generated; others see it at once.
+    def append_answer(self, turn_id: str, text: str, reasoning: str = "") -> None:
+        """Add what has just been generated, of the answer and of the reasoning before it; others see it at once.
 
         Raises:
             NotFound: the turn was deleted. StoreError: it is not being answered (any more). In both cases: stop.
@@ -103,8 +104,8 @@ class Conversations(Contexts):
                     f"Turn {turn_id} is {turn['status']}, so nothing can be added to its answer; ask anew."
                 )
             db.execute(
-                "UPDATE drafts SET text = text || ?, updated_at = ? WHERE turn_key = ?",
-                [clean(text), time.time(), turn["key"]],
+                "UPDATE drafts SET text = text || ?, reasoning = reasoning || ?, updated_at = ? WHERE turn_key = ?",
+                [clean(text), clean(reasoning), time.time(), turn["key"]],
             )
 
     def finish_turn(
@@ -116,8 +117,9 @@ class Conversations(Contexts):
         sources: list[dict[str, Any]] | None = None,
         measurements: dict[str, Any] | None = None,
         error: str | None = None,
+        reasoning: str | None = None,
     ) -> TurnRow:
-        """End a turn: done, cancelled or failed. Without `answer`, what was streamed so far is kept.
+        """End a turn: done, cancelled or failed. Without `answer` or `reasoning`, what was streamed so far is kept.
 
         Raises:
             ValueError: another status. NotFound: the turn was deleted.
@@ -129,6 +131,7 @@ class Conversations(Contexts):
             turn = self.turn(turn_id)
             changes = {
                 "answer": turn.answer if answer is None else clean(answer),
+                "reasoning": turn.reasoning if reasoning is None else clean(reasoning),
                 "status": status,
                 "sources": to_json(sources or []),
                 "measurements": to_json(measurements or {}),

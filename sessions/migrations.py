@@ -79,7 +79,13 @@ def m003_jobs_and_measurements(db: Database) -> None:
     db.execute("CREATE INDEX measurements_by_subject ON measurements(kind, subject_id, at)")
 
 
-for step in (m001_documents_and_contexts, m002_sessions_and_turns, m003_jobs_and_measurements):
+def m004_reasoning(db: Database) -> None:
+    """What a model says to itself before it answers; it is kept beside the answer and not searched."""
+    for table in ("turns", "drafts"):
+        db.execute(f"ALTER TABLE {table} ADD COLUMN reasoning TEXT NOT NULL DEFAULT ''")
+
+
+for step in (m001_documents_and_contexts, m002_sessions_and_turns, m003_jobs_and_measurements, m004_reasoning):
     migrations()(step)
 
 

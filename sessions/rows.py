@@ -64,7 +64,10 @@ class SessionRow:
 
 @dataclass(frozen=True)
 class TurnRow:
-    """A question and its answer; while status is "answering", `answer` is what has been streamed so far."""
+    """A question and its answer; while status is "answering", `answer` is what has been streamed so far.
+
+    reasoning: what the model said to itself before answering, streamed likewise; empty for most models.
+    """
 
     id: str
     session_id: str
@@ -77,6 +80,7 @@ class TurnRow:
     error: str | None
     created_at: float
     finished_at: float | None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default: 0)")
     parser.add_argument("--top-p", type=float, default=1.0, help="share of probability to sample from (default: 1)")
     parser.add_argument("--max-tokens", type=int, default=200, help="longest answer, in tokens (default: 200)")
+    parser.add_argument(
+        "--max-reasoning",
+        type=int,
+        default=4096,
+        help="tokens that a model that reasons first may take for it (default: 4096)",
+    )
 
 
 def _open(arguments: Arguments) -> tuple["Service", "SessionRow", "AnswerOptions"]:
@@ -49,7 +55,7 @@ def _open(arguments: Arguments) -> tuple["Service", "SessionRow", "AnswerOptions
     from app.shelf import find_context, find_session
     from app.turns import AnswerOptions, session_for
 
-    options = AnswerOptions(arguments.temperature, arguments.top_p, arguments.max_tokens)
+    options = AnswerOptions(arguments.temperature, arguments.top_p, arguments.max_tokens, arguments.max_reasoning)
     service = open_service(arguments)
     context = find_context(service, arguments.context)
     if arguments.model and canonical_model(arguments.model) != context.model:
@@ -70,11 +76,8 @@ def run_ask(arguments: Arguments) -> int:
     try:
         turn = keep_question(service, session.id, arguments.question)
 
-        def show(text: str) -> None:
-            if not arguments.json:
-                print(printable(text), end="", flush=True)
-
-        turn = answer(service, turn.id, options, show)
+        show = (lambda text: None) if arguments.json else _show
+        turn = answer(service, turn.id, options, show, on_reasoning=_Thinking())
         if arguments.json:
             print_json(result_of(turn))
         else:
@@ -99,20 +102,37 @@ def run_chat(arguments: Arguments) -> int:
             if not line.strip():
                 return 0
             turn = keep_question(service, session.id, line)
-            turn = answer(service, turn.id, options, lambda text: print(printable(text), end="", flush=True))
+            turn = answer(service, turn.id, options, _show, on_reasoning=_Thinking())
             print(flush=True)
             _note_sources(service, turn)
     finally:
         service.close()
 
 
+def _show(text: str) -> None:
+    """A piece of an answer, as it comes."""
+    print(printable(text), end="", flush=True)
+
+
+class _Thinking:
+    """Says once on standard error that the model reasons before it answers."""
+
+    said = False
+
+    def __call__(self, text: str) -> None:
+        if not self.said:
+            self.said = True
+            note("Thinking ...")
+
+
 def result_of(turn: "TurnRow") -> dict[str, Any]:
-    """The object of `ask --json`."""
+    """The object of `ask --json`. `reasoning` is there only if the model reasoned."""
     measured = turn.measurements
     return {
         "session": turn.session_id,
         "turn": turn.id,
         "answer": turn.answer,
+        **({"reasoning": turn.reasoning} if turn.reasoning else {}),
         "sources": [{key: source[key] for key in ("document", "page", "quote", "weight")} for source in turn.sources],
         "time_to_first_token_seconds": measured.get("time_to_first_token_seconds"),
         "tokens_per_second": measured.get("tokens_per_second"),

@@ -8,9 +8,11 @@ from app.commands.common import Arguments, Commands
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
     parser = commands.add_parser(
-        "bench", parents=[shared], help="measure recall (needle) or speed (latency)", add_help=False
+        "bench", parents=[shared], help="measure accuracy, speed and attention mass", add_help=False
     )
-    parser.add_argument("benchmark", choices=("needle", "latency"), help="what to measure")
+    parser.add_argument(
+        "benchmark", choices=("needle", "latency", "mass", "ablation", "growth"), help="what to measure"
+    )
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="options of the benchmark, --help and --json included"
     )

@@ -19,6 +19,13 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="address to listen on; any but a loopback one demands --auth (default: 127.0.0.1)",
     )
     parser.add_argument("--port", type=int, default=7860, help="port to listen on (default: 7860)")
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        default="8GiB",
+        help="what open contexts may take together, of the GPU's memory and of the machine's each; those not used for "
+        "longest are put away (default: 8GiB)",
+    )
     parser.add_argument("--open", action="store_true", help="open the page in the browser once it is there")
     parser.add_argument(
         "--auth",

@@ -15,11 +15,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "train",
         parents=[shared],
-        help="train the pocket model, or retaining heads for a model",
-        description="Train, with a fixed seed: 'pocket' is the small model that ships, 'locret' are the retaining "
-        "heads that the method of that name needs for the model it is used with.",
+        help="train the pocket model, or retaining heads or beacons for a model",
+        description="Train, with a fixed seed: 'pocket' is the small model that ships; 'locret' are the retaining "
+        "heads and 'beacon' the beacon weights that the method of that name needs for the model it is used with.",
     )
-    parser.add_argument("what", choices=("pocket", "locret"), help="what to train")
+    parser.add_argument("what", choices=("pocket", "locret", "beacon"), help="what to train")
     parser.add_argument(
         "settings",
         nargs=argparse.REMAINDER,
@@ -31,7 +31,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> int:
     """Train, with one option for every setting."""
-    return _locret(arguments) if arguments.what == "locret" else _pocket(arguments)
+    return {"pocket": _pocket, "locret": _locret, "beacon": _beacon}[arguments.what](arguments)
 
 
 def _pocket(arguments: Arguments) -> int:
@@ -52,16 +52,32 @@ def _pocket(arguments: Arguments) -> int:
 
 
 def _locret(arguments: Arguments) -> int:
-    from training.flags import settings_parser
     from training.locret import LocretSettings, train
 
-    parser = settings_parser(LocretSettings, "stockpot train locret")
+    line = ProgressLine()
+    chosen = _for_a_model(LocretSettings, "locret", arguments)
+    print(train(chosen, lambda now: line.show(now.in_words())))
+    return 0
+
+
+def _beacon(arguments: Arguments) -> int:
+    from training.beacon import BeaconSettings, train
+
+    line = ProgressLine()
+    chosen = _for_a_model(BeaconSettings, "beacon", arguments)
+    print(train(chosen, lambda now: line.show(now.in_words())))
+    return 0
+
+
+def _for_a_model(settings: type[Settings], what: str, arguments: Arguments) -> Settings:
+    """The settings of a training for the model that the command line names."""
+    from training.flags import settings_parser
+
+    parser = settings_parser(settings, f"stockpot train {what}")
     parser.set_defaults(model=arguments.model or POCKET, device=arguments.device, seed=arguments.seed)
     chosen = parser.parse_args(arguments.settings)
     chosen.model = model_source(chosen.model)
-    line = ProgressLine()
-    print(train(_checked(LocretSettings, chosen), lambda now: line.show(now.in_words())))
-    return 0
+    return _checked(settings, chosen)
 
 
 def _checked(settings: type[Settings], chosen: argparse.Namespace) -> Settings:

@@ -126,9 +126,10 @@ def router(service: Service, worker: Worker) -> APIRouter:
         max_tokens: Annotated[int, Body()] = 200,
         temperature: Annotated[float, Body()] = 0.0,
         top_p: Annotated[float, Body()] = 1.0,
+        max_reasoning: Annotated[int, Body()] = 4096,
     ) -> dict[str, Any]:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
-        options = AnswerOptions(temperature, top_p, max_tokens)
+        options = AnswerOptions(temperature, top_p, max_tokens, max_reasoning)
         turn = keep_question(service, store.session(id).id, question)
         worker.answer(turn.id, options)
         return asdict(turn)

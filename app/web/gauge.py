@@ -36,6 +36,8 @@ class Gauge:
             "memory": memory,
             "memory_total": self._memory_total,
             "model": self._model_line(),
+            "open_bytes": self.service.contexts.bytes(),
+            "open_limit": self.service.contexts.limit,
             "memory_history": [value for _, value in self._memory],
         }
         if context is None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import AppError
 from app.home import ASSETS, home_folder, named_model
+from app.planning import bytes_of
 from app.web.guard import Guard, credentials
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ def serve(arguments: Namespace) -> int:
     """Serve until stopped.
 
     Raises:
-        UsageError: an address that others can reach, without a name and password.
+        UsageError: an address that others can reach, without a name and password; a size that is none.
         sessions.StoreError: the home cannot be used.
     """
     login = credentials(arguments.auth or os.environ.get("STOCKPOT_AUTH") or None, arguments.host)
-    home = home_folder(arguments.home)
+    home, memory = home_folder(arguments.home), bytes_of(arguments.memory)
     _check_port(arguments.host, arguments.port)
     _keep_private(home)
     import uvicorn
@@ -43,7 +44,8 @@ def serve(arguments: Namespace) -> int:
     from app.service import Service
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
-    service = Service(home, named_model(arguments.model, arguments.quantize), arguments.device, arguments.seed)
+    name = named_model(arguments.model, arguments.quantize)
+    service = Service(home, name, arguments.device, arguments.seed, memory)
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(service, login),

@@ -36,11 +36,14 @@ HEAD = """
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
   };
   let shown = "";
+  const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
   const follow = () => {
     const talk = document.querySelector("#conversation");
     if (talk && talk.dataset.follow !== "no") talk.scrollTop = talk.scrollHeight;
     const live = document.querySelector("#live-turn .turn");
     if (live && live.id !== shown) { shown = live.id; live.scrollIntoView({ block: "nearest" }); }
+    for (const each of document.querySelectorAll("details[data-fold]"))
+      if (unfolded.has(each.dataset.fold) && !each.dataset.met) each.open = true, each.dataset.met = "yes";
     const where = document.querySelector("#where [data-query]");
     if (where && where.dataset.query !== location.search)
       history.replaceState(null, "", location.pathname + where.dataset.query);
@@ -62,6 +65,10 @@ HEAD = """
       if (event.target.closest("#new-reading, #new-session")) menu(false);
     });
     document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });
+    document.addEventListener("toggle", (event) => {
+      const fold = event.target.dataset?.fold;
+      if (fold && event.target.isConnected) unfolded[event.target.open ? "add" : "delete"](fold);
+    }, true);
     document.addEventListener("scroll", (event) => {
       const talk = event.target;
       if (talk.id !== "conversation") return;

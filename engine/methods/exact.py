@@ -20,7 +20,8 @@ from engine.footprint import Footprint, Task
 from engine.memory import UNLIMITED, Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import far_query_position
-from engine.retrieving import DTYPES, RetrievingMemory, check_store, plan_retrieving
+from engine.records import HOST
+from engine.retrieving import DTYPES, RetrievingMemory, check_store, least_window, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 
@@ -29,7 +30,8 @@ from engine.slots import SlotMemory
 class Exact(Method):
     """budget: sinks, window and top-k together, what one query sees at most.
 
-    sinks: first tokens, always seen; top_k: far entries per query and query head; store: dtype of the host tier.
+    sinks: first tokens, always seen; top_k: far entries per query and query head; store: a key of `DTYPES`;
+    tier: host, or disk for full slabs.
     """
 
     name: ClassVar[str] = "exact"
@@ -40,13 +42,14 @@ class Exact(Method):
     sinks: int = 4
     top_k: int = 128
     store: str = "bfloat16"
+    tier: str = HOST
 
     def __post_init__(self) -> None:
         """There must be a window beside sinks and top-k."""
         require(self.sinks >= 0, f"sinks cannot be negative ({self.sinks}).")
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
-        check_store(self.store)
-        least = self.sinks + self.top_k + 32
+        check_store(self.store, self.tier)
+        least = self.sinks + self.top_k + 16 + least_window(self.store, 1)
         require(
             self.budget is None or self.budget >= least,
             f"A budget of {self.budget} leaves no window beside {self.sinks} sinks and the {self.top_k} best entries: "
@@ -58,22 +61,26 @@ class Exact(Method):
         if self.budget is None:
             return SlotMemory(spec)
         window = self.budget - self.sinks - self.top_k
-        return ExactMemory(spec, self.sinks, window, self.top_k, DTYPES[self.store])
+        return ExactMemory(spec, self.sinks, window, self.top_k, DTYPES[self.store], self.tier)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """Sinks and window on the device, everything behind the sinks in the host tier, all of it searched."""
         if self.budget is None:
             return super().plan(spec, task)
         window = self.budget - self.sinks - self.top_k
-        return plan_retrieving(spec, task, self.sinks, window, self.store, self.top_k, compared=1.0, reading=False)
+        return plan_retrieving(
+            spec, task, self.sinks, window, self.store, self.top_k, compared=1.0, reading=False, tier=self.tier
+        )
 
 
 class ExactMemory(RetrievingMemory):
     """Reads with its window alone; in a conversation every query searches the host tier."""
 
-    def __init__(self, spec: ModelSpec, sinks: int, window: int, top_k: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, spec: ModelSpec, sinks: int, window: int, top_k: int, dtype: torch.dtype, tier: str = HOST
+    ) -> None:
         """top_k: far entries that each query attends to, once retrieving."""
-        super().__init__(spec, sinks, window, dtype)
+        super().__init__(spec, sinks, window, dtype, tier=tier)
         self.top_k = top_k
         self.retrieving = False  # off while the text is read, on in every conversation
 

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from engine.errors import SettingsError
 from engine.footprint import Footprint, Task
-from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
+from engine.sharing import SHARES, widest
 from engine.slots import SlotMemory, highest, pooled
 
 PROMPTS = {
@@ -48,7 +48,8 @@ class InfiniPot(Method):
 
     prompt: a key of PROMPTS or a prompt of one's own; question: what prompt Q is filled with; keep: |C|/|M|;
     novelty_share: alpha, 0 for CaP alone, 1 for NuC alone; pooling: neighbours a catalyst score is max-pooled over
-    (odd, 1 for none); reduction: over the query heads of a group.
+    (odd, 1 for none); reduction: over the query heads of a group; share: how what the catalyst chooses is shared among
+    layers and heads (`sharing.py`).
     """
 
     name: ClassVar[str] = "infinipot"
@@ -62,6 +63,7 @@ class InfiniPot(Method):
     novelty_share: float = 0.5
     pooling: int = 9
     reduction: str = "max"
+    share: str = "even"
 
     def __post_init__(self) -> None:
         """Reject settings that contradict one another."""
@@ -74,6 +76,7 @@ class InfiniPot(Method):
         require(0.0 <= self.novelty_share <= 1.0, f"novelty_share lies between 0 and 1, not {self.novelty_share}.")
         require(self.pooling >= 1 and self.pooling % 2 == 1, f"pooling is odd and positive, not {self.pooling}.")
         require(self.reduction in REDUCTIONS, f"reduction is one of {', '.join(REDUCTIONS)}, not '{self.reduction}'.")
+        require(self.share in SHARES, f"share is one of {', '.join(SHARES)}, not '{self.share}'.")
         require(bool(self.prompt), "prompt is G, G1, G2, Q, U, P or a text of your own; it cannot be empty.")
         require(self.prompt != "Q" or bool(self.question), "prompt Q needs a question: set question=...")
 
@@ -91,8 +94,8 @@ class InfiniPot(Method):
         """A finished pot keeps a quarter free, so that a first question seldom waits for a distillation."""
         return 0 if self.budget is None else min(256, self.budget // 4)
 
-    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """An empty pot.
+    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[Pot] | None = None) -> Pot:
+        """An empty pot. kind: of pot, for methods that build upon this one.
 
         Raises:
             SettingsError: the catalyst prompt leaves no room to read.
@@ -104,7 +107,7 @@ class InfiniPot(Method):
                 f"A pot of {self.budget} distilled to {round(self.keep * self.budget)} leaves no room for a catalyst "
                 f"prompt of {length} tokens: raise the budget, or lower keep."
             )
-        return Pot(spec, self, length)
+        return (kind or Pot)(spec, self, length)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """One pot, however long the text; each distillation costs a pass of the catalyst."""
@@ -124,7 +127,8 @@ class InfiniPot(Method):
             times, held = times + 1, min(size, held)
         usage = Usage({DEVICE: held}, plain.usage.bytes)
         full = (size + room) / 2 if times else task.total / 2
-        return dataclasses.replace(plain, usage=usage, passed=task.total + times * length, attended=full)
+        wide = plain.widest + widest(self.share, size) - size
+        return dataclasses.replace(plain, usage=usage, passed=task.total + times * length, attended=full, widest=wide)
 
 
 class Pot(SlotMemory):
@@ -132,7 +136,7 @@ class Pot(SlotMemory):
 
     def __init__(self, spec: ModelSpec, settings: InfiniPot, catalyst_tokens: int) -> None:
         """catalyst_tokens: entries the catalyst takes while the pot is distilled; they count against the budget."""
-        super().__init__(spec, settings.budget)
+        super().__init__(spec, settings.budget, settings.share)
         self.settings = settings
         self.catalyst_tokens = catalyst_tokens
 
@@ -147,19 +151,19 @@ class Pot(SlotMemory):
         assert self.capacity is not None
         size = min(round(self.settings.keep * self.capacity), self.entries)
         novel = round(self.settings.novelty_share * size)
-        kept = []
-        for layer in range(len(self.spec.layers)):
-            score = self._representative(layer)
+        scores = []
+        for number in range(len(self.own)):
+            score = self._representative(number)
             if novel:
-                score.scatter_(1, highest(self._column(layer, "score"), novel), float("inf"))
-            kept.append(highest(score, size))
-        self.keep(kept)
+                score.scatter_(1, highest(self._column(number, "score"), novel), float("inf"))
+            scores.append(score)
+        self.keep_best(scores, size, novel)
 
-    def _representative(self, layer: int) -> Tensor:
-        """CaP scores [H, entries]: attention summed over the catalyst's tokens, one per KV head, pooled."""
-        heads = self.spec.layers[layer].kv_heads
+    def _representative(self, number: int) -> Tensor:
+        """CaP scores [H, held] of slots: attention summed over the catalyst's tokens, one per KV head, pooled."""
+        heads, held = self.heads[number].kv_heads, self.held(number)
         if self.observed is None:
-            return torch.zeros(heads, self.entries, device=self.spec.device)
-        summed = self.observed[layer].view(heads, -1, self.entries)
+            return torch.zeros(heads, held, device=self.spec.device)
+        summed = self.observed[number].view(heads, -1, held)
         score = summed.amax(dim=1) if self.settings.reduction == "max" else summed.mean(dim=1)
         return pooled(score, self.settings.pooling)

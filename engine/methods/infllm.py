@@ -24,11 +24,21 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.attention import Segment
+from engine.cache import cache_bytes
 from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
-from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.retrieving import DTYPES, EMPTY, RetrievingMemory, check_store, plan_retrieving
+from engine.records import DEVICE, HOST, LoadedParts, Part, Parts, Usage
+from engine.retrieving import (
+    DTYPES,
+    EMPTY,
+    RetrievingMemory,
+    cache_units,
+    check_cache,
+    check_store,
+    least_window,
+    plan_retrieving,
+)
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 from kernels.rows import take
@@ -45,7 +55,10 @@ class InfLLM(Method):
     """budget: what one query sees at most: sinks, window, units, and tokens that do not fill a unit or block yet.
 
     sinks: initial tokens l_I; block: l_bs, tokens per memory unit; representatives: r_k; units: k_m, looked up for
-    each block of query_block queries (l_X); store: dtype of the host tier. What is left of the budget is the window.
+    each block of query_block queries (l_X); store: a key of `DTYPES`;
+    tier: host, or disk for full slabs; cache: units that
+    the device holds, None for what suits it; policy: which are given up (cache.POLICIES).
+    What is left of the budget is the window.
     """
 
     name: ClassVar[str] = "infllm"
@@ -70,6 +83,9 @@ class InfLLM(Method):
     units: int = 16
     query_block: int = 32
     store: str = "bfloat16"
+    tier: str = HOST
+    cache: int | None = None
+    policy: str = "frequency"
 
     def __post_init__(self) -> None:
         """There must be a window that holds a block of queries."""
@@ -81,8 +97,9 @@ class InfLLM(Method):
             1 <= self.representatives <= self.block,
             f"A unit of {self.block} tokens has 1 to {self.block} representatives, not {self.representatives}.",
         )
-        check_store(self.store)
-        least = self._beside_window() + max(self.query_block, 16)
+        check_store(self.store, self.tier)
+        check_cache(self.cache, self.policy, self.units + 1)
+        least = self._beside_window() + least_window(self.store, self.query_block)
         require(
             self.budget is None or self.budget >= least,
             f"A budget of {self.budget} leaves no window beside {self.sinks} sinks and {self.units} units of "
@@ -107,8 +124,20 @@ class InfLLM(Method):
         """Queries are compared with one key for each unit."""
         if self.budget is None:
             return super().plan(spec, task)
+        cached = cache_bytes(spec, cache_units(spec, self.cache, self.units + 1), self.block)
         window, chosen = self.budget - self._beside_window(), (self.units + 1) * self.block
-        plain = plan_retrieving(spec, task, self.sinks, window, self.store, chosen, 1 / self.block, reading=True)
+        plain = plan_retrieving(
+            spec,
+            task,
+            self.sinks,
+            window,
+            self.store,
+            chosen,
+            1 / self.block,
+            reading=True,
+            tier=self.tier,
+            cached=cached,
+        )
         units = task.total // self.block * spec.entry_bytes // 2  # a key each
         usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})
         return dataclasses.replace(plain, usage=usage)
@@ -157,8 +186,9 @@ class InfLLMMemory(RetrievingMemory):
 
     def __init__(self, spec: ModelSpec, settings: InfLLM, window: int) -> None:
         """window: l_L."""
-        super().__init__(spec, settings.sinks, window, DTYPES[settings.store], settings.query_block)
+        super().__init__(spec, settings.sinks, window, DTYPES[settings.store], settings.query_block, settings.tier)
         self.settings = settings
+        self.use_cache(cache_units(spec, settings.cache, settings.units + 1), settings.block, settings.policy)
         like = torch.empty(0, dtype=spec.dtype, device=spec.device)
         self.units = [Units(like.new_empty(0, layer.kv_heads * layer.head_size)) for layer in spec.layers]
         # r_m of the entries behind the last unit, as far as their window has passed; per layer float32 [entries]
@@ -256,7 +286,7 @@ class InfLLMMemory(RetrievingMemory):
         """The units' keys are on the device as well."""
         usage = super().usage()
         units = sum(rows.nbytes for units in self.units for rows in (units.shared, units.own))
-        return Usage(usage.entries, {**usage.bytes, DEVICE: usage.bytes[DEVICE] + units})
+        return dataclasses.replace(usage, bytes={**usage.bytes, DEVICE: usage.bytes[DEVICE] + units})
 
     def fork(self) -> Self:
         """Units are shared; scores are replaced, never changed."""

@@ -26,12 +26,12 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from engine.footprint import Footprint, Task
-from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
 from engine.retaining import RetainingHeads, find_heads
 from engine.seam import ModelSpec
-from engine.slots import SlotMemory, highest, pooled
+from engine.sharing import SHARES, widest
+from engine.slots import SlotMemory, pooled
 
 SCORE_DECIMALS = 3  # scores estimate dot products of some units; no head is that exact
 
@@ -41,8 +41,9 @@ class Locret(Method):
     """Algorithm 1.
 
     budget: b; chunk: B, tokens between two evictions, None for half the budget; stabilizers: n_s, None for a sixth of
-    the budget; local: n_loc; pooling: neighbours a score is max-pooled over before the cut (odd, 1 for none); heads:
-    file of the retaining heads, empty for those beside the model.
+    the budget; local: n_loc; pooling: neighbours a score is max-pooled over before the cut (odd, 1 for none); share:
+    how the budget is shared among layers and heads (`sharing.py`); heads: file of the retaining heads, empty for those
+    beside the model.
     """
 
     name: ClassVar[str] = "locret"
@@ -54,6 +55,7 @@ class Locret(Method):
     stabilizers: int | None = None
     local: int = 100
     pooling: int = 5
+    share: str = "even"
     heads: str = ""
 
     def __post_init__(self) -> None:
@@ -68,6 +70,7 @@ class Locret(Method):
         )
         require(self.local >= 0, f"local is a number of tokens, 0 or more, not {self.local}.")
         require(self.pooling >= 1 and self.pooling % 2 == 1, f"pooling is odd and positive, not {self.pooling}.")
+        require(self.share in SHARES, f"share is one of {', '.join(SHARES)}, not '{self.share}'.")
         if self.heads:  # a saved reading must find them from another working directory
             object.__setattr__(self, "heads", str(Path(self.heads).expanduser().resolve()))
 
@@ -81,11 +84,11 @@ class Locret(Method):
         """n_s."""
         return (self.budget or 0) // 6 if self.stabilizers is None else self.stabilizers
 
-    def weights(self, spec: ModelSpec) -> str:
+    def weights_digest(self, spec: ModelSpec) -> str:
         """A digest of the retaining heads."""
         return find_heads(spec, self.heads).digest
 
-    def passing(self) -> int:
+    def passing(self, spec: ModelSpec) -> int:
         """The chunk and the last tokens, which the paper does not count."""
         return 0 if self.budget is None else self.chunk_tokens + self.local
 
@@ -100,15 +103,19 @@ class Locret(Method):
             return plain
         text = max(0, task.total - self.local)
         held = min(text, self.budget) + task.total - text
-        return dataclasses.replace(plain, usage=Usage({DEVICE: held}, plain.usage.bytes), answering=held)
+        wide = plain.widest + widest(self.share, self.budget) - self.budget
+        usage = Usage({DEVICE: held}, plain.usage.bytes)
+        return dataclasses.replace(plain, usage=usage, answering=held, widest=wide)
 
-    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
-        """Nothing read yet.
+    def new_memory(
+        self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[RetainedMemory] | None = None
+    ) -> RetainedMemory:
+        """Nothing read yet. kind: of memory, for methods that build upon this one.
 
         Raises:
             WeightsError: no retaining heads, or none that fit this model.
         """
-        return RetainedMemory(spec, self, find_heads(spec, self.heads))
+        return (kind or RetainedMemory)(spec, self, find_heads(spec, self.heads))
 
 
 class RetainedMemory(SlotMemory):
@@ -116,9 +123,10 @@ class RetainedMemory(SlotMemory):
 
     def __init__(self, spec: ModelSpec, settings: Locret, heads: RetainingHeads) -> None:
         """heads: in the dtype and on the device of the model."""
-        super().__init__(spec, None if settings.budget is None else settings.budget + settings.passing())
+        capacity = None if settings.budget is None else settings.budget + settings.passing(spec)
+        super().__init__(spec, capacity, settings.share)
         self.settings = settings
-        self.heads = heads
+        self.retaining = heads
         self.text_end = 0  # where the last `local` tokens of the text begin; 0 while no text is announced
         self.fresh = 0  # tokens since the last eviction; in a conversation, those that it spared included
 
@@ -130,9 +138,12 @@ class RetainedMemory(SlotMemory):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over all slots; the new entries get their scores."""
         output = super().attend(layer, q, k, v, scaling, softcap)
-        score = self.own[layer].score[:, self.length : self.length + q.shape[1]]
         # Rounded, because the first layer knows no context: equal tokens are equals there, whatever pass they came in.
-        score.copy_(self.heads.score(layer, q, k, v).float().round(decimals=SCORE_DECIMALS))
+        score = self.retaining.score(layer, q, k, v).float().round(decimals=SCORE_DECIMALS)
+        group = self.groups[layer]
+        for slots, heads in zip((self.own[number] for number in group), score.chunk(len(group)), strict=True):
+            begin = self.length + slots.surplus
+            slots.score[:, begin : begin + q.shape[1]] = heads
         return output
 
     def commit(self, novelty: Tensor | None = None) -> None:
@@ -165,15 +176,13 @@ class RetainedMemory(SlotMemory):
             self.fresh = self.settings.local
 
     def _evict(self, size: int, spared: int) -> None:
-        """Keep `size` entries per head, the last `spared` of them for sure."""
+        """Keep `size` entries per head on average, the last `spared` of each for sure."""
         if size >= self.entries:
             return
-        kept = []
-        for layer in range(len(self.spec.layers)):
-            score = pooled(self._column(layer, "score"), self.settings.pooling)
-            score[:, self.entries - spared :] = float("inf")
-            kept.append(highest(score, size))
-        self.keep(kept)
+        scores = [pooled(self._column(number, "score"), self.settings.pooling) for number in range(len(self.own))]
+        for score in scores:
+            score[:, score.shape[1] - spared :] = float("inf")
+        self.keep_best(scores, size, spared)
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """The slots, and where in the chunk they stand."""

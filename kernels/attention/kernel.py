@@ -27,6 +27,7 @@ def _attend(
     p_q,
     p_index,
     p_places,
+    p_seen,
     p_first,
     p_end,
     p_keys,
@@ -48,6 +49,7 @@ def _attend(
     scaling,
     softcap,
     LISTS: tl.constexpr,
+    BY_HEAD: tl.constexpr,
     SHARES: tl.constexpr,
     GROUP: tl.constexpr,
     KEY_FIRST: tl.constexpr,
@@ -93,6 +95,9 @@ def _attend(
         m_key = place < stop
         if LISTS:
             index = tl.load(p_index + block * listed + place, mask=m_key, other=rows)
+            if BY_HEAD:
+                seen_at = (head * tl.num_programs(1) + block) * listed + at + tl.arange(0, TILE)
+                m_key = m_key & (tl.load(p_seen + seen_at, mask=m_key, other=0) > 0)
             place = tl.load(p_places + block * listed + place, mask=m_key, other=0)
         m_key = m_key & (index >= lowest) & (index < highest)
         index = tl.where(m_key, index, 0)
@@ -179,6 +184,7 @@ def attend(
         q.contiguous(),
         nothing if lists is None else lists.index.contiguous(),
         nothing if lists is None else lists.places.contiguous(),
+        nothing if lists is None or lists.seen is None else lists.seen.to(torch.uint8).contiguous(),
         span.first.contiguous(),
         span.end.contiguous(),
         key_table.addresses,
@@ -200,6 +206,7 @@ def attend(
         scaling,
         softcap or 0.0,
         LISTS=lists is not None,
+        BY_HEAD=lists is not None and lists.seen is not None,
         SHARES=shares,
         GROUP=group,
         KEY_FIRST=key_table.first_dtype,

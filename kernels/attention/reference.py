@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernels import softmax
 from kernels.rotation import rotate
-from kernels.rows import Slabs, take_same
+from kernels.rows import Share, Slabs, parted, plain, take_same
 
 STEP_BYTES = 128 << 20  # room that gathered keys and values of one step may take
 BAND = 128  # queries at a time where each sees a window of its own
@@ -65,6 +65,10 @@ class Span:
         """Whether each query sees one row more than the query before it."""
         return bool((self.end.diff() == 1).all())
 
+    def causal_over(self, length: int) -> bool:
+        """Whether the queries are the last of so many rows, and each sees all up to its own."""
+        return self.common[0] <= 0 and self.grows and self.reach[1] == length
+
     @cached_property
     def _masks(self) -> dict[tuple[int, int], Tensor | None]:
         return {}
@@ -79,7 +83,8 @@ class Lists:
     """Rows that each block of `size` queries is shown; the last of the NB = ceil(T / size) blocks may be short.
 
     index: int64 [NB, N], rows of the bank; one that is past every end of its block's queries is an empty place.
-    places: int64 [NB, N], positions of the keys; cos, sin: [P, R/2], their tables.
+    places: int64 [NB, N], positions of the keys; cos, sin: [P, R/2], their tables; seen: bool [H, NB, N], which of the
+    rows each head is shown, None for all.
     """
 
     index: Tensor
@@ -87,6 +92,7 @@ class Lists:
     size: int
     cos: Tensor
     sin: Tensor
+    seen: Tensor | None = None
 
     @cached_property
     def turned(self) -> dict[tuple[object, ...], Tensor]:
@@ -100,7 +106,20 @@ class Lists:
         """Of blocks begin .. end - 1."""
         if begin <= 0 and end >= len(self.index):
             return self
-        return Lists(self.index[begin:end], self.places[begin:end], self.size, self.cos, self.sin)
+        seen = None if self.seen is None else self.seen[:, begin:end]
+        return Lists(self.index[begin:end], self.places[begin:end], self.size, self.cos, self.sin, seen)
+
+    def parted(self, slabs: Slabs) -> list[Share]:
+        """Which slab holds which rows; made once, as keys and values lie alike."""
+        lengths = tuple(length for _, length in slabs)
+        if lengths not in self._parted:
+            index = self.index.clamp_max(sum(lengths) - 1)  # empty places, which nobody sees, need a row too
+            self._parted[lengths] = parted(lengths, index.flatten())
+        return self._parted[lengths]
+
+    @cached_property
+    def _parted(self) -> dict[tuple[int, ...], list[Share]]:
+        return {}
 
 
 def attend(
@@ -154,7 +173,7 @@ def _dense(
     single = count == 1  # then the heads of a group are the queries of one head, and read its keys once
     folded = q.reshape(1, heads, group, size) if single else q.view(heads, group, count, size)
     parts, at = [], 0
-    for (k, length), (v, _) in zip(keys, values, strict=True):
+    for (k, length), (v, _) in zip(plain(keys), plain(values), strict=True):
         start, stop = min(max(at, lowest), at + length), max(at, min(at + length, highest))
         edge = min(max(start, high if single else high - 1), stop) if low <= start else start
         for begin, end in ((start, edge), (edge, stop)):
@@ -178,14 +197,7 @@ def _listed(
 ) -> tuple[Tensor, Tensor]:
     heads, count, blocks = keys[0][0].shape[0], q.shape[1], len(lists.index)
     turned, v = rotated(keys, lists, q), listed(values, lists, q)
-    missing = blocks * lists.size - count
-    ends = [F.pad(end, (0, missing)).view(blocks, lists.size) for end in (span.first, span.end)]
-    if all(bool((end[:, :1] == end).all()) for end in ends) and not missing:
-        ends = [end[:, :1] for end in ends]  # blocks whose queries see the same need one row of mask each
-    mask = Span(ends[0], ends[1]).mask(lists.index)
-    if mask is not None:
-        group = q.shape[0] // heads
-        mask = (mask if mask.shape[1] == 1 else mask.repeat(1, group, 1))[:, None]
+    mask = _list_mask(span, lists, count, q.shape[0] // heads)
     folded = fold(q, heads, blocks, lists.size).transpose(0, 1)
     output, total = softmax.attend(folded, turned.transpose(0, 1), v.transpose(0, 1), scaling, softcap, mask)
     return (
@@ -194,10 +206,82 @@ def _listed(
     )
 
 
+def _list_mask(span: Span, lists: Lists, count: int, group: int) -> Tensor | None:
+    """To add to logits [NB, H, G * size, N], broadcastable to that; None where all is seen."""
+    blocks = len(lists.index)
+    missing = blocks * lists.size - count
+    ends = [F.pad(end, (0, missing)).view(blocks, lists.size) for end in (span.first, span.end)]
+    if all(bool((end[:, :1] == end).all()) for end in ends) and not missing:
+        ends = [end[:, :1] for end in ends]  # blocks whose queries see the same need one row of mask each
+    mask = Span(ends[0], ends[1]).mask(lists.index)
+    if mask is not None:
+        mask = (mask if mask.shape[1] == 1 else mask.repeat(1, group, 1))[:, None]
+    if lists.seen is None:
+        return mask
+    unseen = lists.seen.new_zeros(lists.seen.shape, dtype=torch.float32).masked_fill_(~lists.seen, float("-inf"))
+    by_head = unseen.transpose(0, 1)[:, :, None]
+    return by_head if mask is None else by_head + mask
+
+
+def logits(
+    q: Tensor, keys: Slabs, span: Span, lists: Lists | None, scaling: float, softcap: float | None = None
+) -> Tensor:
+    """Logits [HQ, T, N], at least float32, -inf where a query does not see a row; N = all rows without lists.
+
+    For few queries: then the matrix is small, and with `mix` it takes fewer steps than `attend`.
+    """
+    query_heads, count, size = q.shape
+    heads = keys[0][0].shape[0]
+    if lists is not None:
+        folded = fold(q, heads, len(lists.index), lists.size)
+        found = softmax.scores(folded, rotated(keys, lists, q), scaling, softcap)
+        mask = _list_mask(span, lists, count, query_heads // heads)
+        if mask is not None:
+            found = found.add_(mask.transpose(0, 1))
+        return unfold(found, query_heads, count, lists.size)
+    (low, high), at, pieces = span.common, 0, []
+    grouped = q.reshape(heads, -1, size)
+    for slab, length in plain(keys):
+        if length:
+            piece = softmax.scores(grouped, slab[:, :length], scaling, softcap).view(query_heads, count, length)
+            mask = None if low <= at and at + length <= high else span.mask_of(at, at + length)
+            pieces.append(piece if mask is None else piece.add_(mask))
+        at += length
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+
+
+def mix(weights: Tensor, values: Slabs, lists: Lists | None, like: Tensor) -> Tensor:
+    """Sums [HQ, T, D] of values by weights [HQ, T, N], in the dtype of `like` and where it is; see `logits`."""
+    query_heads, count, _ = weights.shape
+    heads, _, size = values[0][0].shape
+    weights = weights.to(like.dtype)
+    if lists is not None:
+        mixed = fold(weights, heads, len(lists.index), lists.size) @ listed(values, lists, like)
+        return unfold(mixed, query_heads, count, lists.size)
+    grouped, at, output = weights.view(heads, -1, weights.shape[2]), 0, None
+    for slab, length in plain(values):
+        if length:
+            part = grouped[..., at : at + length] @ slab[:, :length]
+            output = part if output is None else output + part
+        at += length
+    assert output is not None, "a bank without rows"
+    return output.view(query_heads, count, size)
+
+
+def per_list(weights: Tensor, lists: Lists | None) -> Tensor:
+    """Weights [HQ, T, N] summed over the queries that are shown the same rows, float32 [HQ, NB, N]."""
+    if weights.shape[1] == 1:
+        return weights.float()
+    if lists is None or len(lists.index) == 1:
+        return weights.float().sum(dim=1, keepdim=True)
+    missing = len(lists.index) * lists.size - weights.shape[1]
+    padded = F.pad(weights.float(), (0, 0, 0, missing))
+    return padded.view(len(weights), len(lists.index), lists.size, -1).sum(dim=2)
+
+
 def listed(slabs: Slabs, lists: Lists, q: Tensor) -> Tensor:
     """Rows [H, NB, N, D] of the lists, in the dtype of q and where it is."""
-    last = sum(length for _, length in slabs) - 1
-    rows = take_same(slabs, lists.index.clamp_max(last).flatten(), q.dtype)
+    rows = take_same(slabs, lists.parted(slabs), lists.index.numel(), q)
     return rows.view(len(rows), *lists.index.shape, -1)
 
 

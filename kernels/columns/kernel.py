@@ -24,6 +24,7 @@ def _column_sums(
     p_q,
     p_index,
     p_places,
+    p_seen,
     p_first,
     p_end,
     p_total,
@@ -41,6 +42,7 @@ def _column_sums(
     scaling,
     softcap,
     LISTS: tl.constexpr,
+    BY_HEAD: tl.constexpr,
     GROUP: tl.constexpr,
     KEY_FIRST: tl.constexpr,
     KEY: tl.constexpr,
@@ -60,6 +62,9 @@ def _column_sums(
         index = tl.load(p_index + block * listed + number, mask=m_key, other=rows)
         place = tl.load(p_places + block * listed + number, mask=m_key, other=0)
     m_row = m_key & (index < rows)
+    if BY_HEAD:
+        seen_at = (query_head // GROUP * tl.num_programs(1) + block) * listed + number
+        m_row = m_row & (tl.load(p_seen + seen_at, mask=m_key, other=0) > 0)
     index = tl.where(m_row, index, 0)
     b_r1, b_r2, b_k3 = load_turned(
         index, m_row, place, query_head // GROUP, p_keys, p_key_firsts, p_key_strides, slab_count, p_cos, p_sin,
@@ -104,6 +109,7 @@ def column_sums(
         q.contiguous(),
         nothing if lists is None else lists.index.contiguous(),
         nothing if lists is None else lists.places.contiguous(),
+        nothing if lists is None or lists.seen is None else lists.seen.to(torch.uint8).contiguous(),
         span.first.contiguous(),
         span.end.contiguous(),
         total.float().contiguous(),
@@ -121,6 +127,7 @@ def column_sums(
         scaling,
         softcap or 0.0,
         LISTS=lists is not None,
+        BY_HEAD=lists is not None and lists.seen is not None,
         GROUP=query_heads // keys[0][0].shape[0],
         KEY_FIRST=key_table.first_dtype,
         KEY=key_table.dtype,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels import softmax
 from kernels.attention.reference import Lists, Span, rotated
-from kernels.rows import Slabs
+from kernels.rows import Slabs, plain
 
 STEP_BYTES = 32 << 20  # room that the probabilities of one step may take
 
@@ -37,7 +37,7 @@ def column_sums(
     if lists is None:
         at, pieces = 0, []
         (low, high), step = span.common, max(1, STEP_BYTES // (4 * q.shape[0] * q.shape[1]))
-        for slab, length in keys:
+        for slab, length in plain(keys):
             for begin in range(at, at + length, step):
                 end = min(begin + step, at + length)
                 mask = None if low <= begin and end <= high else span.mask_of(begin, end)
@@ -51,7 +51,10 @@ def column_sums(
         part = lists.part(block, block + 1)
         k = rotated(keys, part, q)[:, 0]
         mask = span.part(own.start, own.stop).mask(part.index[0])
-        pieces.append(_sums(q[:, own], k, total[:, own], scaling, softcap, mask))
+        sums = _sums(q[:, own], k, total[:, own], scaling, softcap, mask)
+        if part.seen is not None:
+            sums.view(len(k), -1, sums.shape[1]).masked_fill_(~part.seen[:, 0, None], 0.0)
+        pieces.append(sums)
     return torch.stack(pieces, dim=1)
 
 

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.rows import Slabs
+from kernels.rows import Slabs, plain
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
@@ -36,8 +36,9 @@ def table(slabs: Slabs, device: torch.device) -> Table:
     """The table of a bank.
 
     Raises:
-        ValueError: slabs behind the first differ in dtype, or rows of a slab are not next to one another.
+        ValueError: slabs behind the first differ in dtype, are in codes, or rows of a slab are not next to one another.
     """
+    slabs = plain(slabs)
     dtypes = {slab.dtype for slab, _ in slabs[1:]} or {slabs[0][0].dtype}
     if len(dtypes) > 1:
         raise ValueError(f"All slabs but the first are of one dtype, not of {sorted(map(str, dtypes))}.")

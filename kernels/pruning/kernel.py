@@ -148,10 +148,11 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     query_heads, blocks, queries, width = q.shape
     chunks, half = starts.shape[1], places.cos.shape[1]
     lengths = torch.tensor([0, *(length for _, length in slabs)])
+    plain = [slab for slab, _ in slabs if isinstance(slab, Tensor)]
     table = [
-        torch.tensor([slab.data_ptr() for slab, _ in slabs]),
+        torch.tensor([slab.data_ptr() for slab in plain]),
         lengths.cumsum(0)[:-1],
-        torch.tensor([slab.stride(0) for slab, _ in slabs]),
+        torch.tensor([slab.stride(0) for slab in plain]),
     ]
     addresses, firsts, strides = (column.to(q.device) for column in table)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
@@ -174,8 +175,8 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         int(lengths.sum()),
         places.offset,
         len(slabs),
-        query_heads // slabs[0][0].shape[0],
-        KEY=DTYPES[slabs[0][0].dtype],
+        query_heads // plain[0].shape[0],
+        KEY=DTYPES[plain[0].dtype],
         QUERY=DTYPES[q.dtype],
         # The interpreter knows no products of bfloat16; as float32 they are the same.
         DOT=tl.float32 if triton.knobs.runtime.interpret else DTYPES[q.dtype],

@@ -35,12 +35,19 @@ class Places:
     cos: Tensor
     sin: Tensor
 
-    def of(self, index: Tensor, number: Tensor, branch: int) -> Tensor:
-        """Positions int64 [..., NB, C] of keys index [..., NB, C] from chunks of these numbers [C], on a branch."""
-        rule, group = self.rule[:, None], self.group[:, None]
-        token = torch.div(index + self.offset, group, rounding_mode="floor")
-        places = torch.where(rule == TOKEN, token, branch * (rule == BRANCH))
-        return torch.where(rule == CHUNK, number, places)
+    @property
+    def fixed(self) -> Tensor:
+        """Blocks whose keys all stand at 0 or 1, bool [NB]."""
+        return (self.rule == CONSTANT) | (self.rule == BRANCH)
+
+    def of(self, index: Tensor, number: Tensor) -> Tensor:
+        """Positions int64, broadcastable to [..., NB, C], of keys index [..., NB, C] from chunks of these numbers [C];
+        for CHUNK and TOKEN.
+        """
+        if bool((self.rule == CHUNK).all()):
+            return number
+        token = torch.div(index + self.offset, self.group[:, None], rounding_mode="floor")
+        return torch.where((self.rule == CHUNK)[:, None], number, token)
 
 
 def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
@@ -57,43 +64,62 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     Returns:
         float32 [NB, C]; -inf for empty chunks.
     """
-    query_heads, blocks, queries, width = q.shape
+    both = _fold(q, places)
+    query_heads, blocks, queries, width = both.shape
     per_chunk = 4 * query_heads * blocks * (queries + 3 * width)
     step = max(1, STEP_BYTES // per_chunk)
     number = torch.arange(starts.shape[1], device=starts.device)
     pieces = [
-        _scores(q, slabs, starts[:, at : at + step], limits, size, places, number[at : at + step])
+        _scores(both, slabs, starts[:, at : at + step], limits, size, places, number[at : at + step])
         for at in range(0, starts.shape[1], step)
     ]
     return torch.cat(pieces, dim=1)
+
+
+def _fold(q: Tensor, places: Places) -> Tensor:
+    """Queries [HQ, NB, S * B, D] for un-rotated keys in blocks where those all stand at 0 or 1.
+
+    Rotating a query back is the same as rotating every key, and there are fewer queries. S is 2 if any block is a
+    BRANCH, which needs them as seen from position 0 and from 1; else 1.
+    """
+    branch, fixed = ((places.rule == BRANCH)[:, None, None], places.fixed[:, None, None])
+    left = rotate(q, places.cos[0], -places.sin[0])
+    if not bool(branch.any()):
+        return torch.where(fixed, left, q)
+    right = torch.where(branch, rotate(q, places.cos[1], -places.sin[1]), left)
+    return torch.cat([torch.where(fixed, left, q), torch.where(fixed, right, q)], dim=2)
 
 
 def _scores(
     q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places, number: Tensor
 ) -> Tensor:
     heads, rows = slabs[0][0].shape[0], sum(length for _, length in slabs)
+    sides = 2 if bool((places.rule == BRANCH).any()) else 1
+    folded = places.fixed
 
-    def score(index: Tensor, branch: int) -> Tensor:
-        """Best score of each key over its block's queries: [HQ, NB, C] for keys [HQ, NB, C]."""
+    def score(index: Tensor) -> list[Tensor]:
+        """Best score of each key [HQ, NB, C] over its block's queries, as a left key and as a right one."""
         bounded = index.clamp(0, rows - 1)
         flat = bounded.view(heads, -1).to(slabs[0][0].device)
         keys = take(slabs, flat).to(q.device, q.dtype).view(*index.shape, q.shape[-1])
-        position = places.of(bounded, number, branch)
-        turned = rotate(keys, places.cos[position], places.sin[position])
-        return (q @ turned.transpose(2, 3)).amax(dim=2).float()
+        if not bool(folded.all()):
+            position = places.of(bounded, number)
+            turned = rotate(keys, places.cos[position], places.sin[position])
+            keys = torch.where(folded[:, None, None], keys, turned) if bool(folded.any()) else turned
+        scores = (q @ keys.transpose(2, 3)).view(*q.shape[:2], sides, -1, keys.shape[2])
+        best = scores.amax(dim=3).float()
+        return [best[:, :, 0], best[:, :, -1]]
 
     whole = (limits[:, None] - starts).clamp(0, size)
     first = starts.expand(q.shape[0], -1, -1)
     length = whole.expand(q.shape[0], -1, -1)
-    known: Tensor | None = None  # score of `first`; on a BRANCH it changes with the side that the key is on
-    fixed = not bool((places.rule == BRANCH).any())
+    as_left, as_right = score(first)  # the scores of `first` on either side
     for _ in range((size - 1).bit_length()):
         half = (length + 1) // 2
-        left = known if known is not None else score(first, 0)
-        right = score(first + half, 1).masked_fill(length == half, float("-inf"))
-        go_right = right > left
+        other_left, other_right = score(first + half)
+        go_right = (other_right > as_left) & (length > half)
         first = torch.where(go_right, first + half, first)
         length = torch.where(go_right, length - half, half)
-        known = torch.maximum(left, right) if fixed else None
-    best = known if known is not None else score(first, 1)
-    return best.amax(dim=0).masked_fill(whole == 0, float("-inf"))
+        as_left = torch.where(go_right, other_left, as_left)
+        as_right = torch.where(go_right, other_right, as_right)
+    return as_right.amax(dim=0).masked_fill(whole == 0, float("-inf"))

@@ -78,7 +78,11 @@ class Server:
         ]
         with (self.home.parent / "server.log").open("a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, text=True)
-        wait_for(lambda: self._healthy(), "the server to answer", 90)
+        try:
+            wait_for(lambda: self._healthy(), "the server to answer", 90)
+        except BaseException:
+            self.stop(signal.SIGKILL)
+            raise
         return self
 
     def _healthy(self) -> bool:

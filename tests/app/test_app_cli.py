@@ -262,3 +262,9 @@ def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: P
     assert row.status == "paused"
     assert 0 < row.tokens_read < row.tokens
     assert cli.json("ingest", str(book))["context"] == row.id  # type: ignore[index]
+
+
+def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = in_process(tmp_path / "home", capsys, "serve", "--memory", "plenty")
+    assert status == 2
+    assert "24GiB" in err

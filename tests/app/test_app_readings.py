@@ -3,19 +3,20 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from app.documents import Options, add_documents
-from app.errors import UsageError, phrase
+from app.errors import AppError, UsageError, phrase
 from app.opened import open_context
 from app.readings import Report, Stopped, begin, read
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question, session_for
 from engine import SettingsError
 from ingest import IngestError
-from sessions import ContextRow
+from sessions import ContextRow, DiskFull, StoreCorrupt
 from tests.app.helpers import book_text
 
 BUDGET = {"budget": "320"}
@@ -71,6 +72,67 @@ def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
         torch.testing.assert_close(got[name].float(), tensor.float(), rtol=1e-2, atol=1e-4, msg=name)
     straight.close()
     again.close()
+
+
+def test_full_slabs_leave_memory_and_the_answers_are_the_same(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.host.SLAB", 256)
+    ids = add(service, book)
+    answers, kept = [], []
+    for tier in ("host", "disk"):
+        steps: list[Report] = []
+        row = read(service, begin(service, ids, "exact", {**BUDGET, "tier": tier}).id, steps.append)
+        kept.append(max(step.usage["bytes"]["host"] for step in steps if step.usage))
+        session = session_for(service, row.id, None)
+        answers.append(answer(service, keep_question(service, session.id, "Who kept the lamp?").id, SHORT).answer)
+        usage = open_context(service, row.id).context.usage()
+        assert usage.bytes["disk"] > usage.bytes["host"]
+    assert answers[0] == answers[1]
+    assert kept[1] < kept[0]
+
+
+def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.host.SLAB", 256)
+    row = begin(service, add(service, book), "exact", {**BUDGET, "tier": "disk"})
+    steps: list[Report] = []
+
+    def free(path: Path) -> int:
+        return 0 if len([step for step in steps if step.tokens_done]) > 3 else 1 << 40
+
+    with monkeypatch.context() as full:
+        full.setattr("sessions.tensors.free_bytes", free)
+        with pytest.raises(DiskFull):
+            read(service, row.id, steps.append)
+    failed = service.store.context(row.id)
+    assert failed.status == "failed"
+    assert "No room on the disk" in (failed.error or "")
+    assert 0 < failed.tokens_read < failed.tokens
+    assert (
+        service.store.context_state(row.id).load(row.fingerprint)[1]["reader"]["reader"]["done"] >= failed.tokens_read
+    )
+    resumed: list[Report] = []
+    assert read(service, row.id, resumed.append).status == "ready"
+    assert next(step for step in resumed if step.tokens_done > failed.tokens_read)
+
+
+def test_a_truncated_slab_is_refused_in_a_sentence(service: Service, book: Path) -> None:
+    row = read_through(service, add(service, book))
+    service.forget_open()
+    slab = next((service.home / "contexts" / row.id).glob("host-*.safetensors"))
+    with slab.open("r+b") as file:
+        file.truncate(slab.stat().st_size - 100)
+    with pytest.raises(StoreCorrupt, match="delete it and read the documents again"):
+        open_context(service, row.id)
+
+
+def test_too_little_disk_is_said_before_reading(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = add(service, book)
+    monkeypatch.setattr("app.planning.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(AppError, match="of disk, and there are"):
+        begin(service, ids, "exact", BUDGET)
 
 
 def test_the_same_file_and_settings_are_not_read_twice(service: Service, book: Path, tmp_path: Path) -> None:

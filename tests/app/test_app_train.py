@@ -1,4 +1,4 @@
-"""`stockpot train locret`, and what reading with `locret` says before and does after it."""
+"""`stockpot train locret` and `beacon`, and what reading with these methods says before and does after it."""
 
 import json
 from pathlib import Path
@@ -39,6 +39,26 @@ def test_heads_are_trained_and_read_with(tmp_path: Path, rows: Path, capsys: pyt
     assert main(ingest) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["method"], result["budget"], result["kv_entries"]) == ("locret", 64, 72)
+
+
+def test_beacons_are_trained_and_read_with(tmp_path: Path, rows: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = make_tiny_model(tmp_path / "model")
+    book = tmp_path / "The Keeper.txt"
+    book.write_text(book_text(12), encoding="utf-8")
+    ingest = ["--home", str(tmp_path / "home"), "--model", str(model), "--device", "cpu", "ingest", str(book)]
+    ingest += ["--method", "beacon", "--budget", "64", "--set", "window=32", "--set", "ratio=8", "--json"]
+    assert main(ingest) == 1
+    assert "stockpot train beacon" in capsys.readouterr().err
+
+    work = ["--work-dir", str(tmp_path / "work"), "--held-out", "1", "--device", "cpu", "--window", "32"]
+    steps = ["--steps", "2", "--warmup", "1", "--batch", "1", "--max-tokens", "256"]
+    assert main(["train", "beacon", "--model", str(model), "--data", str(rows), *steps, *work]) == 0
+    assert capsys.readouterr().out.strip() == str(model / "beacon.safetensors")
+
+    assert main(ingest) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["method"], result["budget"]) == ("beacon", 64)
+    assert result["kv_entries"] <= 64 + 32 + 4
 
 
 def test_wrong_settings_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

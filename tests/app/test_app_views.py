@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from app.web.views.live import Live, panel
 from app.web.views.markup import sparkline, thin
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, live_turn
@@ -101,6 +102,25 @@ def test_no_view_lets_markup_through() -> None:
     for html in shown:
         assert "<img" not in html
         assert "&lt;img" in html
+
+
+def test_reasoning_is_folded_and_never_markup() -> None:
+    for html in (
+        conversation([turn(reasoning=EVIL)], {}),
+        live_turn(turn(status="answering", answer="", reasoning=EVIL), "Thinking"),
+    ):
+        assert '<details class="reasoning"' in html
+        assert "<details open" not in html.split("</details>")[0]
+        assert "<img" not in html
+    assert "reasoning" not in conversation([turn()], {})
+
+
+def test_the_panel_says_what_open_contexts_take_and_may_take() -> None:
+    html = panel(Live(open_bytes={"device": 0, "host": 1_500_000_000}, open_limit=8_000_000_000))
+    assert "Open contexts, at most 8.0 GB" in html
+    assert "1.5 GB in memory" in html
+    assert "in GPU" not in html
+    assert "Open contexts" not in panel(Live())
 
 
 def test_quotations_are_marked_by_whether_they_are_there() -> None:

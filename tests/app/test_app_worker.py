@@ -87,6 +87,27 @@ def test_stopping_a_reading_keeps_its_checkpoint_and_it_can_be_taken_up_again(
     assert service.store.context(context).status == "ready"
 
 
+def test_memory_that_runs_out_fails_that_job_alone_and_the_reading_can_be_taken_up_again(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.methods.exact import ExactMemory
+
+    def starved(self: ExactMemory, *rest: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ExactMemory, "attend", starved)
+        context = read_book(service, worker, tmp_path, 30, wait=False)
+        failed = service.store.jobs(subject_id=context)[-1]
+        assert ended(service, failed.id) == "failed"
+    error = str(service.store.job(failed.id).error)
+    assert "Memory ran out on cpu" in error
+    assert service.store.context(context).error == error
+    assert worker.is_alive()
+    assert ended(service, worker.read(context).id) == "done"
+    assert service.store.context(context).status == "ready"
+
+
 def test_questions_go_before_a_reading(service: Service, worker: Worker, tmp_path: Path) -> None:
     small = read_book(service, worker, tmp_path, 10)
     large = read_book(service, worker, tmp_path, 600, wait=False)

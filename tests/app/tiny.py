@@ -10,11 +10,12 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+THINKING = TEMPLATE.replace("<|assistant|>{% endif %}", "<|assistant|><think>\n{% endif %}")
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 
-def make_tiny_model(folder: Path, seed: int = 0) -> Path:
-    """Write the model to `folder` and return it."""
+def make_tiny_model(folder: Path, seed: int = 0, thinking: bool = False) -> Path:
+    """Write the model to `folder` and return it. thinking: its template makes it reason first, which it never ends."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -28,8 +29,13 @@ def make_tiny_model(folder: Path, seed: int = 0) -> Path:
     sentence = "the quick brown fox jumps over the lazy dog and the pass key is 12345"
     tokenizer.train_from_iterator([sentence] * 4, trainer)
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|end|>", additional_special_tokens=SPECIAL[1:], chat_template=TEMPLATE
+        tokenizer_object=tokenizer,
+        eos_token="<|end|>",
+        additional_special_tokens=SPECIAL[1:],
+        chat_template=THINKING if thinking else TEMPLATE,
     )
+    if thinking:
+        fast.add_tokens(["<think>", "</think>"])
     fast.save_pretrained(folder)
     torch.manual_seed(seed)
     config = LlamaConfig(

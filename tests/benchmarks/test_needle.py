@@ -31,6 +31,30 @@ def test_a_pass_key_lies_where_it_says(model: Model, depth: float) -> None:
 
 
 @books
+def test_two_pass_keys_lie_in_order_and_only_their_numbers_count(model: Model) -> None:
+    (question,) = Haystack(model).trial("two", 3000, 0.0, 2).questions
+    first, second = question.answer.split(" and ")
+    assert question.is_right(f"They are {first} and {second}.")
+    assert not question.is_right(f"{second} and {first}")
+    assert not question.is_right(first)
+    text = model.decode(Haystack(model).trial("two", 3000, 0.0, 2).ids.tolist())
+    assert 0 < text.index(f"first pass key is {first}") < text.index(f"second pass key is {second}")
+
+
+def test_pairs_are_nearly_alike_and_each_key_comes_once(model: Model) -> None:
+    trial = Haystack(model).trial("pairs", 3000, 0.0, 5)
+    assert len(trial.ids) == 3000
+    lines = model.decode(trial.ids.tolist()).split(" The value of ")[1:]
+    keys = [line.split(" ")[0] for line in lines]
+    assert len(set(keys)) == len(keys) > 50
+    assert len({key[:5] for key in keys}) == 1
+    for question in trial.questions:
+        stated = model.decode(trial.ids[question.start : question.end].tolist())
+        assert question.text.removeprefix("What is the").rstrip("?") in stated
+        assert stated.endswith(f" is {question.answer}.")
+
+
+@books
 def test_every_fact_is_stated_once_and_where_it_says(model: Model) -> None:
     trial = Haystack(model).trial("facts", 6000, 0.0, 3)
     assert len(trial.ids) == 6000
@@ -74,7 +98,7 @@ def test_rows_count_every_question(
     assert {"method", "budget", "tokens", "depth", "kind", "asked", "correct"} <= set(rows[0])
     assert all(row["asked"] == 2 and 0 <= row["correct"] <= 2 for row in rows)
     assert json.loads(out.read_text())["machine"]["torch"] == torch.__version__
-    table = accuracy("passkey", rows)
+    table = accuracy("One pass key", rows)
     assert "streaming 256" in table
     assert "1K" in table
 

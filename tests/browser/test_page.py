@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.app.helpers import Server, book_text
+from tests.app.tiny import make_tiny_model
 
 pytestmark = pytest.mark.browser
 
@@ -229,3 +230,30 @@ def test_nothing_is_cut_off_at_any_width_and_the_dark_side_works(
     assert tab.evaluate(paper) != light
     tab.reload()
     expect(tab.locator("body")).to_have_class(re.compile("dark"))
+
+
+def test_reasoning_is_folded_and_stays_unfolded_while_it_grows(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("thinking")
+    server = Server(folder / "home", str(make_tiny_model(folder / "thinker", thinking=True))).start()
+    context = browser.new_context()
+    try:
+        tab = context.new_page()
+        server.read(("The Keeper.txt", book_text(5).encode()), method="exact", budget="320")
+        visit(tab, server)
+        tab.locator("#shelf").get_by_text("The Keeper").first.click()
+        tab.locator("#question textarea").fill("Who kept the lamp?")
+        tab.locator("#question textarea").press("Enter")
+        live = tab.locator("#live-turn .reasoning")
+        expect(live.locator("summary")).to_contain_text("Reasoning")
+        expect(live.locator("p")).to_be_hidden()
+        live.locator("summary").click()
+        before = len(live.locator("p").inner_text())
+        tab.wait_for_function(f"document.querySelector('#live-turn .reasoning p').textContent.length > {before + 200}")
+        expect(live.locator("p")).to_be_visible()  # drawn anew many times since
+        tab.locator("#stop").click()
+        expect(tab.locator("#past .turn .reasoning")).to_have_count(1)
+    finally:
+        context.close()
+        server.stop()

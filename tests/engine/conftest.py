@@ -9,8 +9,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from engine import beacons, retaining
+from engine.beacons import Beacons, save_beacons
 from engine.model import Model
-from engine.retaining import FILE, RetainingHeads, save_heads
+from engine.retaining import RetainingHeads, save_heads
 
 TEMPLATE = (
     "<|bos|>{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
@@ -62,11 +64,12 @@ def poisoned_memory() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """The tiny model, float32 on the CPU, with random retaining heads beside it."""
+    """The tiny model, float32 on the CPU, with random retaining heads and beacons beside it."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("tiny")
     model = Model(LlamaForCausalLM(tiny_config()), byte_tokenizer(), "tiny", "tiny-digest", folder)
-    save_heads(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / FILE, model.spec, {})
+    save_heads(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / retaining.FILE, model.spec, {})
+    save_beacons(Beacons(model.spec), folder / beacons.FILE, model.spec, {})
     return model
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from engine.rope import Rope
+from engine.sharing import SPREAD
 from engine.window import WindowMemory
 
 SCALE = 8**-0.5
@@ -71,3 +72,15 @@ def attended(q: Turned, k: Turned, now: int, places: dict[int, tuple[int, int]])
     for token, (query_place, key_place) in places.items():
         logits[:, token] = (q[query_place][:, now] * k[key_place][:, token]).sum(-1) * SCALE
     return logits.softmax(-1)
+
+
+def one_by_one(scores: list[list[float]], size: int, spared: int) -> list[int]:
+    """How many entries heads keep, `size` on average, where the best that is left, of any head, is taken each time."""
+    rest = size - spared
+    least, most = (spared + round(factor * rest) for factor in (1 - SPREAD, 1 + SPREAD))
+    ranked = [sorted(own, reverse=True) for own in scores]
+    counts = [min(least, len(own)) for own in ranked]
+    while sum(counts) < size * len(scores):
+        free = [head for head, count in enumerate(counts) if count < min(most, len(ranked[head]))]
+        counts[max(free, key=lambda head: ranked[head][counts[head]])] += 1
+    return counts

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import Model, make_method
+from engine import Model, Reader, make_method
+from engine.footprint import Task
 from engine.host import HostTier
+from engine.records import DISK, HOST
 from tests.engine.reading import loaded, next_logits, read
 
 HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
@@ -120,6 +122,26 @@ def test_slab_size_does_not_change_an_answer(model: Model, ids: Tensor, monkeypa
     monkeypatch.setattr("engine.host.SLAB", 32768)
     large = next_logits(model, method, read(model, method, ids).memory, question)
     torch.testing.assert_close(small, large, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("store", ["bfloat16", "int8"])
+def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor, store: str) -> None:
+    settings = {"budget": 160, "top_k": 24, "store": store}
+    method = make_method("exact", **settings, tier="disk")
+    reader = Reader(model, method, ids, 32)
+    most = 0
+    for _ in reader.run():
+        if reader.memory.full_in_memory():
+            reader.memory.adopt(loaded(reader.state()[0]))
+        most = max(most, reader.memory.usage().bytes[HOST])
+    planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 32, model.turn_length))
+    assert reader.memory.usage() == planned.usage
+    assert most <= planned.usage.bytes[HOST] + planned.host_spare_bytes
+    assert planned.usage.entries[DISK] == 320
+    question = torch.tensor([1, 80, 81, 82, 2])
+    logits = next_logits(model, method, reader.memory, question)
+    kept = make_method("exact", **settings)
+    torch.testing.assert_close(logits, next_logits(model, kept, read(model, kept, ids, 32).memory, question))
 
 
 def test_the_host_tier_counts_its_bytes(tier: HostTier) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from engine import Model, SettingsError, make_method
 from engine.memory import AttentionMass
-from engine.methods.infinitehip import InfiniteHiP, InfiniteHiPMemory, Stage, parse_stages
+from engine.methods.infinitehip import InfiniteHiP, InfiniteHiPMemory
+from engine.pruning import Stage, parse_stages
 from engine.rope import Rope
 from engine.seam import ModelSpec
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
@@ -236,7 +237,7 @@ def test_a_longer_pass_forgets_what_was_chosen(spec: ModelSpec) -> None:
     through(context, tail(qkv, 0, 96), 16)
     fork = context.fork()
     through(fork, tail(qkv, 96, 100), 1)
-    assert fork.steps == 4
+    assert fork.pruning.steps == 4
     through(fork, tail(qkv, 100, 109), 16)
     before = list(fork.stage_runs)
     through(fork, tail(qkv, 109), 1)

@@ -21,7 +21,9 @@ from engine.records import DEVICE
 from engine.retaining import FILE, RetainingHeads, find_heads, hidden_widths, save_heads
 from engine.rope import NoRope, Rope
 from engine.seam import LayerSpec, ModelSpec
+from engine.sharing import SPREAD
 from tests.engine.conftest import byte_tokenizer
+from tests.engine.plain import one_by_one
 from tests.engine.reading import answer, next_logits, read
 
 SMALL = Locret(budget=40, chunk=24, stabilizers=10, local=9, pooling=5)
@@ -64,17 +66,30 @@ class PlainLocret:
 
     def evict(self, stabilizers: int) -> None:
         assert self.settings.budget is not None
-        reach = self.settings.pooling // 2
-        for layer in self.cache:
-            for head, held in enumerate(layer):
-                pooled = [
-                    max(entry[2] for entry in held[max(0, slot - reach) : slot + reach + 1])
-                    for slot in range(len(held))
-                ]
-                for slot in range(len(held) - stabilizers, len(held)):
-                    pooled[slot] = float("inf")
-                best = sorted(range(len(held)), key=lambda slot: (-pooled[slot], slot))[: self.settings.budget]
+        scores = [[self._pooled(held, stabilizers) for held in layer] for layer in self.cache]
+        for layer, own, counts in zip(self.cache, scores, self._counts(scores, stabilizers), strict=True):
+            for head, (held, pooled, count) in enumerate(zip(layer, own, counts, strict=True)):
+                best = sorted(range(len(held)), key=lambda slot: (-pooled[slot], slot))[:count]
                 layer[head] = [held[slot] for slot in sorted(best)]
+
+    def _pooled(self, held: list[tuple[Tensor, Tensor, float, int]], stabilizers: int) -> list[float]:
+        reach = self.settings.pooling // 2
+        pooled = [max(entry[2] for entry in held[max(0, slot - reach) : slot + reach + 1]) for slot in range(len(held))]
+        return pooled[: len(held) - stabilizers] + [float("inf")] * stabilizers
+
+    def _counts(self, scores: list[list[list[float]]], stabilizers: int) -> list[list[int]]:
+        size, heads, layers = self.settings.budget or 0, len(scores[0]), len(scores)
+        if sum(len(own) for layer in scores for own in layer) <= size * heads * layers:
+            return [[len(own) for own in layer] for layer in scores]
+        if self.settings.share == "heads":
+            return [one_by_one(layer, size, stabilizers) for layer in scores]
+        if self.settings.share == "all":
+            flat = one_by_one([own for layer in scores for own in layer], size, stabilizers)
+            return [flat[layer * heads : (layer + 1) * heads] for layer in range(layers)]
+        steep = 0.0
+        if self.settings.share == "pyramid":
+            steep = min(SPREAD * (size - stabilizers), len(scores[0][0]) - size)
+        return [[size + round(steep * (1 - layer))] * heads for layer in range(layers)]
 
     def read(self, ids: Tensor, positions: list[int]) -> None:
         end = len(ids) - self.settings.local
@@ -94,8 +109,11 @@ class PlainLocret:
         dataclasses.replace(SMALL, stabilizers=0, local=0),
         dataclasses.replace(SMALL, stabilizers=30),  # more than a chunk
         dataclasses.replace(SMALL, chunk=None, stabilizers=None),
+        dataclasses.replace(SMALL, share="pyramid"),
+        dataclasses.replace(SMALL, share="heads"),
+        dataclasses.replace(SMALL, share="all"),
     ],
-    ids=["usual", "no-pooling", "nothing-spared", "many-stabilizers", "shares"],
+    ids=["usual", "no-pooling", "nothing-spared", "many-stabilizers", "shares", "pyramid", "heads", "all"],
 )
 def test_equals_algorithm_1(model: Model, ids: Tensor, settings: Locret) -> None:
     text, question = ids[:120], torch.tensor([1, 80, 81, 2])
@@ -105,10 +123,12 @@ def test_equals_algorithm_1(model: Model, ids: Tensor, settings: Locret) -> None
     plain.read(torch.cat([torch.tensor(prefix), text]), [NOT_IN_SOURCE] * len(prefix) + list(range(120)))
     assert isinstance(memory, RetainedMemory)
     for layer, heads in enumerate(plain.cache):
-        assert memory.positions(layer).tolist() == [[entry[3] for entry in held] for held in heads]
-        scores = memory.own[layer].score[:, : memory.entries]
-        expected = torch.tensor([[entry[2] for entry in held] for held in heads])
-        torch.testing.assert_close(scores, expected, atol=1.1e-3, rtol=0)  # where rounding tips the other way
+        longest = max(map(len, heads))
+        expected = [[entry[3] for entry in held] + [NOT_IN_SOURCE] * (longest - len(held)) for held in heads]
+        assert memory.positions(layer).tolist() == expected
+        scores = [score for number in memory.groups[layer] for score in memory._column(number, "score")]
+        for score, held in zip(scores, heads, strict=True):  # where rounding tips the other way
+            torch.testing.assert_close(score, torch.tensor([entry[2] for entry in held]), atol=1.1e-3, rtol=0)
     logits = plain.forward(question, [NOT_IN_SOURCE] * 4)
     torch.testing.assert_close(next_logits(model, settings, memory, question), logits, atol=2e-5, rtol=1e-4)
 
@@ -133,9 +153,9 @@ def test_a_long_conversation_stays_in_its_room_and_keeps_its_last_tokens(model: 
             last = 1000 + memory.seen - len(model.chat.prefix) - 150
             for head in memory.positions(1):
                 assert head[-9:].tolist() == list(range(last - 9, last))
-    assert largest == 40 + SMALL.passing()
+    assert largest == 40 + SMALL.passing(model.spec)
     for head in memory.positions(0):
-        assert len(head) <= 40 + SMALL.passing()
+        assert len(head) <= 40 + SMALL.passing(model.spec)
         assert int(((head >= 1000) & (head < 1500)).sum()) > 0, "something said long ago is still there"
 
 
@@ -250,7 +270,7 @@ def test_heads_of_another_model_are_refused_by_shape(tmp_path: Path) -> None:
 def test_heads_trained_for_other_weights_are_refused(model: Model, tmp_path: Path) -> None:
     other = dataclasses.replace(model.spec, embedding="0123456789")
     save_heads(RetainingHeads(other, [24] * 3), tmp_path / "heads.safetensors", other, {})
-    with pytest.raises(WeightsError, match=r"01234567.*train heads for this model"):
+    with pytest.raises(WeightsError, match=r"01234567.*stockpot train locret"):
         find_heads(model.spec, str(tmp_path / "heads.safetensors"))
 
 

@@ -43,12 +43,14 @@ def case(
     block: int = 0,
     listed: int = 37,
     sinks: torch.dtype | None = None,
+    by_head: bool = False,
 ) -> Case:
     """`count` queries over 111 rows.
 
     block: queries per list, of which the last may be short, or 0 for no lists. A list is sinks, rows chosen at random,
     empty places, and the rows up to the queries' own, of which each query sees those before it. Without lists each
-    query sees a window of 30. sinks: dtype of the first slab, if it is another. Behind what counts slabs hold NaN.
+    query sees a window of 30. sinks: dtype of the first slab, if it is another; by_head: whether heads are shown
+    different rows of a list. Behind what counts slabs hold NaN.
     """
     generator = torch.Generator().manual_seed(size + count + block)
 
@@ -79,7 +81,8 @@ def case(
         index[number, : len(own)] = own
         index[number, listed - (last - first) :] = torch.arange(first, last)
     angles = torch.rand(200, half, generator=generator).to(DEVICE) * 6
-    lists = Lists(index.to(DEVICE), places.to(DEVICE), block, angles.cos(), angles.sin())
+    seen = torch.rand(heads[1], blocks, listed, generator=generator).to(DEVICE) > 0.4 if by_head else None
+    lists = Lists(index.to(DEVICE), places.to(DEVICE), block, angles.cos(), angles.sin(), seen)
     return Case(random(heads[0], count, size), bank(), bank(), Span(torch.zeros_like(end), end), lists)
 
 
@@ -98,8 +101,11 @@ def plainly(case: Case, scaling: float, softcap: float | None) -> tuple[Tensor, 
         seen = (rows >= case.span.first[query]) & (rows < case.span.end[query])
         if not seen.any():
             continue
-        rows = rows[seen]
+        shown, every = seen, rows
         for head in range(query_heads):
+            if case.lists is not None and case.lists.seen is not None:
+                seen = shown & case.lists.seen[head // group, query // case.lists.size]
+            rows = every[seen]
             k = keys[head // group, rows]
             if place is not None and case.lists is not None:
                 cos, sin = case.lists.cos[place[seen]], case.lists.sin[place[seen]]
@@ -114,3 +120,11 @@ def plainly(case: Case, scaling: float, softcap: float | None) -> tuple[Tensor, 
             given[head, query].index_add_(0, rows, weights)
             outputs[head, query] = weights @ values[head // group, rows]
     return outputs, totals, given
+
+
+def by_row(given: Case, found: Tensor) -> Tensor:
+    """Sums [HQ, rows] of the bank from sums [HQ, NB, N] of lists."""
+    if given.lists is None:
+        return found[:, 0]
+    index = given.lists.index.clamp_max(111).flatten()
+    return found.new_zeros(len(found), 112).index_add_(1, index, found.flatten(1))[:, :111]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels import softmax
 from kernels.attention import Lists, Span, reference
-from tests.kernels.banks import DEVICE, Case, case, plainly
+from tests.kernels.banks import DEVICE, Case, by_row, case, plainly
 
 pytest.importorskip("triton")
 SCALING = 0.15
@@ -25,6 +25,8 @@ CASES = {
     "bfloat16": case((5, 1), 96, 48, torch.bfloat16, block=7),
     "bfloat16-decode": case((8, 1), 128, 64, torch.bfloat16, count=1, block=1),
     "sinks-of-another-dtype": case((4, 2), 64, 32, torch.bfloat16, block=8, sinks=torch.float32),
+    "heads-shown-other-rows": case((4, 2), 64, 32, torch.float32, block=8, by_head=True),
+    "heads-shown-other-rows-decode": case((6, 3), 48, 24, torch.float32, count=1, block=1, by_head=True),
     "window": case((4, 2), 64, 0, torch.float32, count=63),
     "window-one-query": case((6, 3), 48, 0, torch.float32, count=1),
     "window-bfloat16": case((8, 1), 128, 0, torch.bfloat16, count=20),
@@ -59,6 +61,19 @@ def test_the_reference_is_softmax_attention(name: str) -> None:
         found = attend(reference, wide, softcap)
         torch.testing.assert_close(found[0], exact[0])
         torch.testing.assert_close(found[1], exact[1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_written_out_are_the_same_attention(name: str) -> None:
+    wide = CASES[name].wide()
+    for softcap in (None, 20.0):
+        output, total, given = plainly(wide, SCALING, softcap)
+        logits = reference.logits(wide.q, wide.keys, wide.span, wide.lists, SCALING, softcap)
+        torch.testing.assert_close(logits.logsumexp(-1), total)
+        weights = logits.softmax(dim=-1)
+        torch.testing.assert_close(reference.mix(weights, wide.values, wide.lists, wide.q), output)
+        summed = by_row(wide, reference.per_list(weights, wide.lists))
+        torch.testing.assert_close(summed.double(), given.sum(dim=1), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("listed", [True, False], ids=["lists", "bank"])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kernels.columns import reference
-from tests.kernels.banks import Case, case, plainly
+from tests.kernels.banks import Case, by_row, case, plainly
 
 pytest.importorskip("triton")
 SCALING = 0.15
@@ -16,6 +16,7 @@ CASES = {
     "size-48-one-query": case((6, 3), 48, 0, torch.float32, count=1),
     "lists": case((4, 2), 96, 24, torch.float32, count=7, block=5),
     "list-of-one-query": case((8, 1), 128, 64, torch.bfloat16, count=1, block=1),
+    "heads-shown-other-rows": case((4, 2), 64, 32, torch.float32, count=7, block=5, by_head=True),
     "half": case((4, 2), 64, 0, torch.float16),
     "bfloat16-size-256": case((5, 1), 256, 0, torch.bfloat16, count=20),
 }
@@ -23,14 +24,6 @@ CASES = {
 
 def sums(module: object, given: Case, total: Tensor, softcap: float | None) -> Tensor:
     return module.column_sums(given.q, given.keys, given.span, given.lists, total, SCALING, softcap)  # type: ignore[attr-defined]
-
-
-def by_row(given: Case, found: Tensor) -> Tensor:
-    """Sums [HQ, rows] of the bank from sums [HQ, NB, N] of lists."""
-    if given.lists is None:
-        return found[:, 0]
-    index = given.lists.index.clamp_max(111).flatten()
-    return found.new_zeros(len(found), 112).index_add_(1, index, found.flatten(1))[:, :111]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernels.gathering import Room, reference
-from kernels.rows import take_same
+from kernels.rows import Levels, Pages, parted, plain, take, take_same
 from tests.kernels.banks import DEVICE, case
 
 pytest.importorskip("triton")
@@ -54,10 +54,26 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(heads: int, size: int,
     assert error <= 2 * (plain.rotated - exact.rotated).abs().max() + 1e-6
 
 
-def test_one_index_for_all_heads_reads_slabs_of_several_dtypes() -> None:
+@pytest.mark.parametrize("lowest", [0, 68], ids=["all-slabs", "the-last-slab"])
+def test_one_index_for_all_heads_reads_slabs_of_several_dtypes(lowest: int) -> None:
     given = case((2, 2), 16, 0, torch.bfloat16, sinks=torch.float32)
-    whole = torch.cat([slab[:, :length].float() for slab, length in given.keys], dim=1)
-    index = torch.randint(0, 111, (60,), generator=torch.Generator().manual_seed(0)).to(DEVICE)
-    assert torch.equal(take_same(given.keys, index, torch.float32), whole[:, index])
-    behind = index.clamp_min(68)  # all in the last slab
-    assert torch.equal(take_same(given.keys, behind, torch.float32), whole[:, behind])
+    whole = torch.cat([slab[:, :length].float() for slab, length in plain(given.keys)], dim=1)
+    index = torch.randint(lowest, 111, (60,), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    shares = parted([length for _, length in given.keys], index)
+    assert len(shares) == (1 if lowest else 3)
+    assert torch.equal(take_same(given.keys, shares, 60, whole), whole[:, index])
+
+
+def test_codes_behind_sinks_are_read_as_they_are_taken() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sinks, x = torch.randn(2, 5, 16, generator=generator), torch.randn(2, 128, 16, generator=generator)
+    codes, scale = torch.empty(2, 192, 16, dtype=torch.int8), torch.empty(2, 3)
+    pages = Pages(codes, scale, Levels.of(x), torch.int8, torch.float32)
+    pages.write(0, x)
+    index = torch.randint(0, 133, (40,), generator=generator)
+    bank = [(sinks, 5), (pages, 128)]
+    whole = torch.cat([sinks, take([(pages, 128)], torch.arange(128).expand(2, -1))], dim=1)
+    assert torch.equal(take_same(bank, parted((5, 128), index), 40, sinks), whole[:, index])
+    assert (whole[:, 5:] - x).abs().max() < 0.05
+    with pytest.raises(ValueError, match="in codes"):
+        plain(bank)

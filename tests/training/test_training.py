@@ -1,6 +1,7 @@
 """Training itself: same logits as transformers, falling loss, resume equals uninterrupted, a model that loads."""
 
 import dataclasses
+import importlib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from training.pocket import checkpoint
+from training.pocket.bank import Bank
 from training.pocket.documents import Recipe
 from training.pocket.ladder import Mix, Stage
 from training.pocket.network import PocketNetwork, Reading
@@ -22,7 +24,7 @@ TINY = (
     Stage("again", 0.5, (Mix(Recipe(96, "again", language=0.1), 16),), 0.05),
     Stage("chat", 0.5, (
         Mix(Recipe(192, "chat", dense=0.5, facts=(2, 3)), 8),
-        Mix(Recipe(192, "chat", facts=(2, 3)), 8, far=True),
+        Mix(Recipe(192, "chat", facts=(2, 3)), 8, far=True, bank=True),
     ), 0.05),
 )  # fmt: skip
 
@@ -74,6 +76,28 @@ def test_other_documents_are_seen_only_across(network: PocketNetwork) -> None:
         assert same is not across
 
 
+def test_a_bank_gives_the_keys_that_a_query_comes_nearest_to() -> None:
+    generator = torch.Generator().manual_seed(1)
+    keys, values = (torch.randn(2, 32 * 70, 8, generator=generator) for _ in range(2))
+    q = torch.randn(3, 4, 70, 8, generator=generator)
+    found, beside = Bank([keys], [values]).hardest(0, q)
+    nearest = q[0, 3] @ keys[1].mT  # the second pair of query heads looks at the second KV head
+    scores = (found[0, 3] @ q[0, 3, ..., None])[..., 0]
+    torch.testing.assert_close(scores[:, 0], nearest.amax(-1))
+    assert scores.mean() > nearest.topk(200).values.mean()
+    where = (keys[1] == found[0, 3, 5, 7]).all(-1).nonzero()[0, 0]
+    assert torch.equal(beside[0, 3, 5, 7], values[1, where])
+
+
+def test_a_bank_of_what_is_there_already_changes_only_the_conversation(network: PocketNetwork) -> None:
+    ids, others = torch.randint(5, 900, (2, 120)), torch.randint(5, 900, (2, 120))
+    reading = Reading(16, 4, 15, torch.tensor([100, 100]), torch.tensor([120, 120]), across=False)
+    alone = network(ids, reading=reading)
+    crowded = network(ids, reading=reading, bank=network.read(others, reading))
+    torch.testing.assert_close(crowded[:, :100], alone[:, :100])
+    assert (crowded[:, 100:] - alone[:, 100:]).abs().max() > 1e-3
+
+
 def test_orthogonalise_evens_out_singular_values() -> None:
     torch.manual_seed(0)
     values = torch.linalg.svdvals(orthogonalise(torch.randn(3, 24, 48)))
@@ -88,7 +112,10 @@ def test_a_short_training_lowers_the_loss(settings: PocketSettings, materials: M
     assert late < early - 0.8
 
 
-def test_resume_equals_uninterrupted(settings: PocketSettings, materials: Materials, tmp_path: Path) -> None:
+def test_resume_equals_uninterrupted(
+    settings: PocketSettings, materials: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("training.pocket.train"), "REFRESH", 6)
     whole = Run(dataclasses.replace(settings, tokens=20000), materials.builder(), TINY)
     parts = Run(dataclasses.replace(settings, tokens=20000), materials.builder(), TINY)
     for _ in range(12):

@@ -22,13 +22,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from engine import Model, SettingsError, load_model
+from engine import Model, load_model
 from engine.retaining import FILE, RetainingHeads, input_width, save_heads
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
 from training.locret.labels import Watched, overlap, watch
 from training.locret.settings import LocretSettings
-from training.pocket import checkpoint
+from training.loop import checkpoint_of, output_of, run_to
 
 CLIP = 0.5
 
@@ -183,31 +183,11 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
     Raises:
         EngineError: the model or the data cannot be used, or `resume` without a checkpoint.
     """
-    saved_at = settings.work_dir / "checkpoint.safetensors"
-    if settings.resume and not saved_at.is_file():
-        raise SettingsError(f"There is no checkpoint at {saved_at}: start without resume.")
-    out = settings.out or Path(settings.model) / FILE
-    if settings.out is None and not Path(settings.model).is_dir():
-        raise SettingsError(f"'{settings.model}' is no folder here to put heads into: give a file for them with out.")
+    checkpoint_of(settings.work_dir, settings.resume)
+    out = output_of(settings.model, settings.out, FILE)
     model = load_model(settings.model, device=settings.device)
     run = Run(settings, model, open_examples(settings, model))
-    if settings.resume:
-        run.restore(checkpoint.load(saved_at))
-    settings.work_dir.mkdir(parents=True, exist_ok=True)
-    log_path = settings.work_dir / "log.jsonl"
-    checkpoint.shorten_log(log_path, run.steps)
-    saved = time.monotonic()
-    with open(log_path, "a", encoding="utf-8") as log:
-        while run.steps < settings.steps:
-            line = run.step()
-            log.write(json.dumps(asdict(line)) + "\n")
-            if progress:
-                progress(line)
-            if time.monotonic() - saved > settings.checkpoint_seconds:
-                log.flush()
-                checkpoint.save(saved_at, run.state())
-                saved = time.monotonic()
-    checkpoint.save(saved_at, run.state())
+    run_to(run, settings.steps, settings.work_dir, settings.resume, settings.checkpoint_seconds, progress)
     finish(run, out)
     return out
 

@@ -11,12 +11,13 @@ from training.pocket.documents import Recipe
 
 @dataclass(frozen=True)
 class Mix:
-    """One recipe in a stage: its weight, rows a step, and whether it is read far."""
+    """One recipe in a stage: its weight, rows a step, whether it is read far, and whether a bank of distractors too."""
 
     recipe: Recipe
     rows: int
     weight: float = 1.0
     far: bool = False
+    bank: bool = False
     gaps: float = 0.0
 
 
@@ -51,6 +52,7 @@ def ladder() -> tuple[Stage, ...]:
     short = _chat(256, 2, 5, 6, dense=0.2)
     far_256 = _chat(256, 2, 5, 4, filler=0.0, lists=0.0)
     far_512 = _chat(512, 3, 9, 4, reading=0.05)
+    quoting = Mix(_chat(256, 1, 4, 6, quotes=0.85, lists=0.0, filler=0.0), 5, 0.14)
     return (
         Stage("again", 0.15, (again,), 0.03),
         Stage("dense", 0.15, (dense, Mix(again.recipe, 6, 0.5)), 0.03, rate=0.5),
@@ -62,7 +64,8 @@ def ladder() -> tuple[Stage, ...]:
         Stage("prose 512", 0.27, (
             Mix(_chat(512, 3, 9, dense=0.05), 3, 0.3),
             Mix(_chat(512, 3, 9), 3, 0.1, gaps=1.0),
-            Mix(short, 5, 0.3),
+            Mix(short, 5, 0.24),
+            quoting,
             Mix(short, 5, 0.08, gaps=1.0),
             Mix(dense.recipe, 6, 0.15),
             Mix(far_256, 6, 0.07, far=True),
@@ -72,8 +75,9 @@ def ladder() -> tuple[Stage, ...]:
             Mix(_chat(1024, 4, 14, reading=0.1), 2, 0.17),
             Mix(_chat(512, 3, 9, reading=0.05), 4, 0.2),
             Mix(_chat(512, 3, 9), 4, 0.08, gaps=1.0),
-            Mix(far_512, 4, 0.22, far=True),
-            Mix(far_256, 6, 0.15, far=True),
+            Mix(far_512, 4, 0.22, far=True, bank=True),
+            Mix(far_256, 6, 0.15, far=True, bank=True),
             Mix(short, 6, 0.15),
+            quoting,
         ), 0.1, rate=0.5),
     )  # fmt: skip

@@ -4,7 +4,8 @@ Two ways to attend, chosen by `Reading`:
 full  every token attends to everything before it (what the model does inside its window);
 far   the document is read with sinks and a sliding window; each token of the conversation attends, in one softmax,
       to sinks and its own window at true distances and to every other document key at one constant distance. The
-      documents of the other rows in the batch are there too, as distractors (Focused Transformer, arXiv 2307.03170).
+      documents of the other rows in the batch are there too, as distractors (Focused Transformer, arXiv 2307.03170),
+      and the hardest of a bank of documents read before.
 
 Only attention differs from `transformers`' Llama; `full` gives the same logits, and a test says so.
 """
@@ -16,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from training.pocket.bank import Bank, bank_of
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,22 @@ class PocketNetwork(nn.Module):
         phase = torch.cat((phase, phase), dim=-1)
         return phase.cos(), phase.sin()
 
-    def forward(self, ids: Tensor, positions: Tensor | None = None, reading: Reading | None = None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        positions: Tensor | None = None,
+        reading: Reading | None = None,
+        bank: Bank | None = None,
+        seen: list[tuple[Tensor, Tensor]] | None = None,
+    ) -> Tensor:
         """Hidden states after the last norm.
 
         Args:
             ids: int64 [B, T].
             positions: int64 [B, T], or None for 0 to T-1.
             reading: how to attend; None for full attention.
+            bank: distractors from elsewhere (far only).
+            seen: takes up each layer's keys before RoPE and values, [B, H, T, D].
 
         Returns:
             float32 [B, T, C].
@@ -83,17 +95,19 @@ class PocketNetwork(nn.Module):
         cos, sin = (t[:, None] for t in self.angles(positions))
         masks = _far_masks(ids.shape, reading) if reading and reading.window else None
         x = self.llama.model.embed_tokens(ids)
-        for layer in self.llama.model.layers:
+        for number, layer in enumerate(self.llama.model.layers):
             attention = layer.self_attn
             h = F.rms_norm(x, x.shape[-1:], layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon)
             q = attention.q_proj(h).unflatten(-1, (self.heads, self.size)).transpose(1, 2)
             k = attention.k_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
             v = attention.v_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
+            if seen is not None:
+                seen.append((k, v))
             if masks is None:
                 out = self._full(rotate(q, cos, sin), rotate(k, cos, sin), v)
             else:
                 assert reading is not None
-                out = self._far(q, k, v, cos, sin, masks, reading)
+                out = self._far(q, k, v, cos, sin, masks, reading, bank, number)
             x = x + attention.o_proj(out.transpose(1, 2).flatten(2))
             h = F.rms_norm(
                 x, x.shape[-1:], layer.post_attention_layernorm.weight, layer.post_attention_layernorm.variance_epsilon
@@ -102,6 +116,16 @@ class PocketNetwork(nn.Module):
         norm = self.llama.model.norm
         return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
 
+    @torch.no_grad()
+    def read(self, ids: Tensor, reading: Reading) -> Bank:
+        """A bank of the documents of ids [B, T], sinks left out, read with a sliding window."""
+        seen: list[tuple[Tensor, Tensor]] = []
+        self(ids, reading=reading, seen=seen)
+        assert reading.documents is not None
+        at = torch.arange(ids.shape[1])
+        kept = (at >= reading.sinks) & (at < reading.documents[:, None])
+        return bank_of([k for k, _ in seen], [v for _, v in seen], kept)
+
     def _grouped(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.heads // self.kv_heads, dim=1)
 
@@ -109,7 +133,16 @@ class PocketNetwork(nn.Module):
         return F.scaled_dot_product_attention(q, self._grouped(k), self._grouped(v), is_causal=True)
 
     def _far(
-        self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor, masks: "FarMasks", reading: Reading
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        masks: "FarMasks",
+        reading: Reading,
+        bank: Bank | None,
+        layer: int,
     ) -> Tensor:
         # q: [B, HQ, T, D]; k, v: [B, H, T, D]; the conversation is C tokens from a row's start
         B, _, T, D = q.shape
@@ -126,8 +159,15 @@ class PocketNetwork(nn.Module):
         values = gv.transpose(0, 1).reshape(self.heads, B * T, D)
         far = torch.einsum("bhqd,hkd->bhqk", far_q, keys) * scale
         far = far.masked_fill(~masks.far, -torch.inf)
-        weights = torch.cat((near, far), dim=-1).softmax(dim=-1)
-        out = weights[..., :T] @ gv + torch.einsum("bhqk,hkd->bhqd", weights[..., T:], values)
+        scores = [near, far]
+        if bank is not None:
+            crowd_keys, crowd_values = bank.hardest(layer, far_q)
+            crowd = (crowd_keys @ far_q[..., None])[..., 0] * scale
+            scores.append(crowd.masked_fill(~masks.talks, -torch.inf))
+        weights = torch.split(torch.cat(scores, dim=-1).softmax(dim=-1), [s.shape[-1] for s in scores], dim=-1)
+        out = weights[0] @ gv + torch.einsum("bhqk,hkd->bhqd", weights[1], values)
+        if bank is not None:
+            out = out + (weights[2][..., None, :] @ crowd_values)[..., 0, :]
         rows = [torch.cat((read[b, :, :s], out[b], read[b, :, s + C :]), dim=1) for b, s in enumerate(starts)]
         return torch.stack(rows)
 
@@ -141,6 +181,7 @@ class FarMasks:
         window: [T, T], sinks and sliding window.
         near: [B, 1, C, T], the same for the conversations.
         far: [B, 1, C, B*T], document keys seen at the constant distance.
+        talks: [B, 1, C, 1], which of them are conversation.
     """
 
     starts: list[int]
@@ -148,6 +189,7 @@ class FarMasks:
     window: Tensor
     near: Tensor
     far: Tensor
+    talks: Tensor
 
 
 def _far_masks(shape: torch.Size, reading: Reading) -> FarMasks:
@@ -170,4 +212,5 @@ def _far_masks(shape: torch.Size, reading: Reading) -> FarMasks:
     row = torch.arange(B)
     far[row, :, row] = own
     far &= talks[..., None]
-    return FarMasks(starts.tolist(), count, window, window[asking][:, None], far.reshape(B, 1, count, B * T))
+    far = far.reshape(B, 1, count, B * T)
+    return FarMasks(starts.tolist(), count, window, window[asking][:, None], far, talks[:, None])

@@ -34,7 +34,7 @@ class Muon:
         self.groups: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
         for parameter in parameters:
             self.groups[tuple(parameter.shape)].append(parameter)
-        self.buffers = {shape: torch.zeros(len(group), *shape) for shape, group in self.groups.items()}
+        self.buffers = {shape: group[0].new_zeros(len(group), *shape) for shape, group in self.groups.items()}
 
     @torch.no_grad()
     def step(self, rate: float) -> None:

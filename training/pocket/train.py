@@ -22,16 +22,20 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from training.pocket import checkpoint, workers
-from training.pocket.documents import Builder
+from training.pocket.bank import Bank
+from training.pocket.documents import Builder, Recipe
 from training.pocket.export import export
 from training.pocket.ladder import Mix, Stage, ladder
 from training.pocket.network import PocketNetwork, Reading
 from training.pocket.optimiser import Optimiser
 from training.pocket.prepare import prepare
 from training.pocket.settings import PocketSettings
+from training.scoring import scored
 
 logger = logging.getLogger(__name__)
 AVERAGE = 0.997  # decay of the running average, a step
+REFRESH = 48  # steps that a bank of distractors serves; a checkpoint falls between two banks
+BANK_ROWS = 8  # documents in a bank, each as long as the model's window
 LOOK_BACK = 1.5  # makes the first heads' scores fall by two nats one token off their distance
 
 
@@ -136,25 +140,11 @@ def _gaps(rng: random.Random, length: int, document: int, window: int) -> Tensor
     return torch.arange(length) + jumps.cumsum(0)
 
 
-def losses(network: PocketNetwork, batch: Batch) -> tuple[Tensor, Tensor, float]:
+def losses(network: PocketNetwork, batch: Batch, bank: Bank | None = None) -> tuple[Tensor, Tensor, float]:
     """Mean loss of answer tokens and of language positions, and the share of short answers that are wholly right."""
-    hidden = network(batch.ids, batch.positions, batch.reading)[:, :-1]
-    weights, targets = batch.weights[:, 1:], batch.ids[:, 1:]
-    chosen = weights != 0
-    logits = F.linear(hidden[chosen], network.llama.model.embed_tokens.weight)
-    each = F.cross_entropy(logits, targets[chosen], reduction="none")
-    weight = weights[chosen]
-    answer, plain = weight.clamp(min=0), (weight < 0).float()
-    with torch.no_grad():
-        # an answer is right if greedy decoding would say it: every one of its tokens comes first
-        begins = (weights > 0) & (F.pad(weights, (1, 0))[:, :-1] <= 0)
-        number = begins.flatten().cumsum(0).view_as(weights)[chosen]
-        short = weight >= 0.6  # values and refusals; quotations and lists are another matter
-        wrong = torch.zeros(int(begins.sum()) + 1, dtype=torch.bool)
-        wrong[number[short & (logits.argmax(-1) != targets[chosen])]] = True
-        asked = torch.unique(number[short])
-        accuracy = 1 - float(wrong[asked].float().mean()) if len(asked) else 0.0
-    return (each * answer).sum() / answer.sum().clamp(min=1), (each * plain).sum() / plain.sum().clamp(min=1), accuracy
+    hidden = network(batch.ids, batch.positions, batch.reading, bank)
+    embedding = network.llama.model.embed_tokens.weight
+    return scored(hidden, batch.ids, batch.weights, lambda chosen: F.linear(chosen, embedding))
 
 
 def stage_at(stages: tuple[Stage, ...], fraction: float) -> Stage:
@@ -176,6 +166,7 @@ class Run:
         self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.steps, self.tokens, self.seconds, self.clock = 0, 0, 0.0, time.monotonic()
+        self.bank: Bank | None = None
 
     @property
     def fraction(self) -> float:
@@ -192,7 +183,9 @@ class Run:
         mix = random.Random(draw).choices(stage.mixes, [m.weight for m in stage.mixes])[0]
         rng = random.Random(f"{draw}/{workers.rank()}")
         batch = make_batch(self.builder, mix, rng, self.settings.window, self.settings.scale)
-        answer, plain, accuracy = losses(self.network, batch)
+        if self.steps % REFRESH == 0:
+            self.bank = None
+        answer, plain, accuracy = losses(self.network, batch, self._distractors() if mix.bank else None)
         torch.autograd.backward([answer + stage.language * plain])
         # warm up, hold at the stage's rate, fall over the last fifth of the run
         tokens = self._meet(batch.ids.numel())
@@ -217,6 +210,17 @@ class Run:
             accuracy,
             rate,
         )
+
+    def _distractors(self) -> Bank:
+        """The bank of these steps; documents like those of the longest rows, read with the weights of now."""
+        if self.bank is None:
+            rng = random.Random(f"{self.settings.seed}/bank/{self.steps}/{workers.rank()}")
+            recipe = Recipe(self.settings.window, facts=(8, 24), turns=1, alike=0.2)
+            mix = Mix(recipe, BANK_ROWS, far=True)
+            batch = make_batch(self.builder, mix, rng, self.settings.window, self.settings.scale)
+            assert batch.reading is not None
+            self.bank = self.network.read(batch.ids, batch.reading)
+        return self.bank
 
     def _meet(self, tokens: int) -> int:
         """Average gradients over the workers; returns the tokens of all, and agrees on the seconds spent."""
@@ -325,7 +329,7 @@ def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[
                 continue
             log.write(json.dumps(line.__dict__) + "\n")
             report(line)
-            if time.monotonic() - saved > settings.checkpoint_seconds:
+            if run.steps % REFRESH == 0 and time.monotonic() - saved > settings.checkpoint_seconds:
                 log.flush()
                 checkpoint.save(path, run.state())
                 saved = time.monotonic()

@@ -23,6 +23,8 @@ class Live:
     answer_speed: float | None = None
     memory: Mapping[str, int] = field(default_factory=dict)
     memory_total: int = 0
+    open_bytes: Mapping[str, int] = field(default_factory=dict)  # of all open contexts, by where they are
+    open_limit: int = 0
     model: str = ""
     reading_history: Sequence[float] = ()
     entries_history: Sequence[float] = ()
@@ -93,6 +95,21 @@ def _machine(live: Live) -> str:
         rows += _figure("GPU", byte_size(gpu), "Allocated on the GPU")
     else:
         rows += _figure("GPU", "none", "The model runs on the processor")
+    if live.open_limit:
+        there = {"device": "GPU", "host": "memory"}
+        held = (
+            " · ".join(
+                f"{byte_size(live.open_bytes[tier])} in {name}"
+                for tier, name in there.items()
+                if live.open_bytes.get(tier)
+            )
+            or "none"
+        )
+        rows += _figure(
+            f"Open contexts, at most {byte_size(live.open_limit)}",
+            held,
+            "Contexts that are ready to be asked; those not used for longest are put away first",
+        )
     share = process / live.memory_total if live.memory_total else 0.0
     line = bar(share, f"{share:.0%} of the machine's memory", "thin")
     return (

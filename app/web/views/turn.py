@@ -23,7 +23,7 @@ def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = F
     """One finished turn. expanded: show its sources unfolded."""
     return (
         f'<article class="turn {esc(turn.status)}" id="{esc(turn.id)}">{_question(turn)}'
-        f'<div class="answer">{_answer_text(turn)}{_note(turn)}{_measured(turn)}'
+        f'<div class="answer">{_reasoning(turn)}{_answer_text(turn)}{_note(turn)}{_measured(turn)}'
         f"{_sources(turn, titles, expanded)}</div></article>"
     )
 
@@ -34,7 +34,18 @@ def live_turn(turn: TurnRow, stage: str) -> str:
     waiting = f'<p class="waiting"><span class="dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(stage)}</p>'
     return (
         f'<article class="turn live" id="{esc(turn.id)}" aria-busy="true">{_question(turn)}'
-        f'<div class="answer">{shown if turn.answer else waiting}</div></article>'
+        f'<div class="answer">{_reasoning(turn)}{shown if turn.answer else waiting}</div></article>'
+    )
+
+
+def _reasoning(turn: TurnRow) -> str:
+    """What the model said to itself first, folded."""
+    if not turn.reasoning.strip():
+        return ""
+    return (
+        f'<details class="reasoning" data-fold="{esc(turn.id)}"><summary>Reasoning'
+        f'<span class="count">{plural(len(turn.reasoning.split()), "word")}</span></summary>'
+        f"<p>{esc(turn.reasoning)}</p></details>"
     )
 
 

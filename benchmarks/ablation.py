@@ -1,0 +1,53 @@
+"""InfiniteHiP's Table 5: every position rule while pruning with every rule of the attention, by accuracy on facts.
+
+    python -m benchmarks.ablation --tokens 4K --trials 2
+
+One pruning rule for all layers, and as in the paper's default, chunk-indexed in the first and relative in the others.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from benchmarks import options as shared
+from benchmarks.haystack import Haystack
+from benchmarks.needle import ask
+from benchmarks.report import publish
+from engine import make_method
+from engine.positions import ATTENTION_RULES, PRUNING_RULES
+
+MIXED = "chunk, then relative"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Accuracy of InfiniteHiP under every combination of its position rules.")
+    parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
+    parser.add_argument("--tokens", type=shared.size, default=4096, help="length of the text (default: 4K)")
+    parser.add_argument("--trials", type=int, default=2, help="documents of eight facts (default: 2)")
+    parser.add_argument("--rules", type=shared.words, default=[*PRUNING_RULES, MIXED], help="while pruning (all)")
+    chosen = parser.parse_args(argv)
+    model = shared.open_model(chosen)
+    haystack = Haystack(model, chosen.data)
+    trials = [haystack.trial("facts", chosen.tokens, 0.0, number) for number in range(chosen.trials)]
+    rows: list[dict[str, Any]] = []
+    for pruning in chosen.rules:
+        first, other = ("chunk", "relative") if pruning == MIXED else (pruning, pruning)
+        for attention in ATTENTION_RULES:
+            started = time.perf_counter()
+            rules = {"first_pruning": first, "pruning": other, "attention": attention, "extend_always": True}
+            method = make_method("infinitehip", budget=chosen.budget, **rules)
+            right = sum(ask(model, method, trial)[0] for trial in trials)
+            row = {"pruning": pruning, "attention": attention, "tokens": chosen.tokens, "budget": chosen.budget}
+            asked = sum(len(trial.questions) for trial in trials)
+            seconds = round(time.perf_counter() - started, 1)
+            rows.append(row | {"asked": asked, "correct": right, "seconds": seconds})
+            print(rows[-1], file=sys.stderr, flush=True)
+    publish("ablation", rows, chosen.out, chosen.json, model=model.name, trials=chosen.trials)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""How often the device's cache misses, by policy and size: InfLLM's Figure 4.
+
+    python -m benchmarks.cache --tokens 8K --units 24,32,48,64
+
+One text is read once by InfLLM without a cache, and what its blocks of queries look up, with the attention that they
+give to it, is written down; then every policy and size replays the same list. So all see the very same look-ups.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks import options as shared
+from benchmarks.haystack import Haystack
+from benchmarks.report import publish
+from engine import Reader, make_method
+from engine.cache import POLICIES, CachedLayer, DeviceCache
+from engine.host import HostTier
+from engine.methods.infllm import InfLLM
+from engine.seam import ModelSpec
+
+
+class Recorder(DeviceCache):
+    """Holds everything, and writes down what is asked of it."""
+
+    def __init__(self, spec: ModelSpec, units: int, size: int) -> None:
+        """units: as many as the text has."""
+        super().__init__(spec, units, size, "frequency")
+        self.calls: list[tuple[int, int, Tensor, Tensor, Tensor]] = []
+        self.latest: dict[int, int] = {}  # layer -> entries that the host tier held at its look-up
+
+    def gather(self, layer: int, host: HostTier, index: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+        """Remember how long the host tier was."""
+        self.latest[layer] = host.stored
+        return super().gather(layer, host, index, valid)
+
+    def attended(self, layer: int, index: Tensor, valid: Tensor, probability: Tensor) -> None:
+        """Write the look-up down with what it was given."""
+        self.calls.append((layer, self.latest[layer], index, valid, probability))
+
+
+class Table(DeviceCache):
+    """A cache that only keeps its table: nothing is moved."""
+
+    def replay(self, call: tuple[int, int, Tensor, Tensor, Tensor], host: HostTier) -> None:
+        """One look-up, and what came of it."""
+        layer, stored, index, valid, probability = call
+        host.length = stored
+        held = self.layer(layer)
+        for row, seen in zip(index, valid, strict=True):
+            self.let_go(held, self.bring(layer, held, host, torch.unique(row[seen] // self.size).tolist()))
+        self.attended(layer, index, valid, probability)
+
+    def move(self, layer: int, held: CachedLayer, host: HostTier, units: list[int], places: list[int]) -> None:
+        """Nothing."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Miss rate of the device's cache by policy and number of units (InfLLM's Figure 4).")
+    parser.add_argument("--tokens", type=shared.size, default=8192, help="length of the text (default: 8K)")
+    parser.add_argument("--units", type=shared.sizes, default=[17, 24, 32, 48, 64], help="sizes of the cache")
+    parser.add_argument("--policies", type=shared.words, default=list(POLICIES), help=f"of {', '.join(POLICIES)}")
+    chosen = parser.parse_args(argv)
+    model = shared.open_model(chosen)
+    ids = Haystack(model, chosen.data).trial("prose", chosen.tokens, 0.5, 0).ids
+    method = make_method("infllm", cache=chosen.tokens // 16)
+    assert isinstance(method, InfLLM)
+    reader = Reader(model, method, ids)
+    recorder = Recorder(model.spec, chosen.tokens // method.block + 1, method.block)
+    reader.memory.cache = recorder  # type: ignore[attr-defined]
+    for _ in reader.run():
+        pass
+    rows: list[dict[str, Any]] = []
+    host = reader.memory.host  # type: ignore[attr-defined]
+    whole = host.length
+    for policy in chosen.policies:
+        for units in chosen.units:
+            cache = Table(model.spec, units, method.block, policy)
+            with torch.no_grad():
+                for call in recorder.calls:
+                    cache.replay(call, host)
+            host.length = whole
+            traffic = cache.traffic
+            rate = traffic.misses / (traffic.hits + traffic.misses)
+            rows.append({"policy": policy, "units": units, "tokens": chosen.tokens, "lookups": len(recorder.calls)})
+            rows[-1] |= {"hits": traffic.hits, "misses": traffic.misses}
+            rows[-1] |= {"miss_rate": rate}
+            print(rows[-1], file=sys.stderr, flush=True)
+    publish("cache", rows, chosen.out, chosen.json, model=model.name, looked_up=method.units, block=method.block)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

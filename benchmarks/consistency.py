@@ -1,0 +1,143 @@
+"""Does a scorer that has read only the beginning of a text choose of it what it chooses once it knows the whole?
+
+    python -m benchmarks.consistency --tokens 2K
+
+Locret's Figure 1: of the tenth of a prefix's entries that score highest when the whole text is known, the share that
+scores highest when the prefix is all that has been read. A scorer that judges an entry by what comes before it is at
+100 %; one that needs what comes after is not, and then cannot evict while it reads. Every prefix is read afresh, with
+full attention, and scored from that reading alone; no scores are pooled.
+
+| scorer | an entry's score |
+|---|---|
+| locret | of the retaining head |
+| nuc | -log p of its token (InfiniPot's NuC) |
+| cap | attention from a catalyst prompt put behind what was read (InfiniPot's CaP) |
+| snapkv-like | attention from the last 64 tokens (SnapKV, https://arxiv.org/abs/2404.14469, section 4) |
+| h2o-like | attention from all tokens (H2O, https://arxiv.org/abs/2306.14048, section 4) |
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks import options as shared
+from benchmarks.haystack import Haystack
+from benchmarks.report import publish
+from engine import Model, WeightsError
+from engine.attention import Shown, attend, causal_span
+from engine.memory import NOT_IN_SOURCE
+from engine.methods.infinipot import PROMPTS
+from engine.passes import novelties
+from engine.retaining import RetainingHeads, find_heads
+from engine.slots import SlotMemory
+
+TOP = 0.1
+WINDOW = 64  # tokens that a SnapKV-like scorer looks back from; they are not judged
+ROWS = 256  # queries whose attention exists at a time
+PASS = 256  # tokens
+
+
+class Noting(SlotMemory):
+    """Full attention that keeps the queries too, before RoPE: per layer [HQ, T, D]."""
+
+    def reserve(self, tokens: int) -> None:
+        """Room for them."""
+        super().reserve(tokens)
+        layers, like = self.spec.layers, self.own[0].keys
+        self.queries = [like.new_empty(layer.query_heads, tokens, layer.head_size) for layer in layers]
+        self.scaling = 0.0
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Causal attention."""
+        if self.observed is None:
+            self.queries[layer][:, self.length : self.length + q.shape[1]] = q
+            self.scaling = scaling
+        return super().attend(layer, q, k, v, scaling, softcap)
+
+    def received(self, layer: int, first: int) -> Tensor:
+        """Attention that entries [H, T] get from the queries from number `first` on, mean over a group's heads."""
+        slots, end = self.own[layer], self.length
+        total = torch.zeros(slots.layer.kv_heads, end)
+        for begin in range(first, end, ROWS):
+            stop = min(begin + ROWS, end)
+            rotated = slots.layer.rope.rotate(self.queries[layer][:, begin:stop], begin)
+            span = causal_span(stop - begin, stop, slots.layer.sliding_window, rotated.device)
+            shown = Shown(rotated, [(slots.rotated, stop)], [(slots.values, stop)], span)
+            _, given = attend([shown], self.scaling, None, watched=True)
+            total[:, :stop] += given[0].view(slots.layer.kv_heads, -1, stop).mean(dim=1).cpu()
+        return total
+
+
+def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str, Tensor]:
+    """Every scorer's scores of a text, read from its beginning: [layers * heads, T], or [1, T] if a token has one."""
+    memory = Noting(model.spec)
+    memory.reserve(len(ids) + PASS)
+    hidden = []
+    for part in torch.split(ids, PASS):
+        hidden.append(model.forward(part, memory, torch.full((len(part),), NOT_IN_SOURCE, dtype=torch.int32)))
+        memory.commit()
+    layers = range(len(model.spec.layers))
+    found = {"nuc": novelties(model, None, torch.cat(hidden), ids)[None]}
+    if heads is not None:
+        slots, end = memory.own, memory.length
+        inputs = [(memory.queries[layer], slots[layer].keys, slots[layer].values) for layer in layers]
+        found["locret"] = torch.cat(
+            [heads.score(layer, *(x[:, :end] for x in qkv)) for layer, qkv in enumerate(inputs)]
+        )
+    catalyst = torch.tensor(model.chat.turn(PROMPTS["G"]))
+    with memory.observing():
+        model.forward(catalyst, memory, torch.full((len(catalyst),), NOT_IN_SOURCE, dtype=torch.int32))
+        assert memory.observed is not None
+        each = zip(memory.observed, model.spec.layers, strict=True)
+        found["cap"] = torch.cat([seen.view(layer.kv_heads, -1, len(ids)).amax(dim=1) for seen, layer in each])
+    found["snapkv-like"] = torch.cat([memory.received(layer, len(ids) - WINDOW) for layer in layers])
+    found["h2o-like"] = torch.cat([memory.received(layer, 0) for layer in layers])
+    return found
+
+
+def agreement(early: Tensor, late: Tensor) -> float:
+    """Of the top tenth of `late` [heads, N], the share that is in the top tenth of `early` too, 0 to 1."""
+    count = max(1, round(TOP * late.shape[1]))
+    chosen, wanted = (torch.zeros_like(x).scatter_(1, x.topk(count, dim=1).indices, 1.0) for x in (early, late))
+    return float((chosen * wanted).sum() / wanted.sum())
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Consistency of what scorers find important in a prefix and in the whole.")
+    parser.add_argument("--tokens", type=shared.size, default=2048, help="length of the whole (default: 2K)")
+    parser.add_argument("--trials", type=int, default=5, help="documents (default: 5)")
+    parser.add_argument("--seed", type=int, default=0, help="fixes the documents (default: 0)")
+    chosen = parser.parse_args(argv)
+    model = shared.open_model(chosen)
+    try:
+        heads = find_heads(model.spec, "")
+    except WeightsError as error:
+        heads = None
+        print(f"Without locret: {error}", file=sys.stderr)
+    haystack = Haystack(model, chosen.data)
+    prefixes = [chosen.tokens * eighth // 8 for eighth in range(1, 9)]
+    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for number in range(chosen.trials):
+        ids = haystack.trial("facts", chosen.tokens, 0.0, chosen.seed + number).ids
+        whole = scores(model, ids, heads)
+        for prefix in prefixes:
+            early, judged = scores(model, ids[:prefix], heads), prefix - WINDOW
+            for name, late in whole.items():
+                found[name, prefix].append(agreement(early[name][:, :judged], late[:, :judged]))
+        print(f"document {number + 1} of {chosen.trials}", file=sys.stderr, flush=True)
+    rows: list[dict[str, Any]] = [
+        {"scorer": name, "prefix": prefix, "tokens": chosen.tokens, "consistency": sum(each) / len(each)}
+        for (name, prefix), each in found.items()
+    ]
+    publish("consistency", rows, chosen.out, chosen.json, model=model.name, documents=chosen.trials)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Time per token against the length of what has been read, beside full attention in the same run.
+
+    python -m benchmarks.growth --tokens 2K,8K,32K
+
+All methods read one text side by side: each in turn reads on to the next length, where its last thousand tokens give
+the time of reading, and a fork of its memory, which is then thrown away, that of decoding. So what else the machine
+does falls on all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks import options as shared
+from benchmarks.haystack import Haystack
+from benchmarks.report import publish
+from engine import Model, Reader
+from engine.memory import NOT_IN_SOURCE
+from engine.passes import feed
+from engine.records import ReadProgress
+
+LAST = 1024  # tokens whose reading is timed
+DECODED = 16
+FULL = "full"
+
+
+def read_to(run: Iterator[ReadProgress], tokens: int) -> float:
+    """Read on to that length; seconds per token of the last thousand."""
+    records: list[ReadProgress] = []
+    for record in run:
+        records.append(record)
+        if record.tokens_done >= tokens or record.stage == "ready":
+            break
+    end = records[-1]
+    begin = max(
+        (r for r in records if r.tokens_done <= end.tokens_done - LAST), key=lambda r: r.tokens_done, default=records[0]
+    )
+    return (end.seconds - begin.seconds) / max(1, end.tokens_done - begin.tokens_done)
+
+
+def decode(model: Model, reader: Reader, question: Tensor) -> float:
+    """Seconds per token of an answer over what has been read so far."""
+    fork = reader.memory.fork()
+
+    def put(ids: Tensor) -> None:
+        source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
+        for _ in feed(model, reader.method, fork, ids, source, len(ids)):
+            pass
+
+    put(question)
+    started = time.perf_counter()
+    for token in question[:DECODED]:
+        put(token[None])
+    return (time.perf_counter() - started) / DECODED
+
+
+def crossover(lengths: list[int], times: list[float], full: list[float]) -> float | None:
+    """The length from which a method is faster than full attention, between two lengths on a logarithmic scale.
+
+    None if it is not at the longest; the shortest length if it always is.
+    """
+    if times[-1] >= full[-1]:
+        return None
+    last = max((at for at in range(len(lengths)) if times[at] >= full[at]), default=None)
+    if last is None:
+        return float(lengths[0])
+    slow, quick = (math.log(full[at] / times[at]) for at in (last, last + 1))
+    share = slow / (slow - quick)
+    return float(lengths[last] * (lengths[last + 1] / lengths[last]) ** share)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Reading and decoding time per token against length, beside full attention.")
+    parser.add_argument("--methods", type=shared.words, default=["infllm", "infinitehip", "exact", "recall", "locret"])
+    parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
+    parser.add_argument("--tokens", type=shared.sizes, default=[2048, 4096, 8192, 16384, 32768], help="lengths")
+    chosen = parser.parse_args(argv)
+    model = shared.open_model(chosen)
+    ids = Haystack(model, chosen.data).stretch(max(chosen.tokens), 0)
+    question = model.encode("What is the name of the man who lived in the house by the river, and what was he?").ids
+    names = [FULL, *chosen.methods]
+    readers = {name: Reader(model, shared.variant(name, chosen.budget), ids) for name in names}
+    runs = {name: reader.run() for name, reader in readers.items()}
+    rows: list[dict[str, Any]] = []
+    for tokens in sorted(chosen.tokens):
+        for name in names:
+            reading = read_to(runs[name], tokens)
+            row = {"method": name, "budget": None if name == FULL else chosen.budget, "tokens": tokens}
+            rows.append(row | {"read_seconds": reading, "decode_seconds": decode(model, readers[name], question)})
+            print(rows[-1], file=sys.stderr, flush=True)
+    crossed = {
+        what: {
+            name: crossover(
+                sorted(chosen.tokens), *([row[what] for row in rows if row["method"] == who] for who in (name, FULL))
+            )
+            for name in chosen.methods
+        }
+        for what in ("read_seconds", "decode_seconds")
+    }
+    publish("growth", rows, chosen.out, chosen.json, model=model.name, crossover=crossed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

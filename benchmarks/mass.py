@@ -1,0 +1,166 @@
+"""Attention mass: the share of full attention's probability that falls on what a method selects, by layer and length.
+
+    python -m benchmarks.mass --tokens 4K,16K
+
+InfiniteHiP's Figure 6a. A method reads real prose; then a block of further tokens is put to its memory, and for each
+layer, head and query the probabilities over the whole text are worked out from the same queries and keys, at true
+distances up to half of the model's window and at that distance beyond. Counted is the share of entries that the query
+saw, sinks left out. `random` sees as much as `infinitehip`, but of the far entries random chunks.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from benchmarks import options as shared
+from benchmarks.haystack import Haystack
+from benchmarks.report import publish
+from engine import Model, Reader
+from engine.host import HostTier
+from engine.memory import AttentionMass, Memory
+from engine.methods.infinitehip import InfiniteHiPMemory
+from engine.seam import LayerSpec
+from kernels.rows import take
+
+QUERIES = 32
+METHODS = ["infllm", "infinitehip", "exact", "recall"]
+RANDOM = "random"
+
+
+class Seen(AttentionMass):
+    """Instead of adding probabilities up, notes which source positions each query of one layer saw."""
+
+    def __init__(self, heads: int, source_tokens: int) -> None:
+        super().__init__(0, torch.device("cpu"))
+        self.heads, self.size = heads, source_tokens
+        self.clear()
+
+    def clear(self) -> None:
+        """Before each layer."""
+        self.entries = torch.zeros(self.heads, QUERIES, self.size + 1, dtype=torch.bool)
+
+    def add(self, source: Tensor, probability: Tensor) -> None:
+        """source, probability: [HQ, T, N], or [H, N] for entries that all queries of a group see alike."""
+        if probability.dim() == 2:
+            group = self.heads // probability.shape[0]
+            source, probability = (
+                x.repeat_interleave(group, 0)[:, None].expand(-1, QUERIES, -1) for x in (source, probability)
+            )
+        place = torch.where((source >= 0) & (probability > 0), source.long(), self.size)  # the last is nobody's
+        self.entries.scatter_(2, place, value=True)
+
+
+class Probe:
+    """Stands before a memory in one pass, and counts layer by layer."""
+
+    def __init__(self, memory: Memory, host: HostTier, tokens: int) -> None:
+        """host: the memory's tier of everything read; tokens: read so far, and those of the pass."""
+        self.memory, self.host = memory, host
+        self.seen = Seen(memory.spec.layers[0].query_heads, tokens)
+        self.source = host.source().long()
+        memory.mass = self.seen
+        self.covered: list[float] = []
+        self.at_random: list[float] = []
+
+    def begin(self, source: Tensor) -> None:
+        """Passed on."""
+        self.memory.begin(source)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Passed on; what was seen is compared with full attention."""
+        self.seen.clear()
+        output = self.memory.attend(layer, q, k, v, scaling, softcap)
+        spec = self.memory.spec
+        every = torch.arange(self.host.length).expand(spec.layers[layer].kv_heads, -1)
+        kept = take(self.host.keys(layer), every).to(spec.dtype)
+        text = self.source >= 0
+        probabilities = full_attention(spec.layers[layer], q, kept[:, text], k, scaling, spec.window // 2)
+        far = probabilities[..., : int(text.sum())]
+        seen = self.seen.entries[..., : self.seen.size].index_select(2, self.source[text])
+        own = probabilities[..., far.shape[2] :].sum(dim=2)
+        self.covered.append(float(((far * seen).sum(dim=2) + own).mean()))
+        if isinstance(self.memory, InfiniteHiPMemory):
+            chance = random_chunks(self.memory, layer, seen)
+            self.at_random.append(float(((far * chance).sum(dim=2) + own).mean()))
+        return output
+
+
+def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scaling: float, reach: int) -> Tensor:
+    """Probabilities [HQ, T, N + T] over N kept keys and the pass's own; no distance counts for more than `reach`."""
+    group, count = q.shape[0] // kept.shape[0], q.shape[1]
+    near = min(reach, kept.shape[1])
+    recent = torch.cat([kept[:, kept.shape[1] - near :], own], dim=1)
+    far = kept[:, : kept.shape[1] - near].repeat_interleave(group, 0)
+    turned = layer.rope.rotate(recent, 0).repeat_interleave(group, 0)
+    logits = torch.cat(
+        [
+            layer.rope.to_constant(q, reach) @ layer.rope.to_constant(far, 0).transpose(1, 2),
+            layer.rope.rotate(q, near) @ turned.transpose(1, 2),
+        ],
+        dim=2,
+    ).float()
+    later = torch.ones(count, count, dtype=torch.bool).triu(1)
+    logits[..., -count:].masked_fill_(later, float("-inf"))
+    return (logits * scaling).softmax(dim=2)
+
+
+def random_chunks(memory: InfiniteHiPMemory, layer: int, seen: Tensor) -> Tensor:
+    """What would be seen, bool [1, 1, N], if as many far chunks as InfiniteHiP keeps were drawn by lot."""
+    chunk, keep = memory.stages[-1].chunk, memory.pruning.rules[layer].keep
+    far = max(0, seen.shape[2] - memory.window)
+    chunks = -(-far // chunk)
+    drawn = torch.randperm(chunks, generator=torch.Generator().manual_seed(layer))[: keep // chunk]
+    chosen = torch.zeros(max(1, chunks), dtype=torch.bool)
+    chosen[drawn] = True
+    result = torch.ones(seen.shape[2], dtype=torch.bool)
+    result[:far] = chosen.repeat_interleave(chunk)[:far]
+    return result[None, None]
+
+
+def measure(model: Model, name: str, budget: int, ids: Tensor) -> list[dict[str, Any]]:
+    """Rows of one method (and of `random`) for one text, whose last tokens are the queries."""
+    reader = Reader(model, shared.variant(name, budget), ids[:-QUERIES])
+    for _ in reader.run():
+        pass
+    memory = reader.context().memory.fork()
+    host = getattr(memory, "host")  # noqa: B009 - only memories with a host tier can be measured
+    probe = Probe(memory, host, len(ids))
+    source = torch.arange(len(ids) - QUERIES, len(ids), dtype=torch.int32)
+    model.forward(ids[-QUERIES:], cast(Memory, probe), source)
+    found = {name: probe.covered, RANDOM: probe.at_random}
+    return [
+        {"method": method, "budget": budget, "tokens": len(ids), "layer": layer, "covered": share}
+        for method, shares in found.items()
+        for layer, share in enumerate(shares)
+    ]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Share of full attention's probability that each method's selection covers.")
+    parser.add_argument("--methods", type=shared.words, default=METHODS, help="parted by commas, with a host tier")
+    parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
+    parser.add_argument("--tokens", type=shared.sizes, default=[4096, 16384], help="lengths (default: 4K,16K)")
+    parser.add_argument("--trials", type=int, default=2, help="texts per length (default: 2)")
+    chosen = parser.parse_args(argv)
+    model = shared.open_model(chosen)
+    haystack = Haystack(model, chosen.data)
+    rows: list[dict[str, Any]] = []
+    for tokens in chosen.tokens:
+        for name in chosen.methods:
+            texts = [haystack.stretch(tokens, trial) for trial in range(chosen.trials)]
+            found = [measure(model, name, chosen.budget, ids) for ids in texts]
+            for same in zip(*found, strict=True):
+                rows.append(same[0] | {"covered": statistics.mean(row["covered"] for row in same)})
+                print(rows[-1], file=sys.stderr, flush=True)
+    publish("mass", rows, chosen.out, chosen.json, model=model.name, trials=chosen.trials)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

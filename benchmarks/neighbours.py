@@ -1,0 +1,113 @@
+"""Our condensing methods beside kvpress's presses: the same model, documents, questions and number of entries.
+
+    python -m benchmarks.neighbours --entries 256,512 --tokens 1K,2K
+
+Each question is asked of the text alone, not of the questions before it. `full` is run on both sides, as a check that
+nothing but the choice of entries differs. A press has seen the whole text before it chooses, and so is only run up to
+the model's own window; ours choose as they read. Without kvpress its rows are left out, and the reason is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import torch
+
+from benchmarks import options as shared
+from benchmarks.haystack import Haystack, Trial, is_right
+from benchmarks.presses import PRESSES, Neighbours, NoPresses
+from benchmarks.report import publish
+from engine import Answer, Conversation, Method, Model, Reader, Sampling, make_method
+from engine.methods.locret import Locret
+from engine.records import DEVICE
+
+ANSWER = 32  # tokens at most
+OURS = ("locret", "infinipot")
+
+
+def own_method(name: str, entries: int | None) -> Method:
+    """A method that holds at most so many entries when the text has been read; None for one without a limit."""
+    if entries is None:
+        return make_method(name)
+    method = make_method(name, budget=entries)
+    # Locret's last tokens come on top of its budget.
+    return make_method(name, budget=entries - method.local) if isinstance(method, Locret) else method
+
+
+def with_ours(model: Model, method: Method, trial: Trial) -> dict[str, float]:
+    """Right answers, entries held, seconds of the reading."""
+    started = time.perf_counter()
+    reader = Reader(model, method, trial.ids)
+    for _ in reader.run():
+        pass
+    seconds = time.perf_counter() - started
+    context, right = reader.context(), 0
+    for question in trial.questions:
+        *_, answer = Conversation(context).ask(question.text, Sampling(max_tokens=ANSWER))
+        assert isinstance(answer, Answer)
+        right += is_right(answer.text, question.answer)
+    return {"correct": right, "held": context.usage().entries[DEVICE], "read_seconds": seconds}
+
+
+def with_press(
+    model: Model, neighbours: Neighbours, press: str | None, entries: int | None, trial: Trial
+) -> dict[str, float]:
+    """The same of a press; None for full attention."""
+    ids = torch.cat([torch.tensor(model.chat.prefix), trial.ids])
+    pressed, seconds = neighbours.read(press, ids, entries or len(ids))
+    right = 0
+    for question in trial.questions:
+        tokens, _ = pressed.answer(model.chat.turn(question.text), ANSWER)
+        right += is_right(model.decode(tokens), question.answer)
+    return {"correct": right, "held": pressed.held(), "read_seconds": seconds}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Our condensing methods beside kvpress's presses at the same number of entries.")
+    parser.add_argument("--entries", type=shared.sizes, default=[256, 512], help="kept (default: 256,512)")
+    parser.add_argument("--tokens", type=shared.sizes, default=[1024, 1536], help="lengths (default: 1K,1536)")
+    parser.add_argument("--trials", type=int, default=5, help="documents per cell (default: 5)")
+    parser.add_argument("--seed", type=int, default=0, help="fixes the documents (default: 0)")
+    chosen = parser.parse_args(argv)
+    model = shared.open_model(chosen)
+    haystack = Haystack(model, chosen.data)
+    rows: list[dict[str, Any]] = []
+    neighbours, reason = None, ""
+    try:
+        neighbours = Neighbours(model, str(shared.POCKET) if chosen.model == "pocket" else chosen.model)
+    except NoPresses as error:
+        reason = str(error)
+        print(f"Without kvpress: {reason}", file=sys.stderr, flush=True)
+    for tokens in chosen.tokens:
+        trials = [haystack.trial("facts", tokens, 0.0, chosen.seed + number) for number in range(chosen.trials)]
+        for entries in [None, *chosen.entries]:
+            for name in ("full",) if entries is None else OURS:
+                method = own_method(name, entries)
+                rows.append(_row("stockpot", name, entries, trials, [with_ours(model, method, t) for t in trials]))
+            if neighbours is None:
+                continue
+            for press in (None,) if entries is None else PRESSES:
+                found = [with_press(model, neighbours, press, entries, trial) for trial in trials]
+                rows.append(_row("kvpress", press or "full", entries, trials, found))
+    publish("neighbours", rows, chosen.out, chosen.json, model=model.name, without_kvpress=reason)
+    return 0
+
+
+def _row(
+    package: str, method: str, entries: int | None, trials: list[Trial], found: list[dict[str, float]]
+) -> dict[str, Any]:
+    count = len(trials)
+    row: dict[str, Any] = {"package": package, "method": method, "tokens": len(trials[0].ids), "entries": entries}
+    row["held"] = round(sum(each["held"] for each in found) / count)
+    row["asked"] = sum(len(trial.questions) for trial in trials)
+    row["correct"] = sum(int(each["correct"]) for each in found)
+    row["read_seconds"] = round(sum(each["read_seconds"] for each in found) / count, 3)
+    print(row, file=sys.stderr, flush=True)
+    return row
+
+
+if __name__ == "__main__":
+    sys.exit(main())

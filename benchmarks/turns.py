@@ -1,0 +1,107 @@
+"""Several needles, one question a turn, three turns in one conversation: accuracy and seconds of each turn.
+
+    python -m benchmarks.turns --methods full,locret --tokens 1920
+
+Activation Beacon's Table 2. A first turn includes reading the text. Memories of ours are read once and asked again and
+again; beside them `full`, and SnapKV as kvpress has it, aware of the question: it keeps what the question's tokens look
+at, and so has to read text and conversation anew for every question. Without kvpress its rows are left out, and the
+reason is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import torch
+
+from benchmarks import options as shared
+from benchmarks.haystack import Haystack, Question, Trial, is_right
+from benchmarks.presses import Neighbours, NoPresses
+from benchmarks.report import publish
+from engine import Answer, Conversation, Method, Model, Reader, Sampling
+
+TURNS = 3
+ANSWER = 32  # tokens at most
+PRESS = "snapkv"
+
+
+def with_method(model: Model, method: Method, trial: Trial) -> list[tuple[bool, float]]:
+    """Of each turn, whether it was right, and its seconds."""
+    started = time.perf_counter()
+    reader = Reader(model, method, trial.ids)
+    for _ in reader.run():
+        pass
+    conversation = Conversation(reader.context())
+    found = []
+    for question in _asked(trial):
+        *_, answer = conversation.ask(question.text, Sampling(max_tokens=ANSWER))
+        assert isinstance(answer, Answer)
+        found.append((is_right(answer.text, question.answer), time.perf_counter() - started))
+        started = time.perf_counter()
+    return found
+
+
+def with_press(model: Model, neighbours: Neighbours, entries: int, trial: Trial) -> list[tuple[bool, float]]:
+    """The same of the query-aware press; the question's last token passes after the cache has been shortened."""
+    ids, found = [*model.chat.prefix, *trial.ids.tolist()], []
+    for number, question in enumerate(_asked(trial)):
+        ids += model.chat.turn(question.text, first=number == 0)
+        pressed, reading = neighbours.read(PRESS, torch.tensor(ids[:-1]), entries)
+        tokens, answering = pressed.answer(ids[-1:], ANSWER)
+        found.append((is_right(model.decode(tokens), question.answer), reading + answering))
+        ids += tokens
+    return found
+
+
+def _asked(trial: Trial) -> list[Question]:
+    return trial.questions[:TURNS]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command line; see the module's docstring."""
+    parser = shared.parser("Several needles, one question a turn: accuracy and seconds of each turn.")
+    methods = ["full", "exact", "locret", "infinipot"]
+    parser.add_argument("--methods", type=shared.words, default=methods, help=f"default: {','.join(methods)}")
+    parser.add_argument("--budget", type=shared.size, default=512, help="entries, the press's too (default: 512)")
+    parser.add_argument("--tokens", type=shared.sizes, default=[1536], help="lengths (default: 1536)")
+    parser.add_argument("--trials", type=int, default=10, help="documents per cell (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, help="fixes the documents (default: 0)")
+    parser.add_argument("--no-press", action="store_true", help="without kvpress, for texts beyond the model's window")
+    chosen = parser.parse_args(argv)
+    model = shared.open_model(chosen)
+    haystack = Haystack(model, chosen.data)
+    neighbours, reason = None, "not asked for"
+    if not chosen.no_press:
+        try:
+            neighbours, reason = Neighbours(model, str(shared.POCKET) if chosen.model == "pocket" else chosen.model), ""
+        except NoPresses as error:
+            reason = str(error)
+            print(f"Without kvpress: {reason}", file=sys.stderr, flush=True)
+    rows: list[dict[str, Any]] = []
+    for tokens in chosen.tokens:
+        trials = [haystack.trial("facts", tokens, 0.0, chosen.seed + number) for number in range(chosen.trials)]
+        for name in chosen.methods:
+            method = shared.variant(name, chosen.budget)
+            rows += _rows(name, method.budget, tokens, [with_method(model, method, trial) for trial in trials])
+        if neighbours is not None:
+            found = [with_press(model, neighbours, chosen.budget, trial) for trial in trials]
+            rows += _rows(f"{PRESS}, asked before reading", chosen.budget, tokens, found)
+    publish("turns", rows, chosen.out, chosen.json, model=model.name, without_kvpress=reason)
+    return 0
+
+
+def _rows(method: str, budget: int | None, tokens: int, found: list[list[tuple[bool, float]]]) -> list[dict[str, Any]]:
+    rows = []
+    for turn in range(TURNS):
+        right = sum(trial[turn][0] for trial in found)
+        seconds = sum(trial[turn][1] for trial in found) / len(found)
+        row = {"method": method, "budget": budget, "tokens": tokens, "turn": turn + 1}
+        rows.append(row | {"asked": len(found), "correct": right, "seconds": round(seconds, 3)})
+        print(rows[-1], file=sys.stderr, flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The weights of Activation Beacon: one embedding, and a twin of every projection that makes queries, keys or values.
+
+Activation Beacon (https://arxiv.org/abs/2401.03462, equation 5): beacon tokens share one embedding, and in every layer
+their queries, keys and values come from projections of their own; all else is the frozen model's.
+
+Files are those that the authors publish, by the names `model.beacon_embed_tokens.weight` [1, hidden] and
+`model.layers.{i}.self_attn.beacon_{q,k,v}_proj.weight` and `.bias`, the latter where the model's own projection has one
+(a model with a fused `qkv_proj` has a `beacon_qkv_proj`). They may lie among the model's own weights (`beside.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from engine.beside import Kind, Stamp, check_model, digest_of, locate, read_weights, save_weights
+from engine.errors import WeightsError
+from engine.seam import EMBEDDING, Guests, ModelSpec
+
+PATTERN = re.compile(r".*beacon_.*")
+KIND = Kind("beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight")
+FILE = KIND.file  # where beacons lie beside a model
+RATIOS = (2, 4, 8, 16, 32)  # raw tokens a beacon; what the authors, and `training/beacon`, train for
+
+
+class Beacons(nn.Module):
+    """The weights. digest: as they were in their file; window: of their training, 0 if nobody knows."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        """Random weights, float32 on the CPU."""
+        super().__init__()
+        self.embedding = nn.Embedding(1, spec.projections[0].inputs)
+        self.projections = nn.ModuleList(nn.Linear(p.inputs, p.outputs, bias=p.bias) for p in spec.projections)
+        self.names = [projection.name for projection in spec.projections]
+        self.digest = ""
+        self.window = 0
+
+    @property
+    def modules_by_name(self) -> dict[str, nn.Module]:
+        """By the name of the model's module whose place each takes for beacons."""
+        return {EMBEDDING: self.embedding, **dict(zip(self.names, self.projections, strict=True))}
+
+    def guests(self, count: int) -> Guests | None:
+        """So many beacons for a pass."""
+        return Guests(count, self.modules_by_name) if count else None
+
+    def named_weights(self) -> dict[str, Tensor]:
+        """The weights under their published names."""
+        return {
+            f"model.{_twin(name)}.{part}": weight
+            for name, module in self.modules_by_name.items()
+            for part, weight in module.named_parameters()
+        }
+
+
+def _twin(name: str) -> str:
+    """layers.0.self_attn.q_proj as layers.0.self_attn.beacon_q_proj."""
+    path, dot, last = name.rpartition(".")
+    return f"{path}{dot}beacon_{last}"
+
+
+def beacon_numbers(spec: ModelSpec) -> int:
+    """How many numbers the weights for a model are."""
+    each = [p.outputs * (p.inputs + p.bias) for p in spec.projections]
+    return sum(each) + (spec.projections[0].inputs if each else 0)
+
+
+def save_beacons(beacons: Beacons, path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
+    """Write beacon weights in bfloat16, aside first. facts: for the header, besides the model they are for."""
+    save_weights(beacons.named_weights(), path, spec, facts)
+
+
+def find_beacons(spec: ModelSpec, given: str) -> Beacons:
+    """The weights in the file or folder `given`, or if that is empty those beside the model, in its dtype.
+
+    Raises:
+        WeightsError: there are none, or they do not fit the model.
+    """
+    path = locate(KIND, spec, given)
+    return _loaded(path, Stamp.of(path), spec)
+
+
+@lru_cache(maxsize=1)  # those of a 7B model take 1 GB, and one model is in use at a time
+def _loaded(path: Path, stamp: Stamp, spec: ModelSpec) -> Beacons:
+    weights, facts = read_weights(KIND, path)
+    check_model(KIND, path, facts, spec)
+    with torch.device("meta"):
+        beacons = Beacons(spec)
+    named = dict(zip(beacons.state_dict(), beacons.named_weights(), strict=True))
+    wanted = {name: tuple(weight.shape) for name, weight in beacons.named_weights().items()}
+    check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()}, wanted, str(path))
+    state = {own: weights[published].to(spec.device, spec.dtype) for own, published in named.items()}
+    beacons.load_state_dict(state, assign=True)
+    beacons.requires_grad_(False)
+    beacons.digest = digest_of(weights)
+    beacons.window = int(facts.get("window", 0))
+    return beacons
+
+
+def check_shapes(shapes: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]], where: str) -> None:
+    """See that a file holds just the tensors that a model needs.
+
+    Args:
+        shapes, wanted: by published names; where: the file, for messages.
+
+    Raises:
+        WeightsError: naming both sides.
+    """
+    missing = [name for name in wanted if name not in shapes]
+    strange = [name for name in shapes if name not in wanted]
+    if missing or strange:
+        raise WeightsError(
+            f"The beacon weights in {where} are for another model, or incomplete: of the {len(wanted)} tensors that "
+            f"this model needs, "
+            + (f"{len(missing)} are missing, {missing[0]} first" if missing else "none is missing")
+            + (f", and there is {strange[0]}, which it has no place for." if strange else ".")
+        )
+    for name, shape in shapes.items():
+        if shape != wanted[name]:
+            raise WeightsError(
+                f"{name} in {where} has the shape {list(shape)}, and this model needs {list(wanted[name])}: these "
+                f"beacon weights are for another model."
+            )

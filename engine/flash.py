@@ -1,0 +1,50 @@
+"""FlashAttention (https://arxiv.org/abs/2307.08691) where its package is installed and there is a GPU.
+
+    pip install 'stockpot[gpu]'
+
+Chosen once, logged, and shown by `stockpot doctor`; PyTorch's own attention does the rest. It spares the mask: a pass
+over a long text would build one of queries x keys, and FlashAttention knows what is causal without.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor
+
+PACKAGE = "flash_attn"
+LARGEST_HEAD = 256
+
+log = logging.getLogger(__name__)
+
+
+@functools.cache
+def choice() -> tuple[Any, str]:
+    """Its function, or None, and the reason in words."""
+    function, reason = None, "there is no GPU"
+    if torch.cuda.is_available():
+        reason = "flash-attn is not installed: pip install 'stockpot[gpu]'"
+        if importlib.util.find_spec(PACKAGE) is not None:
+            try:
+                function, reason = importlib.import_module(PACKAGE).flash_attn_func, "flash-attn is installed"
+            except (ImportError, OSError, AttributeError) as error:  # built for another PyTorch or another CUDA
+                reason = f"flash-attn cannot be loaded ({error})"
+    log.info("attention: %s (%s)", "FlashAttention" if function else "PyTorch's own", reason)
+    return function, reason
+
+
+def usable(q: Tensor) -> bool:
+    """Whether it takes queries like these, [HQ, T, D]."""
+    return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] <= LARGEST_HEAD
+
+
+def attend(function: Any, q: Tensor, k: Tensor, v: Tensor, scaling: float, causal: bool) -> Tensor:
+    """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, N, D]; causal: the queries are the last T of N."""
+    rows = (each.transpose(0, 1)[None] for each in (q, k, v))  # it wants [batch, tokens, heads, D]
+    output: Tensor = function(*rows, softmax_scale=scaling, causal=causal)
+    return output[0].transpose(0, 1)

@@ -1,0 +1,259 @@
+"""`beacon`: the text condensed, window by window, into the keys and values of tokens of the method's own.
+
+Long Context Compression with Activation Beacon (https://arxiv.org/abs/2401.03462, section 3.1). A text is read in
+windows of w tokens, and behind every alpha of them goes a beacon, a token with projections of its own (`beacons.py`).
+When a window is full, its raw entries are dropped and its w / alpha beacons stay; what comes next attends to all
+beacons so far and to its own window. Positions are relative: 0, 1, 2, ... over beacons, then window, in which beacons
+take places like any token. A window that is not full yet keeps raw entries and beacons; questions and answers
+continue in it, and are condensed like the text when it fills.
+
+The ratio alpha is chosen when a text is read: given, or the smallest with which text and one further window fit the
+budget (`ratio=0`), which is none at all where the raw entries fit. The same ratio serves the conversation.
+
+Not in the paper, whose beacons grow with the text: what happens above the budget. Then every second beacon is dropped,
+counted from the beginning of the text, and from there on only every second new one is kept; next time every fourth,
+and so on. So what is kept is spread evenly over all that was read and said, as a larger ratio would have it. The
+budget counts what outlasts its window; the open window comes on top (`passing`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from engine.beacons import RATIOS, Beacons, beacon_numbers, find_beacons
+from engine.errors import WeightsError
+from engine.footprint import Footprint, Task
+from engine.memory import NOT_IN_SOURCE, Memory
+from engine.method import Method, TurnTokens, require
+from engine.records import DEVICE, LoadedParts, Parts, Usage
+from engine.seam import Guests, ModelSpec
+from engine.slots import SlotMemory, slot_bytes
+
+RAW = 1  # the ratio of a text that fits without beacons
+WINDOW = 2048  # the authors', for models whose own window is 16K or more
+WINDOW_SHARE = 8  # of what the model was trained for, for smaller ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beacon(Method):
+    """Beacons by the interleaved scheme.
+
+    budget: beacons that outlast their windows; ratio: alpha, raw tokens a beacon, 0 for the smallest that fits;
+    window: w, 0 for an eighth of the model's own window, at most 2048; weights: file of the beacon weights, empty for
+    those beside the model.
+    """
+
+    name: ClassVar[str] = "beacon"
+    family: ClassVar[str] = "condensing"
+    summary: ClassVar[str] = "Every few tokens are condensed into one trained token, 2 to 32 times smaller."
+
+    budget: int | None = 2048
+    ratio: int = 0
+    window: int = 0
+    weights: str = ""
+
+    def __post_init__(self) -> None:
+        """Reject settings that contradict one another."""
+        known = ", ".join(map(str, RATIOS))
+        require(self.budget is None or self.budget >= 16, f"'beacon' needs a budget of 16 or more, not {self.budget}.")
+        require(
+            self.ratio in (0, *RATIOS), f"ratio is 0 (the smallest that fits the budget) or {known}, not {self.ratio}."
+        )
+        require(self.window >= 0, f"window is a number of tokens, or 0 to choose by itself, not {self.window}.")
+        require(
+            self.window % (self.ratio or RATIOS[0]) == 0,
+            f"A window of {self.window} tokens cannot be divided by the ratio {self.ratio or RATIOS[0]}: give a window "
+            f"that is a multiple of the ratio.",
+        )
+        if self.weights:  # a saved reading must find them from another working directory
+            object.__setattr__(self, "weights", str(Path(self.weights).expanduser().resolve()))
+
+    def window_tokens(self, spec: ModelSpec) -> int:
+        """w; one that is not given can be divided by every ratio."""
+        largest = RATIOS[-1]
+        return self.window or max(largest, min(WINDOW, spec.window // WINDOW_SHARE) // largest * largest)
+
+    def ratio_for(self, spec: ModelSpec, tokens: int) -> int:
+        """Alpha for a text of so many tokens, the prefix included; RAW if it fits as it is."""
+        if self.budget is None:
+            return RAW
+        if self.ratio:
+            return self.ratio
+        window = self.window_tokens(spec)
+        able = [ratio for ratio in (RAW, *RATIOS) if window % ratio == 0]
+        return next((each for each in able if (tokens // window + 1) * window // each <= self.budget), able[-1])
+
+    def stride_for(self, beacons: int) -> int:
+        """Of how many beacons one is kept when so many have outlasted their windows."""
+        stride = 1
+        while self.budget is not None and beacons // stride > self.budget:
+            stride *= 2
+        return stride
+
+    def weights_digest(self, spec: ModelSpec) -> str:
+        """A digest of the beacon weights."""
+        return find_beacons(spec, self.weights).digest
+
+    def passing(self, spec: ModelSpec) -> int:
+        """The open window: its raw tokens and their beacons."""
+        window = self.window_tokens(spec)
+        return 0 if self.budget is None else window + window // (self.ratio or RATIOS[0])
+
+    def tail_reserve(self) -> int:
+        """A text that ends with a full window has it condensed."""
+        return 0 if self.budget is None else 1
+
+    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
+        """Nothing read yet.
+
+        Raises:
+            WeightsError: no beacon weights, or none that fit this model and window.
+        """
+        beacons, window = find_beacons(spec, self.weights), self.window_tokens(spec)
+        if beacons.window and beacons.window != window:
+            raise WeightsError(
+                f"These beacon weights were trained with windows of {beacons.window} tokens, and the window is set to "
+                f"{window}: set window={beacons.window}."
+            )
+        return BeaconMemory(spec, self, beacons)
+
+    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
+        """Beacons of the windows that are full, and the open window; each beacon is a token that passes."""
+        plain = super().plan(spec, task)
+        weights = beacon_numbers(spec) * spec.dtype.itemsize
+        if self.budget is None:
+            return dataclasses.replace(plain, weight_bytes=weights)
+        window, ratio = self.window_tokens(spec), self.ratio_for(spec, task.total)
+        full, rest = divmod(task.total, window)
+        made = 0 if ratio == RAW else task.total // ratio
+        outlasting = full * window // ratio
+        kept = outlasting // self.stride_for(outlasting)
+        opened = rest + (0 if ratio == RAW else rest // ratio)
+        most = min(task.total + made, kept + window + (0 if ratio == RAW else window // ratio))
+        size, opening = plain.usage.bytes[DEVICE], self.passing(spec)
+        return dataclasses.replace(
+            plain,
+            usage=Usage({DEVICE: kept + opened}, {DEVICE: size}),
+            tail_bytes=max(size, slot_bytes(spec, 2 * opening)),
+            inserted=made,
+            attended=_mean_beacons(outlasting, self.budget) + min(opening, task.total + made) / 2,
+            widest=most,
+            answering=kept + opened,
+            weight_bytes=weights,
+        )
+
+
+def _mean_beacons(outlasting: int, budget: int) -> float:
+    """Beacons that are there on average while so many are made; above the budget they swing between half and all."""
+    if outlasting <= budget:
+        return outlasting / 2
+    return (budget * budget / 2 + (outlasting - budget) * budget * 3 / 4) / outlasting
+
+
+class BeaconMemory(SlotMemory):
+    """Beacons, then the open window, in slots whose numbers are their positions."""
+
+    def __init__(self, spec: ModelSpec, settings: Beacon, beacons: Beacons) -> None:
+        """beacons: in the dtype and on the device of the model."""
+        super().__init__(spec, None if settings.budget is None else settings.budget + settings.passing(spec))
+        self.settings = settings
+        self.beacons = beacons
+        self.window = settings.window_tokens(spec)
+        self.ratio = settings.ratio_for(spec, 0)  # until a text is announced
+        self.made = 0  # beacons that have outlasted their windows, whether still there or not
+        self.fresh = 0  # raw tokens in the open window
+        self._arriving = 0  # raw tokens of the pass
+        self._place: Tensor | None = None  # of its tokens and then its beacons among themselves; None without beacons
+
+    def reserve(self, tokens: int) -> None:
+        """Learns how long the text is, and chooses the ratio."""
+        super().reserve(tokens)
+        self.ratio = self.settings.ratio_for(self.spec, tokens)
+
+    def _beacons_in(self, tokens: int) -> int:
+        """Beacons among so many first tokens of a window."""
+        return 0 if self.ratio == RAW else tokens // self.ratio
+
+    def begin(self, source: Tensor) -> None:
+        """Find the places of the beacons; in the open window they stand for no source, for their tokens are there."""
+        super().begin(source)
+        self._arriving, self._place = len(source), None
+        place = window_places(self.fresh, len(source), self.ratio).to(self.spec.device)
+        if len(place) > len(source):
+            self._place = place
+            self._incoming = torch.full_like(place, NOT_IN_SOURCE, dtype=torch.int32)
+            self._incoming[place[: len(source)]] = source.to(self.spec.device)
+
+    def guests(self) -> Guests | None:
+        """The beacons of the pass."""
+        return self.beacons.guests(len(self._incoming) - self._arriving)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Causal attention over all slots, beacons at their places."""
+        if self._place is None:
+            return super().attend(layer, q, k, v, scaling, softcap)
+        order = self._place.argsort()
+        q, k, v = (x[:, order] for x in (q, k, v))
+        output = super().attend(layer, q, k, v, scaling, softcap)
+        return output[:, self._place]
+
+    def commit(self, novelty: Tensor | None = None) -> None:
+        """Keep tokens and beacons of the pass until their window is full."""
+        super().commit(novelty)
+        self.seen += self._arriving - len(self._incoming)
+        self.fresh += self._arriving
+
+    def room(self) -> int:
+        """What is left of the window."""
+        return super().room() if self.settings.budget is None else self.window - self.fresh
+
+    def condense(self) -> None:
+        """The window is full: only its beacons stay, and take the source of the token before them."""
+        new = self.window if self.ratio == RAW else self._beacons_in(self.window)
+        old = self.entries - self.window - self._beacons_in(self.window)
+        width = self.window // new + (self.ratio != RAW)  # places of a unit and its beacon
+        slots = torch.arange(old + new)
+        slots[old:] = old + torch.arange(1, new + 1) * width - 1
+        named = slots.clone()
+        if self.ratio != RAW:
+            named[old:] -= 1
+        before = self.settings.stride_for(self.made)
+        number = torch.cat([torch.arange(1, old + 1) * before, self.made + torch.arange(1, new + 1)])
+        self.made += new
+        kept = number % self.settings.stride_for(self.made) == 0
+        slots, named = slots[kept].to(self.spec.device), named[kept].to(self.spec.device)
+        sources = [self.positions(layer)[:, named] for layer in range(len(self.spec.layers))]
+        self.keep([slots.expand(layer.kv_heads, -1) for layer in self.spec.layers])
+        for held, source in zip(self.own, sources, strict=True):
+            held.source[:, : self.length] = source
+        self.fresh = 0
+
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """The slots, and where in the window they stand."""
+        parts, meta = super().state()
+        return parts, meta | {"ratio": self.ratio, "made": self.made, "fresh": self.fresh}
+
+    def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """The ratio is that of the text, even if a conversation is restored."""
+        super().restore(parts, meta)
+        self.ratio, self.made, self.fresh = int(meta["ratio"]), int(meta["made"]), int(meta["fresh"])
+
+
+def window_places(begin: int, tokens: int, ratio: int) -> Tensor:
+    """Where tokens of a pass stand among themselves and their beacons, int64 [T + K]: tokens first, then beacons.
+
+    Args:
+        begin: tokens of the window before them; ratio: alpha, or RAW for no beacons.
+    Source: the paper's equation 2.
+    """
+    number = torch.arange(tokens)
+    if ratio == RAW:
+        return number
+    place = number + (begin + number) // ratio - begin // ratio
+    return torch.cat([place, place[(begin + number + 1) % ratio == 0] + 1])

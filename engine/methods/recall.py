@@ -1,0 +1,328 @@
+"""`recall`: a condensed memory for the gist of a text, and beside it whatever of the rest a question needs.
+
+None of the papers has this; it puts two of them together. While a text is read, Locret or InfiniPot condenses it to a
+fixed number of entries (the gist), and every key (before RoPE) and value goes to the host tier as well. Each block of
+queries of a question, and each token of an answer, then selects from the host tier, by InfiniteHiP's pruning or by
+exact search, and attends to the gist and to what was selected in one softmax. What is selected and already in the gist
+is hidden, head by head, so that nothing counts twice.
+
+The budget is shared: what selection may bring is taken off the gist's. The host tier holds the text and nothing of a
+conversation, whose turns are condensed as the gist's own method does it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from engine.attention import Lists, Picked, Segment, Shown, Span
+from engine.footprint import Footprint, Task
+from engine.host import HostTier, host_bytes, page_of
+from engine.measure import require_memory
+from engine.memory import NOT_IN_SOURCE, Memory
+from engine.method import Method, TurnTokens, require
+from engine.methods.infinipot import InfiniPot, Pot
+from engine.methods.locret import Locret, RetainedMemory
+from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks
+from engine.pruning import LayerRule, Pruning, parse_stages
+from engine.records import HOST, LoadedParts, Parts, Usage
+from engine.retrieving import DTYPES, EMPTY, check_store
+from engine.seam import ModelSpec
+from engine.slots import SlotMemory
+
+GISTS = ("locret", "infinipot")
+SELECTIONS = ("infinitehip", "exact")
+PLACES = ("streaming", "infllm")
+LEAST_GIST = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall(Method):
+    """budget: gist and selection together, what one query sees at most.
+
+    gist: what condenses, locret or infinipot, with its own defaults; select: infinitehip or exact; stages: of
+    InfiniteHiP, the last of which says how many entries are selected; top_k: entries selected by exact search, for each
+    query of each head; pruning: position rule while pruning; attention: rule for selected keys, streaming (numbered
+    before the gist) or infllm (one distance); while_reading: whether the text's own tokens select too; store: dtype of
+    the host tier.
+    """
+
+    name: ClassVar[str] = "recall"
+    family: ClassVar[str] = "retrieving"
+    summary: ClassVar[str] = "A condensed memory for the gist; exact detail is fetched from host memory beside it."
+
+    budget: int | None = 1024
+    gist: str = "locret"
+    select: str = "infinitehip"
+    stages: str = "32:64:1024:8 32:8:256:4"
+    top_k: int = 128
+    pruning: str = "relative"
+    attention: str = "streaming"
+    while_reading: bool = False
+    store: str = "bfloat16"
+
+    def __post_init__(self) -> None:
+        """Names must be known, stages nest, and a gist be left."""
+        for name, known in (
+            ("gist", GISTS),
+            ("select", SELECTIONS),
+            ("pruning", tuple(PRUNING_RULES)),
+            ("attention", PLACES),
+        ):
+            require(getattr(self, name) in known, f"{name} is one of {', '.join(known)}, not '{getattr(self, name)}'.")
+        require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
+        parse_stages(self.stages)
+        check_store(self.store)
+        require(
+            page_of(DTYPES[self.store]) == 1,
+            f"recall looks up entries as soon as the gist lets go of them, before they fill a page of codes: store is "
+            f"bfloat16, float16 or float32, not '{self.store}'.",
+        )
+        least = self.selected + LEAST_GIST
+        require(
+            self.budget is None or self.budget >= least,
+            f"A budget of {self.budget} leaves no gist beside {self.selected} selected entries: give at least {least}, "
+            f"or select less.",
+        )
+        self.condensing()
+
+    @property
+    def selected(self) -> int:
+        """Entries that a query sees of the host tier at most."""
+        return self.top_k if self.select == "exact" else parse_stages(self.stages)[-1].keep
+
+    def condensing(self) -> Locret | InfiniPot:
+        """The method that makes the gist."""
+        size = None if self.budget is None else self.budget - self.selected
+        return Locret(budget=size) if self.gist == "locret" else InfiniPot(budget=size)
+
+    def needs_novelty(self) -> bool:
+        """As the gist."""
+        return self.condensing().needs_novelty()
+
+    def catalyst(self) -> str | None:
+        """As the gist."""
+        return self.condensing().catalyst()
+
+    def weights_digest(self, spec: ModelSpec) -> str:
+        """As the gist."""
+        return self.condensing().weights_digest(spec)
+
+    def passing(self, spec: ModelSpec) -> int:
+        """As the gist."""
+        return self.condensing().passing(spec)
+
+    def tail_reserve(self) -> int:
+        """As the gist."""
+        return self.condensing().tail_reserve()
+
+    def pass_multiple(self) -> int:
+        """Blocks of queries prune together."""
+        return 1 if self.budget is None or self.select == "exact" else parse_stages(self.stages)[0].query_block
+
+    def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
+        """Nothing read yet; without a budget nothing is condensed, and so nothing selected.
+
+        Raises:
+            WeightsError: no retaining heads for this model.
+            SettingsError: the catalyst prompt leaves no room to read.
+        """
+        if self.budget is None:
+            return SlotMemory(spec)
+        gist = self.condensing()
+        memory = (
+            gist.new_memory(spec, turn_tokens, RecallingRetained)
+            if isinstance(gist, Locret)
+            else gist.new_memory(spec, turn_tokens, RecallingPot)
+        )
+        assert isinstance(memory, RecallingMemory)
+        memory.recall(self)
+        return memory
+
+    def plan(self, spec: ModelSpec, task: Task) -> Footprint:
+        """The gist's, with the text in the host tier, which questions select from."""
+        plain = self.condensing().plan(spec, task)
+        if self.budget is None:
+            return plain
+        far = min(self.selected, task.tokens)
+        chunk = parse_stages(self.stages)[0].chunk
+        compared = 1.0 if self.select == "exact" else 2 * math.log2(max(chunk, 2)) / chunk
+        searched = math.ceil(compared * task.tokens)
+        stored = host_bytes(spec, DTYPES[self.store], task.tokens, task.total)
+        return dataclasses.replace(
+            plain,
+            usage=Usage({**plain.usage.entries, HOST: task.tokens}, {**plain.usage.bytes, HOST: stored}),
+            attended=plain.attended + (far + searched / 2 if self.while_reading else 0.0),
+            widest=plain.widest + (far if self.while_reading else 0),
+            answering=plain.answering + far,
+            searched=searched,
+            explicit=plain.explicit or self.while_reading,
+        )
+
+
+class RecallingMemory(SlotMemory):
+    """Laid over a condensing memory: keeps the text in the host tier too, and shows queries what they select of it."""
+
+    host: HostTier
+    settings_of_recall: Recall
+    pruning: Pruning
+
+    def recall(self, settings: Recall) -> None:
+        """Set up, once, before anything is read."""
+        self.settings_of_recall = settings
+        self.host = HostTier(self.spec, DTYPES[settings.store])
+        rules = [LayerRule(settings.pruning, settings.selected)] * len(self.spec.layers)
+        self.pruning = Pruning(self.spec, parse_stages(settings.stages), rules)
+        self.far = 0  # entries of the host tier that may be selected: what has come since is all in the gist
+        self.answering = False  # whether this is a conversation's
+        self._passing: list[tuple[Tensor, Tensor]] = []  # keys and values of the pass, layer by layer
+
+    def reserve(self, tokens: int) -> None:
+        """Refuse a text that the host's memory cannot hold."""
+        super().reserve(tokens)
+        self.host.expected = tokens
+        needed = host_bytes(self.spec, self.host.dtype, tokens, tokens)
+        require_memory(needed, torch.device("cpu"), f"Keeping {tokens:,} tokens")
+
+    def begin(self, source: Tensor) -> None:
+        """A longer pass ends the decoding before it."""
+        super().begin(source)
+        self.pruning.begin(self.answering and len(source) == 1)
+        self._passing = []
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Causal attention over the gist, and over what is selected."""
+        if not self.answering:
+            self._passing.append((k, v))
+        return super().attend(layer, q, k, v, scaling, softcap)
+
+    def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """Selected entries; none for a catalyst, which is asked about the gist, nor while nothing has been left out.
+
+        The gist shares its budget evenly, so that each layer lies in slots of its number.
+        """
+        recall, spec = self.settings_of_recall, self.spec.layers[number]
+        selects = (self.answering or recall.while_reading) and self.observed is None
+        if not selects or spec.sliding_window is not None or self.far == 0:
+            return [], []
+        return self._searched(number, q) if recall.select == "exact" else self._pruned(number, q)
+
+    @property
+    def _distance(self) -> int:
+        """How far the gist reaches back: its budget."""
+        recall = self.settings_of_recall
+        assert recall.budget is not None
+        return recall.budget - recall.selected
+
+    def _blocks(self, count: int, size: int, device: torch.device) -> QueryBlocks:
+        """Queries where they stand behind the gist, and the gist behind all that is far."""
+        blocks = -(-count // size)
+        return QueryBlocks(
+            number=self.far + self.entries + torch.arange(count, device=device),
+            size=size,
+            evicted=torch.full((blocks,), self.far, device=device),
+            fits=torch.zeros(blocks, dtype=torch.bool, device=device),
+            sinks=0,
+            window=self._distance,
+            trained=self.spec.window,
+        )
+
+    def _pruned(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """What InfiniteHiP's stages leave of the host tier, in order, for each block of queries."""
+        recall, rope, count = self.settings_of_recall, self.spec.layers[layer].rope, q.shape[1]
+        index = self.pruning.choose(layer, q, lambda size: self._blocks(count, size, q.device), self.host.keys(layer))
+        blocks = self._blocks(count, self.pruning.stages[-1].query_block, q.device)
+        valid = index < self.far
+        index = torch.where(valid, index, 0)
+        places = FarPlaces.of(recall.attention, blocks, index, valid.sum(dim=1))
+        unknown = ~self._in_gist(layer, index.expand(self.spec.layers[layer].kv_heads, -1, -1))
+        cos, sin = rope.table(int(places.keys.max()) + 1)
+        end = torch.full((count,), self.far, device=q.device)
+        rows = torch.where(valid, index, EMPTY)
+        segment = Shown(
+            q=rope.rotate(q, places.queries),
+            keys=self.host.keys(layer),
+            values=self.host.values(layer),
+            span=Span(torch.zeros_like(end), end),
+            lists=Lists(rows, places.keys, min(blocks.size, count), cos, sin, seen=unknown),
+        )
+        return [segment], [self.host.source_of(index.cpu()).to(q.device)]
+
+    def _searched(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """The best entries of the host tier for each query, all at one distance."""
+        rope, heads = self.spec.layers[layer].rope, self.spec.layers[layer].kv_heads
+        turned = rope.to_constant(q, self._distance)
+        limits = torch.full((q.shape[1],), self.far)
+        index, found = self.host.search(layer, turned, limits, self.settings_of_recall.top_k)
+        keys, values, source = self.host.gather(layer, index, q.device)
+        known = self._in_gist(layer, index.to(q.device).view(heads, -1, index.shape[2])).view(index.shape)
+        return [Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device) & ~known)], [source]
+
+    def _in_gist(self, layer: int, index: Tensor) -> Tensor:
+        """Which entries int64 [H, ...] of the host tier a head holds itself, bool of that shape.
+
+        Entry i of the host tier stands for position i of the source.
+        """
+        held = self.positions(layer).long().sort(dim=1).values
+        flat = index.reshape(index.shape[0], -1).contiguous()
+        place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
+        return (held.gather(1, place) == flat).view(index.shape)
+
+    def condense(self) -> None:
+        """Whatever has been read so far may be missing from now on."""
+        super().condense()
+        self.far = self.host.length
+
+    def commit(self, novelty: Tensor | None = None) -> None:
+        """Send the text's tokens to the host tier as well; what the template puts before them stays out."""
+        if not self.answering:
+            begin = int((self._incoming == NOT_IN_SOURCE).sum())
+            self.host.append(
+                [k[:, begin:] for k, _ in self._passing],
+                [v[:, begin:] for _, v in self._passing],
+                self._incoming[begin:],
+            )
+            self._passing = []
+        super().commit(novelty)
+        self.pruning.commit()
+
+    def fork(self) -> Self:
+        """The host tier is shared; from here on queries select."""
+        child = super().fork()
+        child.host, child.pruning, child.answering = self.host.fork(), self.pruning.snapshot(), True
+        return child
+
+    def snapshot(self) -> Self:
+        """The host tier's slabs are only ever appended to."""
+        child = super().snapshot()
+        child.host, child.pruning = self.host.snapshot(), self.pruning.snapshot()
+        return child
+
+    def usage(self) -> Usage:
+        """The gist on the device, the text on the host."""
+        gist = super().usage()
+        return Usage({**gist.entries, HOST: self.host.length}, {**gist.bytes, HOST: self.host.nbytes()})
+
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """The gist, and slabs that are no context's."""
+        parts, meta = super().state()
+        return {**parts, **self.host.state()}, meta | {"far": self.far}
+
+    def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """The gist and the slabs."""
+        super().restore(parts, meta)
+        self.host.restore(parts)
+        self.far = int(meta["far"])
+
+
+class RecallingRetained(RecallingMemory, RetainedMemory):
+    """With Locret's gist."""
+
+
+class RecallingPot(RecallingMemory, Pot):
+    """With InfiniPot's gist."""

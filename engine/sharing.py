@@ -1,0 +1,70 @@
+"""How a budget is shared among layers and heads: who keeps how many of the entries that all keep on average.
+
+| share | who gets more | source |
+|---|---|---|
+| even | nobody | InfiniPot, Locret as published |
+| pyramid | lower layers, along a straight line | PyramidKV, https://arxiv.org/abs/2406.02069, section 4 |
+| heads | within each layer, the heads with the highest scores | Ada-KV, https://arxiv.org/abs/2407.11550, Algorithm 1 |
+| all | the heads with the highest scores, whatever their layer | KVzip, https://arxiv.org/abs/2505.23416, section 3 |
+
+Entries that are spared (stabilizers, novel ones) count for every head alike; only the rest is shared. Of it no head
+gets less than 1 - SPREAD nor more than 1 + SPREAD times the even share: the one keeps a head alive (Ada-KV's
+safeguard), the other its positions inside the model's window. The sum is that of an even share, to the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+SHARES = ("even", "pyramid", "heads", "all")
+APART = ("heads", "all")  # shares under which the heads of one layer hold different numbers of entries
+SPREAD = 0.8
+
+
+def shared(share: str, scores: Sequence[Sequence[Tensor]], size: int, spared: int) -> list[list[int]]:
+    """How many entries each head keeps, `size` on average, the `spared` highest of each for sure.
+
+    Args:
+        scores: per layer and group of heads that hold equally many, [heads, N]; with a share of APART one head each.
+        size: not more than what the heads hold on average.
+    """
+    if share == "pyramid":
+        return [[count] for count in pyramid([layer[0].shape[1] for layer in scores], size, spared)]
+    if share == "heads":
+        return [threshold(layer, size, spared) for layer in scores]
+    if share == "all":
+        counts = iter(threshold([head for layer in scores for head in layer], size, spared))
+        return [[next(counts) for _ in layer] for layer in scores]
+    return [[size] for _ in scores]
+
+
+def pyramid(held: Sequence[int], size: int, spared: int) -> list[int]:
+    """Entries that layers holding so many keep, falling by the same step from the first layer to the last.
+
+    Where the lower layers do not hold enough for the full SPREAD, the line is less steep.
+    """
+    last = max(1, len(held) - 1)
+    tilt = [1 - 2 * layer / last if len(held) > 1 else 0.0 for layer in range(len(held))]
+    rest = size - spared
+    steep = min([SPREAD * rest, *((count - size) / up for count, up in zip(held, tilt, strict=True) if up > 0)])
+    return [size + round(steep * up) for up in tilt]
+
+
+def threshold(scores: Sequence[Tensor], size: int, spared: int) -> list[int]:
+    """Entries that heads with scores [1, N] keep where one threshold holds for all of them."""
+    least = spared + round((1 - SPREAD) * (size - spared))
+    most = spared + round((1 + SPREAD) * (size - spared))
+    sure = [min(least, score.shape[1]) for score in scores]
+    ranked = [score[0].sort(descending=True).values[low:most] for score, low in zip(scores, sure, strict=True)]
+    head = torch.cat([torch.full((len(score),), number) for number, score in enumerate(ranked)])
+    order = torch.cat(ranked).sort(descending=True, stable=True).indices[: size * len(scores) - sum(sure)]
+    won = torch.bincount(head[order.cpu()], minlength=len(scores)).tolist()
+    return [low + more for low, more in zip(sure, won, strict=True)]
+
+
+def widest(share: str, size: int) -> int:
+    """The most entries that one head keeps where all keep `size` on average."""
+    return size if share == "even" else round((1 + SPREAD) * size)

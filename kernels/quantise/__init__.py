@@ -1,0 +1,37 @@
+"""Pages of keys or values in 8 or 4 bits: one scale for the rows that one KV head has on one page.
+
+Not here: which rows make a page, and what is done to them before; that is `kernels/rows.py` and the engine.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernels import choice
+from kernels.quantise import reference
+from kernels.quantise.reference import KINDS, unpack, width
+
+__all__ = ["KINDS", "dequantise", "quantise", "unpack", "width"]
+
+
+def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    """See `reference.quantise`; by Triton where that is the choice and x is on a GPU (or Triton is forced)."""
+    if _by_triton(x):
+        from kernels.quantise import kernel  # Triton is optional
+
+        return kernel.quantise(x, kind)
+    return reference.quantise(x, kind)
+
+
+def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
+    """See `reference.dequantise`; by Triton where that is the choice and the codes are on a GPU (or it is forced)."""
+    if _by_triton(codes):
+        from kernels.quantise import kernel  # Triton is optional
+
+        return kernel.dequantise(codes, scale, kind, dtype)
+    return reference.dequantise(codes, scale, kind, dtype)
+
+
+def _by_triton(x: Tensor) -> bool:
+    return choice.implementation() == "triton" and (x.is_cuda or not torch.cuda.is_available())

@@ -1,0 +1,103 @@
+"""Quantising pages in Triton: one program per page of one head. Signatures and meaning are those of `reference`.
+
+Each element of a page is read once and each code written once. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.quantise.reference import LARGEST, width
+
+DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
+
+
+@triton.jit
+def _round(x):
+    """To the nearest integer, halves to the even one, as PyTorch does."""
+    down = tl.floor(x)
+    rest = x - down
+    odd = down - 2 * tl.floor(down / 2)
+    return down + tl.where((rest > 0.5) | ((rest == 0.5) & (odd == 1)), 1.0, 0.0)
+
+
+@triton.jit
+def _quantise(
+    p_x, p_codes, p_scale, rows, LARGEST: tl.constexpr, FLOAT: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS_PAD: tl.constexpr, WIDTH_PAD: tl.constexpr,
+):  # fmt: skip
+    """SPLIT: 2 where two channels share a byte, else 1; WIDTH: bytes of a row."""
+    page = tl.program_id(0).to(tl.int64)
+    row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
+    mask = (row < rows) & (column < WIDTH)
+    p_row = p_x + (page * rows + row) * (WIDTH * SPLIT)
+    b_low = tl.load(p_row + column, mask=mask, other=0.0).to(tl.float32)
+    largest = tl.max(tl.abs(b_low))
+    if SPLIT == 2:
+        b_high = tl.load(p_row + WIDTH + column, mask=mask, other=0.0).to(tl.float32)
+        largest = tl.maximum(largest, tl.max(tl.abs(b_high)))
+    scale = largest / LARGEST
+    tl.store(p_scale + page, scale)
+    scale = tl.maximum(scale, 1.1754943508222875e-38)  # the smallest normal number
+    b_codes = tl.minimum(tl.maximum(b_low / scale, -LARGEST), LARGEST)
+    p_out = p_codes + (page * rows + row) * WIDTH + column
+    if FLOAT:
+        tl.store(p_out, b_codes.to(tl.float8e4nv), mask=mask)
+    elif SPLIT == 1:
+        tl.store(p_out, _round(b_codes).to(tl.int8), mask=mask)
+    else:
+        b_upper = tl.minimum(tl.maximum(b_high / scale, -LARGEST), LARGEST)
+        b_both = (_round(b_codes) + 8).to(tl.int32) | ((_round(b_upper) + 8).to(tl.int32) << 4)
+        tl.store(p_out, b_both.to(tl.uint8), mask=mask)
+
+
+@triton.jit
+def _dequantise(
+    p_codes, p_scale, p_out, rows, OUT: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS_PAD: tl.constexpr, WIDTH_PAD: tl.constexpr,
+):  # fmt: skip
+    """SPLIT, WIDTH: as above."""
+    page = tl.program_id(0).to(tl.int64)
+    row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
+    mask = (row < rows) & (column < WIDTH)
+    scale = tl.load(p_scale + page)
+    b_codes = tl.load(p_codes + (page * rows + row) * WIDTH + column, mask=mask)
+    p_row = p_out + (page * rows + row) * (WIDTH * SPLIT)
+    if SPLIT == 1:
+        tl.store(p_row + column, (b_codes.to(tl.float32) * scale).to(OUT), mask=mask)
+    else:
+        b_both = b_codes.to(tl.int32)
+        tl.store(p_row + column, (((b_both & 15) - 8).to(tl.float32) * scale).to(OUT), mask=mask)
+        tl.store(p_row + WIDTH + column, (((b_both >> 4) - 8).to(tl.float32) * scale).to(OUT), mask=mask)
+
+
+def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+    """See `reference.quantise`."""
+    pages, rows, size = x.shape
+    stored = torch.uint8 if kind == torch.quint4x2 else kind
+    codes = torch.empty(pages, rows, width(kind, size), dtype=stored, device=x.device)
+    scale = torch.empty(pages, dtype=torch.float32, device=x.device)
+    if codes.numel():
+        _quantise[(pages,)](
+            x.contiguous(), codes, scale, rows, LARGEST[kind], kind == torch.float8_e4m3fn, **_sizes(codes, size)
+        )
+    return codes, scale
+
+
+def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
+    """See `reference.dequantise`."""
+    pages, rows, bytes_ = codes.shape
+    size = bytes_ * (2 if kind == torch.quint4x2 else 1)
+    out = torch.empty(pages, rows, size, dtype=dtype, device=codes.device)
+    if out.numel():
+        _dequantise[(pages,)](codes.contiguous(), scale.contiguous(), out, rows, DTYPES[dtype], **_sizes(codes, size))
+    return out
+
+
+def _sizes(codes: Tensor, size: int) -> dict[str, int]:
+    _, rows, bytes_ = codes.shape
+    padded = {"ROWS_PAD": triton.next_power_of_2(rows), "WIDTH_PAD": triton.next_power_of_2(bytes_)}
+    return {"SPLIT": size // bytes_, "WIDTH": bytes_, **padded}

@@ -1,0 +1,128 @@
+"""Open contexts: one copy for all sessions, and one limit for all of them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.opened import Asleep, open_context, open_conversation
+from app.readings import begin, read
+from app.service import Service
+from app.turns import answer, keep_question
+from sessions import ContextRow
+from tests.app.helpers import book_text
+from tests.app.test_app_readings import BUDGET, SHORT, add, read_through
+from tests.app.tiny import make_tiny_model
+
+
+def three(service: Service, tmp_path: Path) -> list[ContextRow]:
+    """Three contexts of about the same size."""
+    rows = []
+    for number in range(3):
+        path = tmp_path / f"book {number}.txt"
+        path.write_text(f"{number} {book_text(12)}", encoding="utf-8")
+        rows.append(read_through(service, add(service, path)))
+    return rows
+
+
+def ask(service: Service, context: ContextRow, session: str | None = None) -> str:
+    session = session or service.store.add_session(context.id).id
+    turn = answer(service, keep_question(service, session, "Who?").id, SHORT)
+    assert turn.status == "done"
+    return session
+
+
+def test_sessions_over_a_context_share_its_tensors(service: Service, book: Path) -> None:
+    context = read_through(service, add(service, book))
+    sessions = [ask(service, context) for _ in range(3)]
+    opened = open_context(service, context.id)
+    conversations = [open_conversation(service, each).conversation for each in sessions]
+    assert all(each.context is opened.context for each in conversations)
+    slabs = opened.context.memory.host.slabs  # type: ignore[attr-defined]
+    for each in conversations:
+        for ours, theirs in zip(each.memory.host.slabs, slabs, strict=False):  # type: ignore[attr-defined]
+            assert ours.keys[0].data_ptr() == theirs.keys[0].data_ptr()
+    taken = service.contexts.bytes()["host"]
+    base = opened.context.usage().bytes
+    assert taken >= base["device"] + base["host"]
+    tails = sum(sum(each.usage().bytes.values()) - sum(base.values()) for each in conversations)
+    assert taken == sum(base.values()) + tails
+
+
+def test_the_limit_puts_away_what_was_not_used_for_longest(tmp_path: Path, tiny: Path) -> None:
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    first, second, third = three(service, tmp_path)
+    session = ask(service, first)
+    one = service.contexts.bytes()["host"]
+    service.contexts.limit = int(2.5 * one)
+    ask(service, second)
+    ask(service, first, session)
+    ask(service, third)
+    assert [each.id in service.contexts for each in (first, second, third)] == [True, False, True]
+    assert service.contexts.bytes()["host"] <= service.contexts.limit
+    before = open_conversation(service, session)
+    assert before.opened is open_context(service, first.id)
+    # A context that was put away takes its conversations along, so that it is never there twice.
+    service.contexts.limit = 1
+    ask(service, second)
+    assert [each.id in service.contexts for each in (first, second, third)] == [False, True, False]
+    assert all(each.opened.row.id == second.id for each in service.conversations.values())
+    turns = len(service.store.turns(session))
+    ask(service, first, session)
+    assert open_conversation(service, session).conversation.turns == turns + 1
+    service.close()
+
+
+@pytest.mark.parametrize("method", ["exact", "infinipot", "full"])
+def test_a_context_that_slept_in_host_memory_wakes_as_it_was(service: Service, book: Path, method: str) -> None:
+    settings = {} if method == "full" else BUDGET
+    row = read(service, begin(service, add(service, book), method, settings).id, lambda report: None)
+    opened = open_context(service, row.id)
+    expected = {name: part.tensors for name, part in opened.context.state()[0].items()}
+    sleeping = Asleep.of(opened)
+    assert sleeping.bytes == sum(tensor.nbytes for part in expected.values() for tensor in part.values())
+    woken = sleeping.wake().context.state()[0]
+    got = {
+        f"{part.rstrip('0123456789')}.{key}": tensor
+        for part, held in woken.items()
+        for key, tensor in held.tensors.items()
+    }
+    for part, tensors in expected.items():
+        for key, tensor in tensors.items():
+            assert torch.equal(got[f"{part.rstrip('0123456789')}.{key}"].nan_to_num(), tensor.nan_to_num())
+
+
+def test_on_a_gpu_what_is_put_away_sleeps_in_host_memory_first(tmp_path: Path, tiny: Path) -> None:
+    """The rule alone: there need be no GPU for it, only a model that says that it is on one."""
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    first, second, third = three(service, tmp_path)
+    for each in (first, second, third):
+        open_context(service, each.id)
+    contexts = service.contexts
+    one = contexts.bytes()["host"] // 3
+
+    class Elsewhere:
+        device = torch.device("cuda")
+
+    for key, opened in list(contexts._awake.items()):
+        contexts._awake[key] = replace(opened, model=Elsewhere())  # type: ignore[arg-type]
+    assert contexts.bytes()["host"] > 0, "the host tier of `exact`"
+    contexts.limit = int(2.9 * max(contexts.bytes().values()) / 3)
+    contexts.get(third.id, 0, lambda: pytest.fail("it is open"))
+    assert first.id not in contexts
+    assert second.id in contexts
+    assert list(contexts._asleep) == [first.id]
+    contexts.limit = one // 100
+    contexts.get(third.id, 0, lambda: pytest.fail("it is open"))
+    assert (list(contexts._awake), list(contexts._asleep)) == ([third.id], [])
+    service.close()
+
+
+def test_another_model_lets_go_of_what_leans_on_the_first(service: Service, book: Path, tmp_path: Path) -> None:
+    context = read_through(service, add(service, book))
+    ask(service, context)
+    service.models.get(str(make_tiny_model(tmp_path / "other", seed=1)))
+    assert context.id not in service.contexts
+    assert service.conversations.values() == []
+    ask(service, context)

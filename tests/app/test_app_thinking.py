@@ -1,0 +1,66 @@
+"""A model that reasons first, from the question to what is kept and shown of its turn."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.commands.asking import result_of
+from app.opened import open_conversation
+from app.service import Service
+from app.turns import AnswerOptions, answer, keep_question
+from tests.app.test_app_readings import add, read_through
+from tests.app.tiny import make_tiny_model
+
+OPTIONS = AnswerOptions(max_tokens=10, max_reasoning=16)
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("models") / "thinker", thinking=True)
+
+
+def test_reasoning_is_streamed_kept_and_left_out_of_the_conversation(tmp_path: Path, thinker: Path, book: Path) -> None:
+    service = Service(tmp_path / "home", str(thinker), "cpu")
+    session = service.store.add_session(read_through(service, add(service, book)).id)
+    said: list[str] = []
+    reasoned: list[str] = []
+    turn = keep_question(service, session.id, "Who kept the lamp?")
+    turn = answer(service, turn.id, OPTIONS, said.append, on_reasoning=reasoned.append)
+    assert turn.status == "done"
+    assert turn.reasoning
+    assert ("".join(reasoned), "".join(said)) == (turn.reasoning, turn.answer)
+    assert turn.measurements["reasoning_tokens"] >= 16
+    assert result_of(turn)["reasoning"] == turn.reasoning
+    told = json.loads(service.store.export_session(session.id, "json"))["turns"][0]
+    assert told["reasoning"] == turn.reasoning
+    assert turn.reasoning not in service.store.export_session(session.id, "md")
+
+    conversation = open_conversation(service, session.id).conversation
+    chat = conversation.model.chat
+    tail = conversation.memory.seen - conversation.context.memory.seen
+    assert tail == len(chat.question("Who kept the lamp?")) + len(chat.answered()) + turn.measurements["answer_tokens"]
+    service.close()
+
+    again = Service(tmp_path / "home", str(thinker), "cpu")
+    assert again.store.turn(turn.id).reasoning == turn.reasoning
+    assert answer(again, keep_question(again, session.id, "And then?").id, OPTIONS).status == "done"
+    again.close()
+
+
+def test_a_reasoning_that_is_stopped_keeps_what_there_was(tmp_path: Path, thinker: Path, book: Path) -> None:
+    service = Service(tmp_path / "home", str(thinker), "cpu")
+    session = service.store.add_session(read_through(service, add(service, book)).id)
+    turn = keep_question(service, session.id, "Who?")
+    pieces: list[str] = []
+    turn = answer(service, turn.id, OPTIONS, should_stop=lambda: len(pieces) > 2, on_reasoning=pieces.append)
+    assert (turn.status, turn.answer) == ("cancelled", "")
+    assert turn.reasoning == "".join(pieces)
+    service.close()
+
+
+def test_nothing_is_said_of_reasoning_where_there_is_none(service: Service, book: Path) -> None:
+    session = service.store.add_session(read_through(service, add(service, book)).id)
+    turn = answer(service, keep_question(service, session.id, "Who?").id, OPTIONS)
+    assert turn.reasoning == ""
+    assert "reasoning" not in result_of(turn)

@@ -1,0 +1,416 @@
+"""Beacons against a plain, slow reading, their files against the authors' names and shapes, and what they cost."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from engine import Conversation, Method, Model, Reader, SettingsError, WeightsError, fingerprint, make_method
+from engine.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons, save_beacons
+from engine.flops import beacon_operations, operations
+from engine.footprint import Task
+from engine.memory import NOT_IN_SOURCE
+from engine.methods.beacon import RAW, Beacon, BeaconMemory, window_places
+from engine.passes import feed
+from engine.planner import Machine, Planner
+from engine.records import DEVICE
+from engine.rope import NoRope
+from engine.seam import LayerSpec, ModelSpec, Projection, run
+from engine.skeleton import skeleton, skeleton_of
+from tests.engine.conftest import byte_tokenizer
+from tests.engine.reading import answer, next_logits, read
+from tests.engine.test_architectures import small_config
+
+SMALL = Beacon(budget=256, window=24, ratio=4)
+
+
+class PlainBeacon:
+    """The paper's section 3.1, entry by entry: per layer and KV head a list of (key, value, is it a beacon)."""
+
+    def __init__(self, model: Model, window: int, ratio: int) -> None:
+        self.model, self.window, self.ratio = model, window, ratio
+        self.beacons = find_beacons(model.spec, "")
+        self.cache: list[list[list[tuple[Tensor, Tensor, bool]]]] = [
+            [[] for _ in range(layer.kv_heads)] for layer in model.spec.layers
+        ]
+        self.fresh = 0
+        self.order: list[tuple[int, bool]] = []
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        rope = self.model.spec.layers[layer].rope
+        group = q.shape[0] // k.shape[0]
+        output = torch.zeros_like(q)
+        for row, beacon in self.order:
+            for head, held in enumerate(self.cache[layer]):
+                held.append((k[head, row], v[head, row], beacon))
+                keys = rope.rotate(torch.stack([entry[0] for entry in held]), 0)
+                values = torch.stack([entry[1] for entry in held])
+                for each in range(head * group, (head + 1) * group):
+                    query = rope.rotate(q[each, row][None], len(held) - 1)[0]
+                    output[each, row] = (keys @ query * scaling).softmax(0) @ values
+        return output
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Token by token, a beacon behind every `ratio` of them; logits after each."""
+        found = []
+        for token in ids:
+            self.fresh += 1
+            due = self.fresh % self.ratio == 0
+            self.order = [(0, False), (1, True)] if due else [(0, False)]
+            with torch.no_grad():
+                hidden = run(self.model.network, token[None], self, self.beacons.guests(int(due)))
+            found.append(self.model.logits(hidden))
+            if self.fresh == self.window:
+                self.fresh = 0
+                self.cache = [[[entry for entry in held if entry[2]] for held in layer] for layer in self.cache]
+        return torch.cat(found)
+
+
+@pytest.mark.parametrize("ratio", [2, 8])
+def test_equals_the_paper_entry_by_entry(model: Model, ids: Tensor, ratio: int) -> None:
+    text, question = ids[:80], torch.randint(4, 260, (30,))  # the question fills a window, and is condensed with it
+    method = dataclasses.replace(SMALL, ratio=ratio)
+    memory = read(model, method, text, chunk=17).memory
+    plain = PlainBeacon(model, 24, ratio)
+    plain.read(torch.cat([torch.tensor(model.chat.prefix), text]))
+    logits = plain.read(question)
+    torch.testing.assert_close(next_logits(model, method, memory, question, 7), logits, atol=2e-5, rtol=1e-4)
+
+
+def test_beacons_that_are_copies_of_a_token_are_that_token(model: Model, ids: Tensor, tmp_path: Path) -> None:
+    """In a window that is not full, reading is then full attention over the text with that token put in."""
+    beacons = Beacons(model.spec)
+    base = model.network.base_model
+    with torch.no_grad():
+        for name, own in zip(beacons.names, beacons.projections, strict=True):
+            own.weight.copy_(base.get_submodule(name).weight.bfloat16())  # type: ignore[operator,arg-type]
+        beacons.embedding.weight.copy_(base.embed_tokens.weight[3].bfloat16())  # type: ignore[union-attr,index,operator]
+    network = copy.deepcopy(model.network)
+    other = network.base_model
+    with torch.no_grad():  # weights are saved in bfloat16, so the model must have such too
+        for name in beacons.names:
+            other.get_submodule(name).weight.copy_(base.get_submodule(name).weight.bfloat16())  # type: ignore[operator,arg-type,union-attr]
+        other.embed_tokens.weight.copy_(base.embed_tokens.weight.bfloat16())  # type: ignore[operator,union-attr]
+    same = Model(network, model.tokenizer, "same", "-", tmp_path)
+    save_beacons(beacons, tmp_path / FILE, same.spec, {})
+    whole = torch.cat([torch.tensor(same.chat.prefix), ids])[:96]
+    text = whole[len(same.chat.prefix) :]
+    place = window_places(0, 96, 4)
+    put_in = torch.full((len(place),), 3).scatter_(0, place[:96], whole)
+    question = torch.tensor([1, 80])
+    memory = read(same, Beacon(budget=64, window=256, ratio=4), text).memory
+    full = make_method("full")
+    empty = full.new_memory(same.spec, same.turn_length)
+    everything = torch.cat([put_in, question])
+    source = torch.full((len(everything),), NOT_IN_SOURCE, dtype=torch.int32)
+    (step,) = feed(same, full, empty, everything, source, 1000)
+    assert step.hidden is not None
+    expected = same.logits(step.hidden)[-2:]
+    logits = next_logits(same, SMALL, memory, question)
+    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-4)
+
+
+def test_beacons_have_projections_of_their_own_and_no_hook_remains(model: Model, ids: Tensor) -> None:
+    memory = read(model, SMALL, ids).memory
+    assert isinstance(memory, BeaconMemory)
+    beacons = memory.beacons
+    base = model.network.base_model
+    with torch.no_grad():
+        hidden = base.layers[0].input_layernorm(beacons.embedding.weight)  # type: ignore[union-attr,index,operator]
+        at = {name: own(hidden)[0] for name, own in zip(beacons.names, beacons.projections, strict=True)}
+    kept = (len(model.chat.prefix) + 301) // 24 * 6
+    for what, name in (("keys", "k_proj"), ("values", "v_proj")):
+        expected = at[f"layers.0.self_attn.{name}"].view(2, 1, 8).expand(2, kept, 8)
+        torch.testing.assert_close(getattr(memory.own[0], what)[:, :kept], expected)  # the first layer knows no text
+    assert not any(module._forward_hooks for module in model.network.modules())
+
+    class Failing(BeaconMemory):
+        def attend(self, *arguments: object) -> Tensor:  # type: ignore[override]
+            raise RuntimeError("stop")
+
+    failing = Failing(model.spec, SMALL, beacons)
+    with pytest.raises(RuntimeError, match="stop"):
+        model.forward(ids, failing, torch.arange(301, dtype=torch.int32))
+    assert not any(module._forward_hooks for module in model.network.modules())
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "phi3", "gemma2", "gemma3_text", "granite"])
+def test_other_architectures_carry_beacons(kind: str, ids: Tensor, tmp_path: Path) -> None:
+    """Biases, normalised queries and keys, fused projections, scaled embeddings: passes of any size give the same."""
+    torch.manual_seed(0)
+    model = Model(AutoModelForCausalLM.from_config(small_config(kind)), byte_tokenizer(), kind, "-", tmp_path)
+    save_beacons(Beacons(model.spec), tmp_path / FILE, model.spec, {})
+    question = torch.tensor([1, 80, 81, 2])
+    found = [next_logits(model, SMALL, read(model, SMALL, ids, chunk).memory, question) for chunk in (7, 64)]
+    torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-3)
+    without = make_method("full")
+    assert not torch.allclose(found[0], next_logits(model, without, read(model, without, ids).memory, question))
+
+
+# -- places, ratios, budgets ------------------------------------------------------------------------------------------
+
+
+def test_places_in_a_window() -> None:
+    assert window_places(0, 5, 2).tolist() == [0, 1, 3, 4, 6, 2, 5]
+    assert window_places(3, 2, 2).tolist() == [0, 2, 1]  # the fourth token of the window brings its second beacon
+    assert window_places(3, 2, RAW).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "budget", "ratio"), [(60, 64, RAW), (100, 64, 2), (200, 64, 4), (1000, 64, 16), (9999, 64, 32)]
+)
+def test_the_smallest_ratio_that_fits_is_chosen(model: Model, tokens: int, budget: int, ratio: int) -> None:
+    method = Beacon(budget=budget, window=32)
+    assert method.ratio_for(model.spec, tokens) == ratio
+    chosen = method.new_memory(model.spec, model.turn_length)
+    chosen.reserve(tokens)
+    assert isinstance(chosen, BeaconMemory)
+    assert chosen.ratio == ratio
+
+
+def test_what_is_kept_is_spread_evenly_over_the_text(model: Model, ids: Tensor) -> None:
+    """Above the budget every second beacon goes, counted from the beginning; the open window is whole."""
+    method = Beacon(budget=20, window=24, ratio=4)
+    memory = read(model, method, ids).memory
+    prefix, total = len(model.chat.prefix), len(model.chat.prefix) + 301
+    last = total // 24 * 24
+    beacons = last // 4
+    stride = next(stride for stride in (1, 2, 4, 8) if beacons // stride <= 20)
+    expected = [place - 1 - prefix for place in range(4 * stride, last + 1, 4 * stride)]
+    for layer in range(3):
+        for head in memory.positions(layer):
+            assert head[: len(expected)].tolist() == [max(at, NOT_IN_SOURCE) for at in expected]
+            assert sorted(head[len(expected) :].unique().tolist())[1:] == list(range(last - prefix, 301))
+
+
+def test_a_budget_holds_at_any_length(model: Model) -> None:
+    for settings in ({}, {"ratio": 2}, {"ratio": 32, "budget": 64}):
+        method = make_method("beacon", **settings)
+        assert method.budget is not None
+        for tokens in (10**6, 10**8):
+            footprint = method.plan(model.spec, Task(tokens, 4, 256, len))
+            held = footprint.usage.entries[DEVICE]
+            assert method.budget // 2 <= held <= method.budget + method.passing(model.spec)
+
+
+def test_a_long_conversation_is_condensed_like_the_text(model: Model, ids: Tensor) -> None:
+    method = Beacon(budget=16, window=24, ratio=2)
+    conversation = Conversation(read(model, method, ids))
+    sizes = set()
+    for number in range(10):
+        answer(conversation, f"Rock, paper or scissors? Round {number}.")
+        sizes.add(conversation.usage().bytes[DEVICE])
+        assert conversation.usage().entries[DEVICE] <= 16 + method.passing(model.spec)
+    assert len(sizes) <= 2, "memory stays what it is once the tail has been condensed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"window": 100, "ratio": 8}, "100 tokens cannot be divided by the ratio 8"),
+        ({"window": 33}, "33 tokens cannot be divided by the ratio 2"),
+        ({"ratio": 3}, "2, 4, 8, 16, 32, not 3"),
+        ({"budget": 8}, "16 or more, not 8"),
+        ({"window": -2}, "not -2"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, int], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        make_method("beacon", **settings)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def qwen2_7b(layers: int) -> ModelSpec:
+    """What Qwen2-7B is like, at another depth."""
+    layer = LayerSpec(28, 4, 128, None, NoRope())
+    projections = [
+        Projection(f"layers.{number}.self_attn.{name}", 3584, outputs, True)
+        for number in range(layers)
+        for name, outputs in (("q_proj", 3584), ("k_proj", 512), ("v_proj", 512))
+    ]
+    return ModelSpec(
+        (layer,) * layers, torch.float32, torch.device("cpu"), window=32768, projections=tuple(projections)
+    )
+
+
+def published(layers: int, device: str = "cpu") -> dict[str, Tensor]:
+    """Random tensors with the names and shapes of the authors' checkpoint for Qwen2-7B-instruct."""
+    tensors = {"model.beacon_embed_tokens.weight": torch.randn(1, 3584, device=device).bfloat16()}
+    for number in range(layers):
+        for name, rows in (("q", 3584), ("k", 512), ("v", 512)):
+            start = f"model.layers.{number}.self_attn.beacon_{name}_proj"
+            tensors[f"{start}.weight"] = torch.randn(rows, 3584, device=device).bfloat16()
+            tensors[f"{start}.bias"] = torch.randn(rows, device=device).bfloat16()
+    return tensors
+
+
+@pytest.mark.parametrize("form", ["safetensors", "bin", "folder"])
+def test_the_published_checkpoint_loads(form: str, tmp_path: Path) -> None:
+    """The authors' files hold the whole model, in shards; the beacons' tensors are picked out by name."""
+    tensors = published(2)
+    others = {"model.norm.weight": torch.ones(4), "model.layers.0.self_attn.q_proj.weight": torch.ones(4, 4)}
+    if form == "folder":
+        path = tmp_path / "shards"
+        path.mkdir()
+        names = sorted(tensors)
+        save_file({name: tensors[name] for name in names[:5]} | others, path / "model-00001-of-00002.safetensors")
+        save_file({name: tensors[name] for name in names[5:]}, path / "model-00002-of-00002.safetensors")
+    elif form == "bin":
+        path = tmp_path / "all.bin"
+        torch.save(tensors | others, path)
+    else:
+        path = tmp_path / "all.safetensors"
+        save_file(tensors | others, path)
+    beacons = find_beacons(qwen2_7b(2), str(path))
+    assert beacons.window == 0
+    for name, weight in beacons.named_weights().items():
+        assert torch.equal(weight, tensors[name].float())
+    keys = beacons.modules_by_name["layers.1.self_attn.k_proj"](torch.ones(1, 3584))
+    start = "model.layers.1.self_attn.beacon_k_proj"
+    expected = tensors[f"{start}.weight"].float().sum(1) + tensors[f"{start}.bias"].float()
+    torch.testing.assert_close(keys[0], expected, atol=1e-3, rtol=1e-4)
+
+
+def test_the_spec_of_qwen2_7b_is_the_models_own() -> None:
+    config = AutoConfig.for_model(
+        "qwen2",
+        hidden_size=3584,
+        intermediate_size=18944,
+        num_hidden_layers=28,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        vocab_size=152064,
+        max_position_embeddings=32768,
+    )
+    model = skeleton(config, torch.bfloat16)
+    assert model.spec.projections == qwen2_7b(28).projections
+    with torch.device("meta"):
+        own = {name: weight.shape for name, weight in Beacons(model.spec).named_weights().items()}
+    assert own == {name: tensor.shape for name, tensor in published(28, "meta").items()}
+    assert beacon_numbers(model.spec) == sum(shape.numel() for shape in own.values())
+    assert make_method("beacon").window_tokens(model.spec) == 2048  # type: ignore[attr-defined]
+    plan = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("beacon"), 100_000)
+    other = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("locret"), 100_000)
+    assert plan.footprint.weight_bytes == 2 * beacon_numbers(model.spec)
+    assert plan.device_bytes > other.device_bytes + 900_000_000, "the beacons' own projections take a GB"
+
+
+def test_other_tensors_than_the_models_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "beacon.safetensors"
+    tensors = published(2)
+    save_file(tensors, path)
+    with pytest.raises(WeightsError, match=r"19 tensors.*6 are missing.*layers\.2\.self_attn\.beacon_q_proj\.weight"):
+        find_beacons(qwen2_7b(3), str(path))
+    with pytest.raises(
+        WeightsError, match=r"none is missing.*layers\.1\.self_attn\.beacon_\w_proj\.\w+, which it has no"
+    ):
+        find_beacons(dataclasses.replace(qwen2_7b(1)), str(path))
+    renamed = {name.replace("1.self_attn.beacon_q", "1.self_attn.beacon_query"): t for name, t in tensors.items()}
+    save_file(renamed, tmp_path / "renamed.safetensors")
+    with pytest.raises(WeightsError, match=r"2 are missing.*beacon_q_proj.*beacon_query_proj"):
+        find_beacons(qwen2_7b(2), str(tmp_path / "renamed.safetensors"))
+    cut = dict(tensors)
+    cut["model.layers.1.self_attn.beacon_v_proj.weight"] = torch.randn(512, 1000).bfloat16()
+    save_file(cut, tmp_path / "cut.safetensors")
+    with pytest.raises(WeightsError, match=r"beacon_v_proj.weight.*\[512, 1000\].*\[512, 3584\]"):
+        find_beacons(qwen2_7b(2), str(tmp_path / "cut.safetensors"))
+    (tmp_path / "short.safetensors").write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(WeightsError, match="damaged"):
+        find_beacons(qwen2_7b(2), str(tmp_path / "short.safetensors"))
+    save_file({"model.norm.weight": torch.ones(4)}, tmp_path / "none.safetensors")
+    with pytest.raises(WeightsError, match=r"no beacon weights.*beacon_embed_tokens"):
+        find_beacons(qwen2_7b(2), str(tmp_path / "none.safetensors"))
+
+
+def test_what_does_not_fit_is_refused_before_reading(model: Model, ids: Tensor, tmp_path: Path) -> None:
+    other = dataclasses.replace(model.spec, embedding="0123456789")
+    path = tmp_path / "beacon.safetensors"
+    save_beacons(Beacons(other), path, other, {})
+    with pytest.raises(WeightsError, match=r"01234567.*stockpot train beacon"):
+        Reader(model, make_method("beacon", weights=str(path)), ids)
+    save_beacons(Beacons(model.spec), path, model.spec, {"window": "128"})
+    with pytest.raises(WeightsError, match=r"windows of 128 tokens, and the window is set to 64: set window=128"):
+        Reader(model, make_method("beacon", weights=str(path), window=64), ids)
+    Reader(model, make_method("beacon", weights=str(path), window=128), ids)
+    with pytest.raises(WeightsError, match=r"no-such\.safetensors.*stockpot train beacon"):
+        Reader(model, make_method("beacon", weights=str(tmp_path / "no-such.safetensors")), ids)
+
+
+def test_the_fingerprint_changes_with_the_weights(model: Model, ids: Tensor, tmp_path: Path) -> None:
+    path = tmp_path / "beacon.safetensors"
+    settings = dataclasses.replace(SMALL, weights=str(path))
+    found = set()
+    for _ in range(2):
+        save_beacons(Beacons(model.spec), path, model.spec, {})
+        found.add(fingerprint(model, settings, ids))
+    assert len(found) == 2
+    assert load_file(path)["model.beacon_embed_tokens.weight"].dtype == torch.bfloat16
+
+
+# -- operations -------------------------------------------------------------------------------------------------------
+
+
+def counted(model: Model, method: Method, ids: Tensor) -> int:
+    """Operations of the matrix products and the attention of a reading, one window a pass."""
+    reader = Reader(model, method, ids, 1000)
+    # The counter knows products of matrices, and not the fused attention of a CPU.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        for _ in reader.run():
+            pass
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_operations_are_those_that_are_counted(model: Model, ids: Tensor, ratio: int) -> None:
+    sizes = skeleton_of(model.network, model.spec)
+    total, window = len(model.chat.prefix) + 301, 64
+    work = beacon_operations(sizes, total, window, ratio)
+    unused = 2 * (total // ratio) * sum(p.inputs * p.outputs for p in model.spec.projections)
+    found = counted(model, Beacon(budget=512, window=window, ratio=ratio), ids)
+    assert found == work.linear + work.attention + unused
+
+
+def test_operations_are_those_of_the_appendix(model: Model) -> None:
+    """Equations 12 and 13, written out."""
+    s, past = 40, 200
+    D, d, hq, hk, inner, V, layers = 48, 8, 6, 2, 96, 260, 3
+    qkv = 2 * s * D * d * hq + 2 * 2 * s * D * d * hk
+    qk = av = 2 * hq * s * (s + past) * d
+    out = 2 * s * d * hq * D
+    up, gate, down, lm = 2 * s * D * 2 * inner, s * inner, 2 * s * D * inner, 2 * s * D * V
+    found = operations(skeleton_of(model.network, model.spec), s, s + past, s)
+    assert found.linear == layers * (qkv + out + up + down)
+    assert found.attention == layers * (qk + av)
+    assert found.softmax == layers * hq * s * (s + past)
+    assert found.gate == layers * gate
+    assert found.head == lm
+
+
+def test_the_planner_counts_beacons_as_tokens_and_saves_as_the_paper_says(model: Model) -> None:
+    config = AutoConfig.for_model(
+        "qwen2",
+        hidden_size=3584,
+        intermediate_size=18944,
+        num_hidden_layers=28,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        vocab_size=152064,
+        max_position_embeddings=131072,
+    )
+    planner = Planner(skeleton(config, torch.bfloat16), Machine(80 << 30, 80 << 30, False))
+    tokens = 128 * 1024
+    beacon = planner.plan(make_method("beacon", ratio=8, budget=1 << 15), tokens)
+    own = beacon_operations(planner.model, tokens, 2048, 8)
+    assert beacon.reading_flops == pytest.approx(own.total, rel=0.1)
+    assert 1.1 < operations(planner.model, tokens, tokens / 2).total / beacon.reading_flops < 2.5

@@ -1,0 +1,115 @@
+"""`recall` against attention over gist and selection written out, entry by entry."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import Model, SettingsError, make_method
+from engine.memory import AttentionMass, Memory
+from engine.methods.recall import RecallingMemory
+from tests.engine.plain import GROUP, SCALE, stream, tail, through
+
+TEXT, GIST, LAYER = 300, 136, 2
+EVERYTHING = "8:4:320:1"
+QKV = tuple[Tensor, Tensor, Tensor]
+
+
+def read(model: Model, qkv: QKV, **settings: object) -> RecallingMemory:
+    """A text of 300 tokens, of which Locret has kept what its budget of 136 and its last 100 tokens hold."""
+    memory = make_method("recall", store="float32", **settings).new_memory(model.spec, lambda text: 0)
+    assert isinstance(memory, RecallingMemory)
+    memory.reserve(TEXT)
+    while memory.seen < TEXT:
+        if memory.room() == 0:
+            memory.condense()
+        through(memory, tail(qkv, memory.seen, min(TEXT, memory.seen + min(16, memory.room()))), 16)
+    assert memory.far > GIST
+    return memory
+
+
+def selected(model: Model, qkv: QKV, head: int, now: int, far: int, top: int | None) -> list[int]:
+    """All far entries, or the best for a query as seen from the one distance."""
+    if top is None:
+        return list(range(far))
+    turned = model.spec.layers[LAYER].rope.to_constant(qkv[0][head, now], GIST)
+    return (qkv[1][head // GROUP, :far] @ turned).topk(top).indices.tolist()
+
+
+def attention(model: Model, memory: Memory, qkv: QKV, head: int, now: int, far: list[int], streaming: bool) -> Tensor:
+    """Probabilities [tokens] of a query of a conversation's first pass: gist, selection, and the pass itself."""
+    rope, kv_head = model.spec.layers[LAYER].rope, head // GROUP
+    gist = memory.positions(LAYER)[kv_head].tolist()
+    places = {token: (len(gist) + now - TEXT, slot) for slot, token in enumerate([*gist, *range(TEXT, now + 1)])}
+    for rank, token in enumerate(far):
+        beside = (len(gist) + now - TEXT + len(far), rank) if streaming else (GIST, 0)
+        places.setdefault(token, beside)
+    logits = torch.full((now + 1,), float("-inf"))
+    for token, (query, key) in places.items():
+        turned = rope.to_constant(qkv[0][head, now], query), rope.to_constant(qkv[1][kv_head, token], key)
+        logits[token] = turned[0] @ turned[1] * SCALE
+    return logits.softmax(0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "top", "streaming"),
+    [
+        ({"budget": GIST + 320, "stages": EVERYTHING}, None, True),
+        ({"budget": GIST + 320, "stages": EVERYTHING, "attention": "infllm"}, None, False),
+        ({"budget": GIST + 24, "select": "exact", "top_k": 24}, 24, False),
+    ],
+    ids=["streaming", "one-distance", "exact"],
+)
+def test_gist_and_selection_share_one_softmax_and_nothing_counts_twice(
+    model: Model, settings: dict[str, object], top: int | None, streaming: bool
+) -> None:
+    qkv = stream(TEXT + 9)
+    context = read(model, qkv, **settings)
+    fork = context.fork()
+    fork.mass = AttentionMass(TEXT + 9, torch.device("cpu"))
+    output = through(fork, tail(qkv, TEXT), 16)
+    total = torch.zeros(TEXT)
+    for head in range(6):
+        for now in (TEXT, TEXT + 8):
+            far = selected(model, qkv, head, now, context.far, top)
+            rows = attention(model, context, qkv, head, now, far, streaming)
+            torch.testing.assert_close(
+                output[head, now - TEXT], rows @ qkv[2][head // GROUP, : now + 1], atol=1e-5, rtol=1e-4
+            )
+            total = torch.maximum(total, rows[:TEXT])
+    assert bool((fork.mass.total[:TEXT][total > 1e-3] > 0).all())
+
+
+def test_while_the_text_is_read_nothing_is_selected_unless_asked_for(model: Model) -> None:
+    qkv = stream(TEXT)
+    shared = {"budget": GIST + 24, "stages": "8:8:48:1 8:2:24:1"}
+    assert read(model, qkv, **shared).pruning.runs == [0, 0]
+    assert min(read(model, qkv, **shared, while_reading=True).pruning.runs) > 0
+
+
+def test_selection_runs_in_questions_and_answers(model: Model) -> None:
+    qkv = stream(TEXT + 9)
+    context = read(model, qkv, budget=GIST + 24, stages="8:8:48:4 8:2:24:2")
+    fork = context.fork()
+    through(fork, tail(qkv, TEXT, TEXT + 5), 16)
+    through(fork, tail(qkv, TEXT + 5), 1)
+    assert fork.pruning.runs == [3 * (1 + 1), 3 * (1 + 2)]  # three layers; one question, four steps
+    assert context.pruning.runs == [0, 0]
+    assert fork.host.length == TEXT  # a conversation stays out of it
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"gist": "full"}, "gist is one of locret, infinipot"),
+        ({"select": "all"}, "select is one of infinitehip, exact"),
+        ({"attention": "dynamic"}, "attention is one of streaming, infllm"),
+        ({"budget": 300}, "leaves no gist beside 256 selected entries: give at least 384"),
+        ({"top_k": 0}, "top_k is at least 1"),
+        ({"store": "int8"}, "recall looks up entries .* not .int8."),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        make_method("recall", **settings)

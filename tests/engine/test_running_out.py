@@ -1,0 +1,94 @@
+"""Memory that runs out in a pass: it is tried again with half the tokens, and nothing of the first try is left."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import Conversation, Method, Model, OutOfMemory, Reader
+from engine.memory import Memory
+from tests.engine.reading import answer, next_logits, read
+from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, every_method
+
+
+def starve(monkeypatch: pytest.MonkeyPatch, memory: Memory, most: int, error: Exception) -> list[int]:
+    """Let memory run out in the second layer of every pass of more than `most` tokens; returns the passes tried."""
+    tried: list[int] = []
+    attend = type(memory).attend
+
+    def starved(self: Memory, layer: int, q: Tensor, *rest: object) -> Tensor:
+        output = attend(self, layer, q, *rest)  # type: ignore[arg-type]
+        if layer == 1:
+            tried.append(q.shape[1])
+            if q.shape[1] > most:
+                raise error
+        return output
+
+    monkeypatch.setattr(type(memory), "attend", starved)
+    return tried
+
+
+@every_method
+def test_a_reading_that_ran_out_ends_in_the_same_state(
+    model: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = read(model, method, ids, chunk=64)
+    reader = Reader(model, method, ids, chunk=96)
+    with monkeypatch.context() as patch:
+        tried = starve(patch, reader.memory, 30, torch.OutOfMemoryError("CUDA out of memory."))
+        for _ in reader.run():
+            pass
+    assert max(tried) > 30
+    assert sum(size for size in tried if size <= 30) >= reader.total
+    context = reader.context()
+    assert context.usage().entries == expected.usage().entries
+    for layer in range(len(model.spec.layers)):
+        assert torch.equal(context.memory.positions(layer), expected.memory.positions(layer))
+    torch.testing.assert_close(
+        next_logits(model, method, context.memory, QUESTION),
+        next_logits(model, method, expected.memory, QUESTION),
+        **CLOSE,
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")],
+    ids=["python", "processor"],
+)
+def test_what_never_fits_fails_with_a_sentence_and_the_reading_can_go_on(
+    model: Model, ids: Tensor, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = TIGHT["exact"]
+    expected = read(model, method, ids, chunk=64)
+    reader = Reader(model, method, ids, chunk=64)
+    steps = reader.run()
+    next(steps)
+    with monkeypatch.context() as patch:
+        tried = starve(patch, reader.memory, 0, error)
+        with pytest.raises(OutOfMemory, match="nothing read so far is lost"):
+            next(steps)
+        assert tried == [64, 32, 16]
+    for _ in reader.run():
+        pass
+    logits = next_logits(model, method, reader.context().memory, QUESTION)
+    torch.testing.assert_close(logits, next_logits(model, method, expected.memory, QUESTION), **CLOSE)
+
+
+def test_other_errors_are_not_tried_again(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(model, TIGHT["full"], ids, chunk=64)
+    tried = starve(monkeypatch, reader.memory, 0, RuntimeError("shapes do not fit"))
+    with pytest.raises(RuntimeError, match="shapes"):
+        next(reader.run())
+    assert tried == [64]
+
+
+def test_a_question_that_ran_out_is_answered_as_any(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = read(model, TIGHT["exact"], ids)
+    question = "Who was it, and when, and why, and what did the others say of it?"
+    expected = answer(Conversation(context), question)
+    conversation = Conversation(context)
+    tried = starve(monkeypatch, conversation.memory, 20, torch.OutOfMemoryError("CUDA out of memory."))
+    assert answer(conversation, question) == expected
+    assert max(tried) > 20

@@ -1,0 +1,199 @@
+"""Models that reason first: the reasoning is kept apart, and the next turn knows nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling
+from engine.chat import INSTRUCTION, Chat
+from engine.memory import NOT_IN_SOURCE
+from engine.retaining import FILE, RetainingHeads, save_heads
+from engine.thinking import Marks, Speech, find_marks
+from tests.engine.conftest import TEMPLATE, byte_tokenizer, tiny_config
+from tests.engine.reading import loaded, read
+from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, every_method
+
+# As the templates of reasoning models do: the answer to come is opened, those given before lose their reasoning.
+STRIPPED = TEMPLATE.replace("<|assistant|>{{ m['content'] }}", "<|assistant|>{{ m['content'].split('</think>')[-1] }}")
+OPENED = STRIPPED.replace(
+    "{% if add_generation_prompt %}<|assistant|>", "{% if add_generation_prompt %}<|assistant|><think>\n"
+)
+
+
+def thinker(template: str, tokens: bool = True) -> PreTrainedTokenizerFast:
+    """The byte tokenizer of a model that reasons; tokens: its signs are tokens of their own."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    if tokens:
+        tokenizer.add_tokens(["<think>", "</think>"])
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def thinking(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A random model whose template opens the reasoning; it never closes it of itself."""
+    torch.manual_seed(0)
+    config = tiny_config()
+    config.vocab_size = 262
+    folder = tmp_path_factory.mktemp("thinking")
+    model = Model(LlamaForCausalLM(config), thinker(OPENED), "thinker", "thinker-digest", folder)
+    save_heads(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / FILE, model.spec, {})
+    return model
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, model: Model, *texts: str) -> None:
+    """Let the model say these texts, one an answer, each ended by its stop token; "" is left to the model."""
+    ids = [[*model.tokenizer(text, add_special_tokens=False)["input_ids"], 3] for text in texts]
+    waiting: Iterator[int] = (each for answer in ids for each in answer)
+    monkeypatch.setattr("engine.conversation.choose", lambda logits, sampling, generator: next(waiting))
+
+
+def asked(
+    conversation: Conversation, question: str, sampling: Sampling | None = None
+) -> tuple[list[AnswerPiece], Answer]:
+    *pieces, last = conversation.ask(question, sampling)
+    assert isinstance(last, Answer)
+    return [piece for piece in pieces if isinstance(piece, AnswerPiece)], last
+
+
+def joined(pieces: list[AnswerPiece], reasoning: bool) -> str:
+    return "".join(piece.text for piece in pieces if piece.reasoning == reasoning)
+
+
+@pytest.mark.parametrize(
+    ("added", "template", "marks"),
+    [
+        (["<think>", "</think>"], TEMPLATE, Marks("<think>", "</think>")),
+        (["[THINK]", "[/THINK]"], TEMPLATE, Marks("[THINK]", "[/THINK]")),
+        ([], STRIPPED, Marks("<think>", "</think>")),
+        (["</tool>"], TEMPLATE.replace("}<|end|>", "}</reasoning><|end|>"), Marks("<reasoning>", "</reasoning>")),
+        (["</tool>"], TEMPLATE, None),
+    ],
+)
+def test_the_signs_are_found_in_tokens_or_template(added: list[str], template: str, marks: Marks | None) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    tokenizer.add_tokens(added)
+    assert find_marks(tokenizer) == marks
+
+
+@pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "letters"])
+@pytest.mark.parametrize(
+    ("opened", "text", "reasoning", "said"),
+    [
+        (True, "\nHm, <b> so.\n</think>\n\nYes </think>.", "Hm, <b> so.", "Yes </think>."),
+        (False, " <think>\nHm.\n</think>\n\nYes.", "Hm.", "Yes."),
+        (True, "<think>Hm.</think>Yes.", "Hm.", "Yes."),
+        (False, "<thing> is <think>.", "", "<thing> is <think>."),
+        (False, "<th", "", "<th"),
+        (False, "<think></think>Yes.", "", "Yes."),
+        (True, "never ends </th", "never ends", ""),
+    ],
+)
+def test_an_answer_is_parted(tokens: bool, opened: bool, text: str, reasoning: str, said: str) -> None:
+    tokenizer = thinker(STRIPPED, tokens)
+    speech = Speech(tokenizer, find_marks(tokenizer), opened)
+    seen = ""
+    for token in tokenizer(text, add_special_tokens=False)["input_ids"]:
+        speech.add(token)
+        assert speech.reasoning.startswith(seen), "nothing that was shown is taken back"
+        seen = speech.reasoning
+    speech.end()
+    assert speech.reasoning == reasoning
+    assert tokenizer.decode(speech.said) == said
+
+
+def test_reasoning_and_answer_are_streamed_apart(thinking: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation = Conversation(read(thinking, TIGHT["full"], ids))
+    scripted(monkeypatch, thinking, "Let me see.\n</think>\n\nIt was Renn.", "</think>Nothing.")
+    pieces, last = asked(conversation, "Who?")
+    assert (last.reasoning, last.text, last.finish_reason) == ("Let me see.", "It was Renn.", "stop")
+    assert joined(pieces, reasoning=True) == last.reasoning
+    assert joined(pieces, reasoning=False) == last.text
+    assert (last.reasoning_tokens, last.answer_tokens) == (13, 12)
+    _, last = asked(conversation, "And?")
+    assert (last.reasoning, last.text) == ("", "Nothing.")
+
+
+def test_reasoning_that_does_not_end_is_ended(thinking: Model, ids: Tensor) -> None:
+    conversation = Conversation(read(thinking, TIGHT["full"], ids))
+    _, last = asked(conversation, "Who?", Sampling(max_tokens=7, max_reasoning=20))
+    assert last.reasoning
+    assert last.reasoning_tokens == 20 + len(thinking.chat.closing()) - 2  # the line ends behind it are not counted
+    assert (last.answer_tokens, last.finish_reason) == (7, "length")
+
+
+def test_a_cancelled_reasoning_leaves_no_trace(thinking: Model, ids: Tensor) -> None:
+    context = read(thinking, TIGHT["exact"], ids)
+    conversation = Conversation(context)
+    pieces = conversation.ask("Who?", Sampling(max_tokens=9, max_reasoning=9))
+    next(pieces)
+    pieces.close()
+    cut = Sampling(max_tokens=9, max_reasoning=9)
+    assert asked(conversation, "Where?", cut)[1].text == asked(Conversation(context), "Where?", cut)[1].text
+
+
+@every_method
+def test_the_next_turn_knows_nothing_of_the_reasoning(
+    thinking: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logits of the next turn equal those of a conversation in which only the answer was said."""
+    letters = torch.tensor(thinking.tokenizer("abcdefghijklmnop", add_special_tokens=False)["input_ids"])
+    monkeypatch.setattr("engine.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
+    context = read(thinking, method, ids)
+    conversation, silent = Conversation(context), Conversation(context)
+    chat = thinking.chat
+    for number in range(2):
+        question = f"question number {number}?"
+        _, last = asked(conversation, question, Sampling(max_tokens=4, max_reasoning=9))
+        said = thinking.tokenizer(last.text, add_special_tokens=False)["input_ids"]
+        assert (len(said), last.reasoning_tokens) == (4, 9 + len(chat.closing()) - 2)
+        silent._feed(chat.question(question, first=number == 0))
+        silent._feed([*chat.answered(), *said])
+    assert conversation.memory.seen == silent.memory.seen
+    assert conversation.usage().entries == silent.usage().entries
+    expected, got = logits_after(silent), logits_after(conversation)
+    torch.testing.assert_close(got, expected, **CLOSE)
+    parts, meta = conversation.state()
+    torch.testing.assert_close(logits_after(Conversation.load(context, loaded(parts), meta)), expected, **CLOSE)
+
+
+def logits_after(conversation: Conversation) -> Tensor:
+    """Logits of a further question, put to a snapshot."""
+    conversation.memory, before = conversation.memory.snapshot(), conversation.memory
+    hidden = conversation._feed(QUESTION.tolist())
+    conversation.memory = before
+    return conversation.model.logits(hidden)
+
+
+def test_the_history_is_the_templates_own(thinking: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against one plain pass over what the template makes of the same messages, reasoning and all."""
+    text, reasoned, said = "The lamp was lit by Renn.", "Let me see.\n</think>\n\n", "It was Renn."
+    conversation = Conversation(read(thinking, TIGHT["full"], thinking.encode(text).ids))
+    scripted(monkeypatch, thinking, f"{reasoned}{said}")
+    asked(conversation, "Who?")
+    messages = [
+        {"role": "system", "content": INSTRUCTION + text},
+        {"role": "user", "content": "Who?"},
+        {"role": "assistant", "content": f"<think>\n{reasoned}{said}".replace("\n\n", "")},
+        {"role": "user", "content": "When?"},
+    ]
+    whole = thinking.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    later = thinking.chat.turn("When?", first=False)
+    assert whole[-len(later) :] == later
+    memory = TIGHT["full"].new_memory(thinking.spec, thinking.turn_length)
+    hidden = thinking.forward(torch.tensor(whole), memory, torch.full((len(whole),), NOT_IN_SOURCE, dtype=torch.int32))
+    torch.testing.assert_close(thinking.logits(conversation._feed(later)), thinking.logits(hidden[-1]), **CLOSE)
+
+
+def test_a_template_without_reasoning_opens_answers_as_before() -> None:
+    chat = Chat(byte_tokenizer())
+    assert chat.marks is None
+    assert chat.closing() == []
+    assert chat.turn("Who?") == [*chat.question("Who?"), *chat.opening()]
+    assert chat.opening() == chat.answered() == chat.opening(first=False)

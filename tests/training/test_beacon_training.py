@@ -1,0 +1,191 @@
+"""Training of beacons: it reads as the engine does, loss falls, resume equals uninterrupted, weights are usable."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from engine import Model, Reader, SettingsError, load_model, make_method
+from engine.beacons import FILE, RATIOS, save_beacons
+from engine.memory import NOT_IN_SOURCE
+from engine.passes import feed
+from tests.engine.conftest import byte_tokenizer, tiny_config
+from training.beacon import BeaconSettings, Progress, train
+from training.beacon.examples import Generated, Rows
+from training.beacon.train import Run, first_beacons
+from training.beacon.unrolled import read_through
+from training.pocket.prepare import Materials
+from training.pocket.settings import PocketSettings
+from training.pocket.train import model_config
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model on disk."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("model")
+    LlamaForCausalLM(tiny_config()).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return load_model(folder, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve rows."""
+    path = tmp_path_factory.mktemp("data") / "rows.jsonl"
+    rows = [
+        {"text": f"In house {n} lives a cat. " * 4, "question": f"Who lives in house {n}?", "answer": f"Cat {n}."}
+        for n in range(12)
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    return path
+
+
+@pytest.fixture
+def chosen(folder: Path, data: Path, tmp_path: Path) -> BeaconSettings:
+    return BeaconSettings(
+        model=str(folder),
+        data=data,
+        out=tmp_path / FILE,
+        work_dir=tmp_path / "work",
+        device="cpu",
+        window=64,
+        steps=24,
+        plain_share=0.25,
+        warmup=2,
+        batch=1,
+        max_tokens=256,
+        held_out=2,
+    )
+
+
+@pytest.mark.parametrize("ratio", [2, 8])
+def test_training_reads_as_the_method_does(model: Model, tmp_path: Path, ratio: int) -> None:
+    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(3))
+    beacons = first_beacons(model)
+    with torch.no_grad():
+        for weight in beacons.parameters():
+            weight.copy_((weight + 0.1 * torch.randn_like(weight)).bfloat16())  # as the file will have them
+        expected = read_through(model, beacons, ids, 32, [ratio] * 5)
+    path = tmp_path / FILE
+    save_beacons(beacons, path, model.spec, {})
+    method = make_method("beacon", budget=256, window=32, ratio=ratio, weights=str(path))
+    memory = method.new_memory(model.spec, model.turn_length)
+    source = torch.full((150,), NOT_IN_SOURCE, dtype=torch.int32)
+    hidden = [step.hidden for step in feed(model, method, memory, ids, source, 11) if step.hidden is not None]
+    torch.testing.assert_close(torch.cat(hidden), expected, atol=2e-5, rtol=1e-4)
+
+
+def test_gradients_flow_through_all_windows_and_into_beacons_alone(model: Model) -> None:
+    beacons = first_beacons(model)
+    ids = torch.randint(4, 260, (100,), generator=torch.Generator().manual_seed(3))
+    hidden = read_through(model, beacons, ids, 32, [4, 2, 8, 2])
+    torch.autograd.backward([hidden[-1].square().sum()])  # the last window sees the first only through its beacons
+    for name, weight in beacons.named_parameters():
+        if "projections.6" in name:  # queries of the last layer make beacons' outputs, which nothing follows
+            continue
+        assert weight.grad is not None, name
+        assert float(weight.grad.abs().sum()) > 0, name
+    assert all(weight.grad is None for weight in model.network.parameters())
+
+
+def test_loss_falls(model: Model, chosen: BeaconSettings) -> None:
+    run = Run(chosen, model, Rows(chosen, model))
+    before = run.measure()
+    lines = [run.step() for _ in range(24)]
+    after = run.measure()
+    assert [line.phase for line in lines] == ["plain"] * 6 + ["asked"] * 18
+    assert [each.ratio for each in after] == [1, *RATIOS]
+    assert after[0] == before[0], "the model itself is frozen"
+    assert sum(each.loss for each in after[1:4]) < 0.9 * sum(each.loss for each in before[1:4])
+    assert lines[-1].rate < lines[4].rate == 1.0
+
+
+def test_train_writes_weights_that_a_reading_uses_and_resume_equals_uninterrupted(
+    model: Model, chosen: BeaconSettings, tmp_path: Path
+) -> None:
+    lines: list[Progress] = []
+    short = dataclasses.replace(chosen, steps=6)
+    whole = train(short, lines.append)
+    assert [line.step for line in lines] == list(range(1, 7))
+    assert "no beacons, all of it" in whole.with_suffix(".md").read_text()
+
+    class Interrupted(Exception):
+        pass
+
+    def stop_at_4(line: Progress) -> None:
+        if line.step == 4:
+            raise Interrupted
+
+    other = dataclasses.replace(
+        short, work_dir=tmp_path / "other", out=tmp_path / "other.safetensors", checkpoint_seconds=-1
+    )
+    with pytest.raises(Interrupted):
+        train(other, stop_at_4)
+    again = train(dataclasses.replace(other, resume=True))
+    assert again.read_bytes()[-5000:] == whole.read_bytes()[-5000:]
+    losses = [json.loads(line)["loss"] for line in (other.work_dir / "log.jsonl").read_text().splitlines()]
+    assert losses == [line.loss for line in lines]
+
+    ids = torch.randint(4, 260, (200,))
+    method = make_method("beacon", budget=64, ratio=8, window=64, weights=str(whole))
+    reader = Reader(model, method, ids)
+    for _ in reader.run():
+        pass
+    total = reader.total
+    assert reader.context().usage().entries["device"] == total // 64 * 8 + total % 64 + total % 64 // 8
+
+
+def test_rows_are_text_first_and_questions_later(model: Model, chosen: BeaconSettings) -> None:
+    rows = Rows(chosen, model)
+    plain, asked = rows.draw(4, plain=True), rows.draw(4, plain=False)
+    assert model.decode(plain.ids.tolist()).rstrip().endswith("lives a cat.")
+    prefix = len(model.chat.prefix)
+    assert plain.weights.tolist() == [0.0] * prefix + [-1.0] * (len(plain.ids) - prefix)
+    said = model.decode(asked.ids[asked.weights > 0].tolist())
+    assert said.startswith("Cat ")
+    assert int(asked.ids[-1]) == model.tokenizer.eos_token_id
+    assert f"house {said[4:-1]}?" in model.decode(asked.ids.tolist())
+
+
+def test_generated_examples_ask_about_their_document(
+    chosen: BeaconSettings, settings: PocketSettings, materials: Materials, library: Path
+) -> None:
+    network = LlamaForCausalLM(model_config(settings, materials.builder()))
+    model = Model(network, materials.tokenizer, "pocket", "-")
+    generated = Generated(
+        dataclasses.replace(chosen, data=None, data_dir=library, pocket_dir=settings.work_dir, max_tokens=512), model
+    )
+    for number in range(3):
+        this, again = generated.draw(number, plain=False), generated.draw(number, plain=False)
+        assert torch.equal(this.ids, again.ids)
+        assert bool((this.weights > 0).any())
+        assert len(this.ids) <= 512
+        assert not torch.equal(this.ids, generated.draw(number, plain=True).ids)
+    assert not torch.equal(generated.held_out(0).ids, generated.draw(0, plain=False).ids)
+
+
+def test_what_is_missing_is_named(chosen: BeaconSettings) -> None:
+    with pytest.raises(SettingsError, match="without resume"):
+        train(dataclasses.replace(chosen, resume=True))
+    with pytest.raises(SettingsError, match="give a file for them"):
+        train(dataclasses.replace(chosen, model="someone/a-model", out=None))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"steps": 0}, {"warmup": 24}, {"muon_rate": 0.0}, {"plain_share": 2.0}, {"window": 40}, {"max_tokens": 9}],
+)
+def test_impossible_settings_are_refused(change: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(change))):
+        BeaconSettings(**{"steps": 24, "warmup": 2, **change})

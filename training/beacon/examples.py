@@ -1,0 +1,117 @@
+"""What beacons are trained on: token ids with loss weights; plain text first, then questions and answers.
+
+An example depends on the seed and its number alone, so a run that was stopped and resumed sees what an uninterrupted
+one sees.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine import Model
+from training.beacon.settings import BeaconSettings
+from training.data import Row, RowFile, builders, in_template
+from training.pocket.documents import Builder, Recipe
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sequence. ids: int64 [T]; weights: float32 [T], as `training/scoring.py` reads them."""
+
+    ids: Tensor
+    weights: Tensor
+
+
+class Examples(Protocol):
+    """Where examples come from."""
+
+    def draw(self, number: int, plain: bool) -> Example:
+        """The example with that number, the same at every call; plain: of the first phase."""
+
+    def held_out(self, number: int) -> Example:
+        """One with questions, which `draw` never gives."""
+
+
+class Generated:
+    """Documents with facts in prose, as the pocket model was trained on.
+
+    Plain text is prose, and above all lists of facts that come again in another order: what a beacon has to keep is
+    asked for there without any question.
+    """
+
+    def __init__(self, settings: BeaconSettings, model: Model) -> None:
+        """Loads the tokenised prose of the pocket model's training.
+
+        Raises:
+            SettingsError: see `training.data.builders`.
+        """
+        self._seed = settings.seed
+        self._builder, self._measuring = builders(settings.data_dir, settings.pocket_dir, model)
+        lengths = [length for length in (384, 512, 768, 1024) if length <= settings.max_tokens] or [256]
+        again = [Recipe(length, "again", alike=0.3, language=0.05) for length in lengths[:2]]
+        self._plain = [*again, *again, *again, Recipe(lengths[-1], "text")]
+        self._asked = [
+            Recipe(length, "chat", dense=0.35, facts=(length // 96, length // 48), turns=10, absent=0.04, language=0.1)
+            for length in lengths
+        ]
+
+    def draw(self, number: int, plain: bool) -> Example:
+        """From the training share of the prose."""
+        return self._make(self._builder, f"{self._seed}/{number}", self._plain if plain else self._asked)
+
+    def held_out(self, number: int) -> Example:
+        """From held-out books, with names kept for measuring."""
+        return self._make(self._measuring, f"held out/{self._seed}/{number}", self._asked)
+
+    def _make(self, builder: Builder, seed: str, recipes: list[Recipe]) -> Example:
+        rng = random.Random(seed)
+        row = builder.build(rng, rng.choice(recipes))
+        return Example(torch.from_numpy(row.ids[: row.used]), torch.from_numpy(row.weights[: row.used]))
+
+
+class Rows:
+    """Text, question and answer from a JSONL file; plain text is the text alone."""
+
+    def __init__(self, settings: BeaconSettings, model: Model) -> None:
+        """Checks every line once.
+
+        Raises:
+            SettingsError: see `training.data.RowFile`.
+        """
+        assert settings.data is not None
+        self._settings, self._model = settings, model
+        self._rows = RowFile(settings.data, settings.held_out, settings.seed)
+
+    def draw(self, number: int, plain: bool) -> Example:
+        """Every row in turn, in an order of the seed's."""
+        row = self._rows.draw(number)
+        return self._text(row) if plain else self._asked(row)
+
+    def held_out(self, number: int) -> Example:
+        """From rows set apart."""
+        return self._asked(self._rows.held_out(number))
+
+    def _text(self, row: Row) -> Example:
+        prefix = self._model.chat.prefix
+        ids = [*prefix, *self._model.encode(row.text).ids.tolist()][: self._settings.max_tokens]
+        weights = torch.full((len(ids),), -1.0)
+        weights[: len(prefix)] = 0.0
+        return Example(torch.tensor(ids), weights)
+
+    def _asked(self, row: Row) -> Example:
+        """The loss is on the answer and on the token that ends it."""
+        text, turn, said = in_template(self._model, row, self._settings.max_tokens)
+        end = self._model.tokenizer.eos_token_id
+        said = said if end is None else [*said, int(end)]
+        ids = torch.tensor([*text, *turn, *said])
+        return Example(ids, (torch.arange(len(ids)) >= len(ids) - len(said)).float())
+
+
+def open_examples(settings: BeaconSettings, model: Model) -> Examples:
+    """What the settings name."""
+    return Generated(settings, model) if settings.data is None else Rows(settings, model)

@@ -1,0 +1,244 @@
+"""Trains beacons for a frozen model: `train(BeaconSettings(...))`, or `python -m training.beacon --help`.
+
+Activation Beacon (https://arxiv.org/abs/2401.03462), section 3.2: next-token loss of text that is read window by
+window, each window with a ratio drawn at random, gradients flowing through all windows. Two phases: plain text with
+all ratios, then questions and answers with the smaller ones, as the authors' code has it. The projections begin as
+copies of the model's own, and the embedding as that of its token for the end of a text.
+
+Not as the authors: Muon for the projections, and rates for a small model and minutes rather than days.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine import Model, SettingsError, load_model, make_method
+from engine.beacons import FILE, RATIOS, Beacons, save_beacons
+from engine.methods.beacon import RAW, Beacon
+from training.beacon.card import CARD
+from training.beacon.examples import Example, Examples, open_examples
+from training.beacon.settings import BeaconSettings
+from training.beacon.unrolled import read_through
+from training.loop import checkpoint_of, output_of, run_to
+from training.pocket.optimiser import Optimiser
+from training.scoring import scored
+
+ASKED_RATIOS = (2, 4, 8)  # of the second phase
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One line of the log: losses in nats a token, share of right answers. seconds: of work, over interruptions."""
+
+    step: int
+    fraction: float
+    seconds: float
+    tokens: int
+    phase: str
+    loss: float
+    language_loss: float
+    accuracy: float
+    rate: float
+
+    def in_words(self) -> str:
+        """For people."""
+        return (
+            f"{self.fraction:6.1%} {self.phase} step {self.step}, {self.tokens / 1e6:.2f} M tokens, "
+            f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s, loss {self.loss:.3f}, language "
+            f"{self.language_loss:.3f}, right {self.accuracy:.0%}"
+        )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of held-out examples at one ratio."""
+
+    ratio: int
+    loss: float
+    accuracy: float
+
+
+@torch.no_grad()
+def first_beacons(model: Model) -> Beacons:
+    """Projections copied from the model's own, the embedding from that of its end token.
+
+    Raises:
+        SettingsError: the model's weights are quantised.
+    """
+    beacons = Beacons(model.spec).to(model.device)
+    base = model.network.base_model
+    for name, own in zip(beacons.names, beacons.projections, strict=True):
+        original = base.get_submodule(name)
+        for part, weight in own.named_parameters():
+            source = getattr(original, part)
+            if source.shape != weight.shape or not source.is_floating_point():
+                raise SettingsError("Beacons start from the model's own projections: load it without quantising.")
+            weight.copy_(source)
+    end = model.tokenizer.eos_token_id
+    ids = torch.tensor([min(model.stop_ids) if end is None else int(end)], device=model.device)
+    beacons.embedding.weight.copy_(model.network.get_input_embeddings()(ids))
+    return beacons
+
+
+class Run:
+    """A training run: beacons, optimiser and counters. `step` makes one step."""
+
+    def __init__(self, settings: BeaconSettings, model: Model, examples: Examples) -> None:
+        torch.manual_seed(settings.seed)
+        self.settings, self.model, self.examples = settings, model, examples
+        self.window = window_of(settings, model)
+        self.beacons = first_beacons(model)
+        self.optimiser = Optimiser(self.beacons, settings.muon_rate, settings.adam_rate)
+        self.steps = 0
+        self.tokens = 0
+        self.seconds = 0.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether the coming step is of the first phase."""
+        return self.steps < self.settings.plain_share * self.settings.steps
+
+    def step(self) -> Progress:
+        """One optimiser step."""
+        started, plain, batch = time.monotonic(), self.plain, self.settings.batch
+        rng = random.Random(f"{self.settings.seed}/{self.steps}")
+        totals = torch.zeros(3)
+        for index in range(batch):
+            example = self.examples.draw(self.steps * batch + index, plain)
+            windows = -(-len(example.ids) // self.window)
+            ratios = rng.choices(RATIOS if plain else ASKED_RATIOS, k=windows)
+            answer, language, accuracy = self.losses(example, ratios)
+            torch.autograd.backward([(answer + self.settings.language * language) / batch])
+            totals += torch.tensor([float(answer.detach()), float(language.detach()), accuracy]) / batch
+            self.tokens += len(example.ids)
+        rate = self.rate()
+        self.optimiser.step(rate)
+        self.steps += 1
+        self.seconds += time.monotonic() - started
+        return Progress(
+            step=self.steps,
+            fraction=self.steps / self.settings.steps,
+            seconds=self.seconds,
+            tokens=self.tokens,
+            phase="plain" if plain else "asked",
+            loss=float(totals[0]),
+            language_loss=float(totals[1]),
+            accuracy=float(totals[2]),
+            rate=rate,
+        )
+
+    def rate(self) -> float:
+        """What the learning rates of the coming step are multiplied by."""
+        left = 1 - self.steps / self.settings.steps
+        return min(1.0, (self.steps + 1) / max(1, self.settings.warmup), 0.04 + left / 0.4)
+
+    def losses(self, example: Example, ratios: list[int]) -> tuple[Tensor, Tensor, float]:
+        """Losses of answers and of plain text, and the share of right answers, of an example read at these ratios."""
+        device, dtype = self.model.device, self.model.spec.dtype
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            hidden = read_through(self.model, self.beacons, example.ids, self.window, ratios)
+            ids, weights = example.ids.to(device), example.weights.to(device)
+            return scored(hidden[None], ids[None], weights[None], self.model.logits)
+
+    @torch.no_grad()
+    def measure(self) -> list[Measured]:
+        """On the held-out examples, one ratio at a time; RAW is the model without beacons, reading all of it."""
+        found = []
+        for ratio in (RAW, *RATIOS):
+            window = self.settings.max_tokens if ratio == RAW else self.window
+            losses = accuracy = 0.0
+            for number in range(self.settings.held_out):
+                example = self.examples.held_out(number)
+                ratios = [ratio] * -(-len(example.ids) // window)
+                hidden = read_through(self.model, self.beacons, example.ids, window, ratios)
+                ids, weights = example.ids.to(self.model.device), example.weights.to(self.model.device)
+                answer, _, right = scored(hidden[None], ids[None], weights[None], self.model.logits)
+                losses, accuracy = losses + float(answer), accuracy + right
+            found.append(Measured(ratio, losses / self.settings.held_out, accuracy / self.settings.held_out))
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a continuation needs."""
+        return {
+            "beacons": self.beacons.named_weights(),
+            "optimiser": self.optimiser.state_dict(),
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+        }
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from what `state` gave."""
+        for name, weight in self.beacons.named_weights().items():
+            weight.copy_(state["beacons"][name])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
+
+
+def window_of(settings: BeaconSettings, model: Model) -> int:
+    """The window to train with: the one that readings will have."""
+    method = make_method("beacon", window=settings.window)
+    assert isinstance(method, Beacon)
+    return method.window_tokens(model.spec)
+
+
+def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None = None) -> Path:
+    """Train, checkpoint, measure, and write beacons and their card.
+
+    Args:
+        settings: see `BeaconSettings`.
+        progress: called after every step.
+
+    Returns:
+        the file of the finished weights.
+
+    Raises:
+        EngineError: the model or the data cannot be used, or `resume` without a checkpoint.
+    """
+    torch.set_flush_denormal(True)  # sharp attention leaves denormal weights, which make a step slower
+    checkpoint_of(settings.work_dir, settings.resume)
+    out = output_of(settings.model, settings.out, FILE)
+    model = load_model(settings.model, device=settings.device)
+    if any(layer.sliding_window for layer in model.spec.layers):
+        raise SettingsError(
+            f"'{model.name}' has layers with a sliding window, for which beacons cannot be trained yet."
+        )
+    run = Run(settings, model, open_examples(settings, model))
+    run_to(run, settings.steps, settings.work_dir, settings.resume, settings.checkpoint_seconds, progress)
+    finish(run, out)
+    return out
+
+
+def finish(run: Run, out: Path) -> None:
+    """Measure the beacons on held-out examples, and write them and their card."""
+    settings, measured = run.settings, run.measure()
+    facts = {"window": str(run.window), "steps": str(run.steps), "tokens": str(run.tokens)}
+    save_beacons(run.beacons, out, run.model.spec, facts)
+    lines = [
+        f"| {'no beacons, all of it' if each.ratio == RAW else each.ratio} | {each.loss:.3f} | {each.accuracy:.0%} |"
+        for each in measured
+    ]
+    card = CARD.format(
+        model=run.model.name,
+        parameters=f"{sum(p.numel() for p in run.beacons.parameters()) / 1e6:.2f}",
+        window=run.window,
+        data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",
+        steps=run.steps,
+        batch=settings.batch,
+        tokens=f"{run.tokens / 1e6:.2f}",
+        plain=f"{settings.plain_share:.0%}",
+        muon_rate=settings.muon_rate,
+        adam_rate=settings.adam_rate,
+        examples=settings.held_out,
+        measured="\n".join(lines),
+    )
+    out.with_suffix(".md").write_text(card, encoding="utf-8")

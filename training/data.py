@@ -1,0 +1,116 @@
+"""Where trainings for a frozen model take their examples: documents made on the spot, or rows of a file."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine import Model, SettingsError
+from training.pocket.documents import Builder
+from training.pocket.facts import FactMaker
+from training.pocket.prepare import prepare
+from training.pocket.prose import DataMissing
+from training.pocket.settings import PocketSettings
+
+
+def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, Builder]:
+    """Makers of the pocket model's documents: of its training, and of held-out books with names kept for measuring.
+
+    Raises:
+        SettingsError: no tokenised prose, nor books to make it from; or it was tokenised for another model.
+    """
+    try:
+        materials = prepare(PocketSettings(data_dir=data_dir, work_dir=pocket_dir))
+    except DataMissing as error:
+        raise SettingsError(f"{error}. Or give examples of your own: data=FILE.jsonl.") from error
+    if materials.tokenizer.get_vocab() != model.tokenizer.get_vocab():
+        raise SettingsError(
+            f"The prose in {pocket_dir} was tokenised for another model than {model.name}: give data=FILE.jsonl, or "
+            f"the pocket_dir of this model's own training."
+        )
+    measuring = Builder(materials.tokenizer, materials.held_out, FactMaker(materials.nouns), reserved=True)
+    return materials.builder(), measuring
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a file of examples."""
+
+    text: str
+    question: str
+    answer: str
+
+
+class RowFile:
+    """Text, question and answer from a JSONL file."""
+
+    def __init__(self, path: Path, held_out: int, seed: int) -> None:
+        """Checks every line once and remembers where it begins; held_out: rows set apart.
+
+        Raises:
+            SettingsError: no such file, a line that is not what it should be, or too few lines.
+        """
+        if not path.is_file():
+            raise SettingsError(f"There is no file {path}: give a JSONL file of text, question and answer.")
+        self._path = path
+        starts = []
+        with open(path, "rb") as file:
+            at = 0
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    self._parse(line, number)
+                    starts.append(at)
+                at += len(line)
+        random.Random(seed).shuffle(starts)
+        if len(starts) <= held_out:
+            raise SettingsError(
+                f"{path} has {len(starts)} rows, and {held_out} are held out: give more rows, or a smaller held_out."
+            )
+        self._held_out, self._starts = starts[:held_out], starts[held_out:]
+
+    def _parse(self, line: bytes, number: int) -> Row:
+        try:
+            row = json.loads(line)
+            fields = tuple(row[name] for name in ("text", "question", "answer"))
+        except (ValueError, KeyError, TypeError):
+            fields = ()
+        if not (fields and all(isinstance(field, str) and field.strip() for field in fields)):
+            raise SettingsError(
+                f"Line {number} of {self._path} is not an object with the texts 'text', 'question' and 'answer'."
+            )
+        return Row(*fields)
+
+    def draw(self, number: int) -> Row:
+        """Every row in turn, in an order of the seed's."""
+        return self._read(self._starts[number % len(self._starts)])
+
+    def held_out(self, number: int) -> Row:
+        """From rows set apart."""
+        return self._read(self._held_out[number % len(self._held_out)])
+
+    def _read(self, start: int) -> Row:
+        with open(self._path, "rb") as file:
+            file.seek(start)
+            return self._parse(file.readline(), 0)
+
+
+CUT_ROOM = 64  # tokens of a long text that must remain beside question and answer
+
+
+def in_template(model: Model, row: Row, max_tokens: int) -> tuple[list[int], list[int], list[int]]:
+    """Ids of text, question and answer in the words of the chat template, at most `max_tokens` in all: of a longer
+    text the end is cut, of an answer what is beyond a quarter.
+
+    Raises:
+        SettingsError: a question that leaves no room for its text.
+    """
+    turn = model.chat.turn(row.question)
+    said = model.encode(row.answer).ids.tolist()[: max_tokens // 4]
+    room = max_tokens - len(model.chat.prefix) - len(turn) - len(said)
+    if room < CUT_ROOM:
+        raise SettingsError(
+            f"A question of {len(turn)} tokens leaves no room for its text in {max_tokens} tokens: raise max_tokens."
+        )
+    return [*model.chat.prefix, *model.encode(row.text).ids[:room].tolist()], turn, said
