@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -48,6 +49,8 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = t
         ImportError: there is no triton.
         ValueError: a length is too small.
     """
+    if device.type == "cpu":
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # read when kernels are first imported
     import triton  # noqa: F401 - optional, and asked for before anything is allocated
 
     if min(lengths) < 2:

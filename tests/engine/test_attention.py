@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine import attention
 from engine.attention import Picked, Shown, attend, causal_span, stock
 
 SCALE = 0.3
@@ -30,7 +31,11 @@ def probabilities(logits: Tensor, queries: int, keys: int, window: int | None) -
 
 @pytest.mark.parametrize(("queries", "keys"), [(9, 9), (1, 30), (7, 30)], ids=["square", "one-query", "chunk"])
 @pytest.mark.parametrize("window", [None, 5])
-def test_both_ways_of_a_lone_segment_are_causal_attention(queries: int, keys: int, window: int | None) -> None:
+@pytest.mark.parametrize("few", [0, 1 << 20], ids=["merged", "written-out"])
+def test_all_ways_of_a_lone_segment_are_causal_attention(
+    monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, window: int | None, few: int
+) -> None:
+    monkeypatch.setattr(attention, "FEW_BYTES", few)
     segment = shown(queries, keys, window)
     k, v = (bank[0][0][:, :keys].repeat_interleave(3, 0) for bank in (segment.keys, segment.values))
     logits = probabilities(segment.q @ k.transpose(1, 2) * SCALE, queries, keys, window)
@@ -41,8 +46,10 @@ def test_both_ways_of_a_lone_segment_are_causal_attention(queries: int, keys: in
     torch.testing.assert_close(given[0][:, 0], logits.softmax(-1).sum(dim=1), atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("few", [0, 1 << 20], ids=["merged", "written-out"])
 @pytest.mark.parametrize("softcap", [None, 2.0])
-def test_segments_share_one_softmax(softcap: float | None) -> None:
+def test_segments_share_one_softmax(monkeypatch: pytest.MonkeyPatch, softcap: float | None, few: int) -> None:
+    monkeypatch.setattr(attention, "FEW_BYTES", few)
     near = shown(5, 12, None)
     far = Picked(random(6, 5, 8), random(6, 5, 4, 8), random(6, 5, 4, 8) + 1, random(6, 5, 4) > 0)
     near_logits = near.q @ near.keys[0][0][:, :12].repeat_interleave(3, 0).transpose(1, 2) * SCALE
