@@ -14,8 +14,11 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,13 +52,26 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = t
         ImportError: there is no triton.
         ValueError: a length is too small.
     """
-    if device.type == "cpu":
-        os.environ.setdefault("TRITON_INTERPRET", "1")  # read when kernels are first imported
-    import triton  # noqa: F401 - optional, and asked for before anything is allocated
-
     if min(lengths) < 2:
         raise ValueError(f"A length is at least 2 keys, not {min(lengths)}.")
+    import triton  # optional, and asked for before anything is allocated
+
+    if device.type == "cpu" and not triton.knobs.runtime.interpret:
+        return _interpreted(lengths, dtype)
     return [row for length in lengths for row in _Bench(device, length, dtype).rows()]
+
+
+def _interpreted(lengths: list[int], dtype: torch.dtype) -> list[Row]:
+    """The same in a process of its own: Triton must know that it interprets before anybody imports it."""
+    command = [sys.executable, "-m", "benchmarks.gpu_kernels", "--device", "cpu", "--dtype", str(dtype).split(".")[1]]
+    done = subprocess.run(
+        [*command, "--lengths", *map(str, lengths)],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parent.parent,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 class _Bench:
@@ -64,6 +80,8 @@ class _Bench:
     def __init__(self, device: torch.device, length: int, dtype: torch.dtype) -> None:
         """length: keys in the bank. Sizes shrink with it, so that short ones are quick."""
         self.device, self.length, self.dtype = device, length, dtype
+        self.heads = HEADS if device.type == "cuda" else 1  # interpreted, one head takes seconds
+        self.query_heads = self.heads * (QUERY_HEADS // HEADS)
         self.count = min(CHUNK, length // 2)
         self.chosen = min(CHOSEN, length)
         self.kept = min(KEPT, length)
@@ -77,7 +95,7 @@ class _Bench:
 
     def _bank(self) -> Slabs:
         lengths = [min(SLAB, self.length - at) for at in range(0, self.length, SLAB)]
-        return [(self._random(HEADS, length, SIZE), length) for length in lengths]
+        return [(self._random(self.heads, length, SIZE), length) for length in lengths]
 
     def rows(self) -> list[Row]:
         """All kernels."""
@@ -113,7 +131,7 @@ class _Bench:
 
     def _sdpa(self, count: int) -> Callable[[], object]:
         """Dense attention of so many queries over all keys of the bank."""
-        q = self._random(1, QUERY_HEADS, count, SIZE)
+        q = self._random(1, self.query_heads, count, SIZE)
         k, v = (torch.cat([slab for slab, _ in plain(bank)], dim=1)[None] for bank in (self.keys, self.values))
         return lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
@@ -130,7 +148,7 @@ class _Bench:
     def _attention(self, what: str, count: int, size: int) -> Row:
         from kernels.attention import kernel, reference
 
-        q, span, scaling = self._random(QUERY_HEADS, count, SIZE), self._span(count), SIZE**-0.5
+        q, span, scaling = self._random(self.query_heads, count, SIZE), self._span(count), SIZE**-0.5
         lists = self._lists(-(-count // size), size)
 
         def errors() -> tuple[float, float]:
@@ -152,7 +170,7 @@ class _Bench:
         from kernels.columns import kernel, reference
 
         count, scaling = min(WATCHED, self.count), SIZE**-0.5
-        q, span = self._random(QUERY_HEADS, count, SIZE), self._span(count)
+        q, span = self._random(self.query_heads, count, SIZE), self._span(count)
         _, total = attention.attend(q, self.keys, self.values, span, None, scaling)
 
         def errors() -> tuple[float, float]:
@@ -168,12 +186,12 @@ class _Bench:
     def _gathering(self) -> Row:
         from kernels.gathering import kernel, reference
 
-        scores = torch.rand(HEADS, self.length, generator=self.generator, device=self.device)
+        scores = torch.rand(self.heads, self.length, generator=self.generator, device=self.device)
         index = scores.topk(self.kept, dim=1).indices.sort(dim=1).values
         cos, sin = self.cos[: self.kept], self.sin[: self.kept]
 
         def room(dtype: torch.dtype) -> Room:
-            shape = (HEADS, self.kept, SIZE)
+            shape = (self.heads, self.kept, SIZE)
             return Room(*(torch.empty(shape, dtype=dtype, device=self.device) for _ in range(3)))
 
         kept = room(self.dtype)
@@ -194,7 +212,7 @@ class _Bench:
         from kernels.pruning import kernel, reference
 
         size = min(PRUNED, self.length)
-        q = self._random(QUERY_HEADS, 1, 1, SIZE)
+        q = self._random(self.query_heads, 1, 1, SIZE)
         starts = torch.arange(0, self.length, size, device=self.device)[None]
         limits = torch.tensor([self.length], device=self.device)
         rule, group = torch.tensor([pruning.BRANCH], device=self.device), torch.ones(1, device=self.device).long()
@@ -236,8 +254,10 @@ def main() -> None:
     """Print a line of JSON per row."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=[32768, 131072], help="keys in the bank")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    for row in kernel_rows(device, parser.parse_args().lengths):
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
+    chosen = parser.parse_args()
+    for row in kernel_rows(torch.device(chosen.device), chosen.lengths, getattr(torch, chosen.dtype)):
         print(json.dumps(row))
 
 
