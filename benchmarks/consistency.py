@@ -29,7 +29,7 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import publish
 from engine import Model, WeightsError
-from engine.attention import causal_mask, grouped_scores
+from engine.attention import Shown, attend, causal_span
 from engine.memory import NOT_IN_SOURCE
 from engine.methods.infinipot import PROMPTS
 from engine.passes import novelties
@@ -66,10 +66,10 @@ class Noting(SlotMemory):
         for begin in range(first, end, ROWS):
             stop = min(begin + ROWS, end)
             rotated = slots.layer.rope.rotate(self.queries[layer][:, begin:stop], begin)
-            logits = grouped_scores(rotated, slots.rotated[:, :stop], self.scaling)
-            mask = causal_mask(stop - begin, stop, slots.layer.sliding_window, logits.device)
-            probabilities = (logits if mask is None else logits + mask).softmax(dim=-1).sum(dim=1)
-            total[:, :stop] += probabilities.view(slots.layer.kv_heads, -1, stop).mean(dim=1).cpu()
+            span = causal_span(stop - begin, stop, slots.layer.sliding_window, rotated.device)
+            shown = Shown(rotated, [(slots.rotated, stop)], [(slots.values, stop)], span)
+            _, given = attend([shown], self.scaling, None, watched=True)
+            total[:, :stop] += given[0].view(slots.layer.kv_heads, -1, stop).mean(dim=1).cpu()
         return total
 
 

@@ -1,7 +1,8 @@
 """Softmax attention over what a memory chooses to show a query: one softmax over several segments of keys.
 
 A segment brings its own queries because position rules differ: the same query is rotated one way for its window and
-another way for sinks or far keys. Sizes: HQ query heads, H KV heads, G = HQ / H, T queries, N keys, D head size.
+another way for sinks or far keys. Each gives its output and its log-sum-exp, which is all that is needed to put them
+together. Sizes: HQ query heads, H KV heads, T queries, NB blocks of them, N keys, D head size.
 """
 
 from __future__ import annotations
@@ -14,155 +15,129 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine import flash
+from engine.memory import UNLIMITED
+from kernels import attention, choice, columns, softmax
+from kernels.attention import Lists, Span, reference
+from kernels.rows import Slabs, plain
+
+FEW_QUERIES = 64  # and
+FEW_BYTES = 16 << 20  # of logits: so many are written out rather than worked out twice
+
+__all__ = ["Lists", "Picked", "Segment", "Shown", "Span", "attend", "causal_span", "stock"]
 
 
 class Segment(Protocol):
     """Keys and values that some queries may see."""
 
     @property
-    def v(self) -> Tensor:
-        """The values."""
+    def q(self) -> Tensor:
+        """The queries [HQ, T, D]."""
 
-    @property
-    def mask(self) -> Tensor | None:
-        """Added to the logits, broadcastable to [HQ, T, N]: 0 where visible, -inf where not; None if all is visible."""
+    def attend(self, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor]:
+        """Output [HQ, T, D] of a softmax over this segment alone, and its log-sum-exp [HQ, T]."""
 
-    def scores(self, scaling: float) -> Tensor:
-        """Scaled dot products [HQ, T, N]."""
+    def given(self, total: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Probabilities under the log-sum-exp [HQ, T] of the whole softmax, summed over queries that share keys."""
+
+    def logits(self, scaling: float, softcap: float | None) -> Tensor:
+        """At least float32 [HQ, T, N], -inf where nothing is seen."""
 
     def mix(self, weights: Tensor) -> Tensor:
-        """Weighted sum of the values [HQ, T, D] for weights [HQ, T, N]."""
+        """Values [HQ, T, D] by weights [HQ, T, N]."""
+
+    def summed(self, weights: Tensor) -> Tensor:
+        """Weights [HQ, T, N] summed over queries that share keys, as `given` gives them."""
+
+    def writable(self) -> int:
+        """Bytes of its logits, if it can and should give them; else more than any limit."""
 
 
 @dataclass(frozen=True)
-class Shared:
-    """Keys that all queries of a group see: q [HQ, T, D], k and v [H, N, D], mask [T, N] or None.
+class Shown:
+    """Rows of a bank, of which query t sees those of its span: q [HQ, T, D], keys and values [H, capacity, D] each.
 
-    causal: the queries are the last T of the N positions, and the mask says no more than that.
+    lists: the rows that each block of queries is shown, with their positions, keys being as before RoPE; None for all
+    rows, keys being rotated. What is given to them is [HQ, NB, N], NB = 1 without lists.
     """
 
     q: Tensor
-    k: Tensor
-    v: Tensor
-    mask: Tensor | None = None
-    causal: bool = False
+    keys: Slabs
+    values: Slabs
+    span: Span
+    lists: Lists | None = None
 
-    def scores(self, scaling: float) -> Tensor:
+    def attend(self, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor]:
+        """[HQ, T, D] and [HQ, T]."""
+        return attention.attend(self.q, self.keys, self.values, self.span, self.lists, scaling, softcap)
+
+    def given(self, total: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """[HQ, NB, N]."""
+        return columns.column_sums(self.q, self.keys, self.span, self.lists, total, scaling, softcap)
+
+    def logits(self, scaling: float, softcap: float | None) -> Tensor:
         """[HQ, T, N]."""
-        return grouped_scores(self.q, self.k, scaling)
+        return reference.logits(self.q, self.keys, self.span, self.lists, scaling, softcap)
 
     def mix(self, weights: Tensor) -> Tensor:
         """[HQ, T, D]."""
-        return grouped_mix(weights, self.v)
+        return reference.mix(weights, self.values, self.lists, self.q)
+
+    def summed(self, weights: Tensor) -> Tensor:
+        """[HQ, NB, N]."""
+        return reference.per_list(weights, self.lists)
+
+    def writable(self) -> int:
+        """Kernels need no logits: they are for the reference."""
+        if choice.implementation() == "triton" and choice.reachable([*self.keys, *self.values], self.q):
+            return UNLIMITED
+        rows = sum(n for _, n in self.keys) if self.lists is None else self.lists.index.shape[1]
+        return 4 * self.q.shape[0] * self.q.shape[1] * rows
 
 
 @dataclass(frozen=True)
 class Picked:
-    """Keys picked for each query by itself: q [HQ, T, D], k and v [HQ, T, N, D], mask [HQ, T, N]."""
+    """Keys picked for each query by itself: q [HQ, T, D], k and v [HQ, T, N, D], seen bool [HQ, T, N]."""
 
     q: Tensor
     k: Tensor
     v: Tensor
-    mask: Tensor
+    seen: Tensor
 
-    def scores(self, scaling: float) -> Tensor:
+    def attend(self, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor]:
+        """[HQ, T, D] and [HQ, T]."""
+        logits = self.logits(scaling, softcap)
+        total = logits.logsumexp(dim=-1)
+        return self.mix((logits - softmax.finite(total)[..., None]).exp()), total
+
+    def given(self, total: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """[HQ, T, N]."""
-        return (self.k @ (self.q * scaling)[..., None])[..., 0]
+        return (self.logits(scaling, softcap) - softmax.finite(total)[..., None]).exp()
 
-    def mix(self, weights: Tensor) -> Tensor:
-        """[HQ, T, D]."""
-        return (weights[:, :, None, :] @ self.v)[:, :, 0]
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """Keys chosen for each block of `size` queries together: q [HQ, T, D], k and v [H, NB, N, D], mask [T, N].
-
-    The last of the NB = ceil(T / size) blocks may be short.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    mask: Tensor
-    size: int
-
-    def scores(self, scaling: float) -> Tensor:
+    def logits(self, scaling: float, softcap: float | None) -> Tensor:
         """[HQ, T, N]."""
-        return self._unfold(self._fold(self.q * scaling) @ self.k.transpose(2, 3))
+        logits = softmax.scores(self.q[:, :, None], self.k, scaling, softcap)[:, :, 0]
+        return logits.masked_fill(~self.seen, float("-inf"))
 
     def mix(self, weights: Tensor) -> Tensor:
         """[HQ, T, D]."""
-        return self._unfold(self._fold(weights) @ self.v)
+        return (weights.to(self.v.dtype)[:, :, None] @ self.v)[:, :, 0]
 
-    def _fold(self, x: Tensor) -> Tensor:
-        """[HQ, T, X] as [H, NB, G * size, X], the queries that share keys together."""
-        heads, blocks = self.k.shape[:2]
-        padded = F.pad(x, (0, 0, 0, blocks * self.size - x.shape[1]))
-        grouped = padded.view(heads, -1, blocks, self.size, x.shape[2])
-        return grouped.transpose(1, 2).reshape(heads, blocks, -1, x.shape[2])
+    def summed(self, weights: Tensor) -> Tensor:
+        """Each query has keys of its own."""
+        return weights
 
-    def _unfold(self, x: Tensor) -> Tensor:
-        """Undo `_fold`."""
-        heads, queries, _ = self.q.shape
-        grouped = x.view(*x.shape[:2], -1, self.size, x.shape[3]).transpose(1, 2)
-        return grouped.reshape(heads, -1, x.shape[3])[:, :queries]
+    def writable(self) -> int:
+        """Keys have been picked already, and take far more."""
+        return 4 * self.seen.numel()
 
 
-@dataclass(frozen=True)
-class SinksAndWindow:
-    """Sinks [H, S, D] seen by one rotation of the queries, a window [H, N, D] seen by another; mask [T, S + N]."""
-
-    sink_q: Tensor
-    sink_k: Tensor
-    window_q: Tensor
-    window_k: Tensor
-    v: Tensor
-    mask: Tensor | None
-
-    def scores(self, scaling: float) -> Tensor:
-        """[HQ, T, S + N]; the sinks' columns are worked out twice, which is cheaper than joining two matrices."""
-        scores = grouped_scores(self.window_q, torch.cat([self.sink_k, self.window_k], dim=1), scaling)
-        scores[..., : self.sink_k.shape[1]] = grouped_scores(self.sink_q, self.sink_k, scaling)
-        return scores
-
-    def mix(self, weights: Tensor) -> Tensor:
-        """[HQ, T, D]."""
-        return grouped_mix(weights, self.v)
-
-
-def grouped_scores(q: Tensor, k: Tensor, scaling: float) -> Tensor:
-    """Scaled dot products [HQ, T, N] of q [HQ, T, D] with k [H, N, D]."""
-    heads, queries, size = q.shape
-    return ((q * scaling).reshape(k.shape[0], -1, size) @ k.transpose(1, 2)).view(heads, queries, -1)
-
-
-def grouped_mix(weights: Tensor, v: Tensor) -> Tensor:
-    """Weighted sums [HQ, T, D] of v [H, N, D] by weights [HQ, T, N]."""
-    heads, queries, keys = weights.shape
-    return (weights.reshape(v.shape[0], -1, keys) @ v).view(heads, queries, -1)
-
-
-def hide(invisible: Tensor) -> Tensor:
-    """A mask to add to logits: -inf where `invisible` (bool, any shape), 0 elsewhere."""
-    return torch.zeros(invisible.shape, dtype=torch.float32, device=invisible.device).masked_fill_(
-        invisible, float("-inf")
-    )
-
-
-def causal_mask(queries: int, keys: int, window: int | None, device: torch.device) -> Tensor | None:
-    """What each of the last `queries` positions may see of `keys` keys, to add, [T, N]; None where that is all.
+def causal_span(queries: int, keys: int, window: int | None, device: torch.device) -> Span:
+    """What each of the last `queries` positions may see of `keys` keys.
 
     window: a query sees its last `window` positions, itself included; None for no limit.
     """
-    if queries == 1 and (window is None or keys <= window):
-        return None
-    last = torch.arange(keys - queries, keys, device=device)[:, None]
-    position = torch.arange(keys, device=device)[None, :]
-    invisible = position > last
-    if window is not None:
-        invisible |= position <= last - window
-    return hide(invisible)
+    end = torch.arange(keys - queries, keys, device=device) + 1
+    return Span(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end)
 
 
 def attend(
@@ -171,43 +146,57 @@ def attend(
     """Attention of one softmax over all segments.
 
     Returns:
-        The output [HQ, T, D], and the probabilities of each segment [HQ, T, N] (empty unless watched).
+        The output [HQ, T, D], and what was given to the keys of each segment (empty unless watched).
     """
-    if len(segments) == 1 and not watched and softcap is None and isinstance(segments[0], Shared):
-        return _fused(segments[0], scaling), []
-    logits = [_logits(segment, scaling, softcap) for segment in segments]
-    joint = logits[0] if len(logits) == 1 else torch.cat(logits, dim=-1)
-    probabilities = joint.softmax(dim=-1).to(segments[0].v.dtype)
-    pieces = list(torch.split(probabilities, [piece.shape[-1] for piece in logits], dim=-1))
+    if len(segments) == 1 and not watched and softcap is None:
+        only = segments[0]
+        if isinstance(only, Shown) and (output := alone(only, scaling)) is not None:
+            return output, []
+    elif sum(segment.writable() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
+        return _written_out(segments, scaling, softcap, watched)
+    output, total = softmax.merge([segment.attend(scaling, softcap) for segment in segments])
+    return output, [segment.given(total, scaling, softcap) for segment in segments] if watched else []
+
+
+def _written_out(
+    segments: list[Segment], scaling: float, softcap: float | None, watched: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """By one matrix of logits, as for a token of an answer: keys are read once, also where it is watched."""
+    logits = [segment.logits(scaling, softcap) for segment in segments]
+    weights = (logits[0] if len(logits) == 1 else torch.cat(logits, dim=-1)).softmax(dim=-1)
+    pieces = torch.split(weights, [piece.shape[-1] for piece in logits], dim=-1)
     output = segments[0].mix(pieces[0])
     for segment, piece in zip(segments[1:], pieces[1:], strict=True):
         output = output + segment.mix(piece)
-    return output, pieces if watched else []
+    each = zip(segments, pieces, strict=True)
+    return output, [segment.summed(piece) for segment, piece in each] if watched else []
 
 
-def _logits(segment: Segment, scaling: float, softcap: float | None) -> Tensor:
-    logits = segment.scores(scaling).float()
-    if softcap is not None:
-        logits = torch.tanh(logits / softcap) * softcap
-    return logits if segment.mask is None else logits.add_(segment.mask)
+def alone(segment: Shown, scaling: float) -> Tensor | None:
+    """The output [HQ, T, D] by FlashAttention or, on a GPU, PyTorch's own attention; None where neither should."""
+    if segment.lists is not None or len(segment.keys) > 1:
+        return None
+    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
+    if flash.usable(segment.q) and segment.span.causal_over(length) and (function := flash.choice()[0]):
+        return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling, causal=True)
+    return stock(segment, scaling) if segment.q.is_cuda else None
 
 
-def _fused(segment: Shared, scaling: float) -> Tensor:
-    if flash.usable(segment.q) and (segment.causal or segment.mask is None) and (function := flash.choice()[0]):
-        return flash.attend(function, segment.q, segment.k, segment.v, scaling, segment.causal)
-    queries, keys = segment.q.shape[1], segment.k.shape[1]
-    causal = segment.mask is not None and queries == keys and _is_triangle(segment.mask)
+def stock(segment: Shown, scaling: float) -> Tensor:
+    """The output [HQ, T, D] of a segment of one slab by PyTorch's own attention.
+
+    It gives no log-sum-exp, so it can serve only where nothing is to be merged or watched.
+    """
+    ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
+    low, high = segment.span.common
+    causal = low == 0 and high == 1 and segment.q.shape[1] == length and segment.span.grows
+    mask = None if causal else segment.span.mask_of(0, length)
     return F.scaled_dot_product_attention(
         segment.q[None],
-        segment.k[None],
-        segment.v[None],
-        attn_mask=None if causal or segment.mask is None else segment.mask.to(segment.q.dtype),
+        k[None, :, :length],
+        v[None, :, :length],
+        attn_mask=None if mask is None else mask.to(segment.q.dtype),
         is_causal=causal,
         scale=scaling,
-        enable_gqa=segment.q.shape[0] != segment.k.shape[0],
+        enable_gqa=segment.q.shape[0] != k.shape[0],
     )[0]
-
-
-def _is_triangle(mask: Tensor) -> bool:
-    """True if no window narrows this square causal mask: its last row then sees everything."""
-    return bool((mask[-1] == 0).all())

@@ -132,7 +132,7 @@ class DeviceCache:
     def move(self, layer: int, held: CachedLayer, host: HostTier, units: list[int], places: list[int]) -> None:
         """Bring units to their places, all of them in one gather."""
         entries = torch.tensor(units)[:, None] * self.size + torch.arange(self.size)
-        keys, values, _ = host.gather_shared(layer, entries.clamp_max(host.stored - 1), self.spec.device)
+        keys, values = host.gather_shared(layer, entries.clamp_max(host.stored - 1), self.spec.device)
         held.keys[places], held.values[places] = keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)
         self.traffic.moved_bytes += keys.nbytes + values.nbytes
 

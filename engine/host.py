@@ -254,20 +254,23 @@ class HostTier:
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device and source positions [HQ, T, K] of entries [HQ, T, K]."""
         shape = (*index.shape, self.spec.layers[layer].head_size)
-        keys, values = (rows.to(device, self.spec.dtype).view(shape) for rows in self._rows(layer, index))
-        return keys, values, self.source_of(index)
-
-    def _rows(self, layer: int, index: Tensor) -> tuple[Tensor, Tensor]:
         flat = index.reshape(self.spec.layers[layer].kv_heads, -1)
-        return take(self.keys(layer), flat), take(self.values(layer), flat)
-
-    def gather_shared(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """The same entries [NB, N] for all heads: keys and values [H, NB, N, D] on the device, source [NB, N]."""
-        heads = self.spec.layers[layer].kv_heads
-        shape = (heads, *index.shape, self.spec.layers[layer].head_size)
-        rows = self._rows(layer, index.expand(heads, -1, -1))
-        keys, values = (found.to(device, self.spec.dtype).view(shape) for found in rows)
+        keys, values = (
+            take(slabs, flat).to(device, self.spec.dtype).view(shape)
+            for slabs in (self.keys(layer), self.values(layer))
+        )
         return keys, values, self.source_of(index)
+
+    def gather_shared(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The same entries [NB, N] for all heads: keys and values [H, NB, N, D] on the device."""
+        heads = self.spec.layers[layer].kv_heads
+        flat = index.reshape(1, -1).expand(heads, -1)
+        shape = (heads, *index.shape, self.spec.layers[layer].head_size)
+        keys, values = (
+            take(slabs, flat).to(device, self.spec.dtype).view(shape)
+            for slabs in (self.keys(layer), self.values(layer))
+        )
+        return keys, values
 
     def keys(self, layer: int) -> Slabs:
         """The keys of a layer, slab by slab."""

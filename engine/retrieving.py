@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Blocked, Segment, hide
+from engine.attention import Lists, Segment, Shown, Span
 from engine.cache import POLICIES, DeviceCache
 from engine.footprint import Footprint, Task
 from engine.host import SLAB, HostTier, full_entries, host_bytes, page_of, slab_bytes
@@ -190,39 +190,43 @@ class RetrievingMemory(WindowMemory):
             cached: whether the device's cache is asked, if there is one.
         """
         held = self.layers[layer]
-        rope, heads, width = held.layer.rope, held.layer.kv_heads, held.layer.head_size
+        rope = held.layer.rope
         far = blocks.evicted > 0
-        near, near_source = self._near(layer, q, far[blocks.of_query])
+        segments, sources = self._near(layer, q, far[blocks.of_query])
         valid = index.to(q.device) < blocks.evicted[:, None]
         index = torch.where(valid, index.to(q.device), 0)
-        if self.cache is None or not cached:
-            keys, values, source = self.host.gather_shared(layer, index.cpu(), q.device)
-        else:
-            keys, values = self.cache.gather(layer, self.host, index, valid)
-            source = self.host.source_of(index.cpu())
-            self._looked[layer] = index, valid
-        sinks = (heads, len(far), self.sinks, width)
-        keys = torch.cat([held.sink_keys[:, None].expand(sinks), keys], dim=2)
-        values = torch.cat([held.sink_values[:, None].expand(sinks), values], dim=2)
         first = torch.arange(self.sinks, device=q.device).expand(len(far), -1)
         original = torch.cat([first, index + self.sinks], dim=1)
+        # Blocks without far entries see nothing here; where their keys would stand is of no interest.
         places = FarPlaces.of(rule, blocks, original, valid.sum(dim=1))
-        # Blocks without far entries are hidden here as a whole; where their keys would stand is of no interest.
-        turned = rope.rotate(keys.flatten(1, 2), places.keys.reshape(-1)).view(keys.shape)
-        seen = torch.cat([far[:, None].expand(-1, self.sinks), valid], dim=1)[blocks.of_query]
-        segment = Blocked(rope.rotate(q, places.queries), turned, values, hide(~seen), blocks.size)
-        known = torch.cat([self.source[: self.sinks].expand(len(far), -1), source.to(q.device)], dim=1)
-        return [near, segment], [near_source, known[blocks.of_query]]
+        keys, values, rows = self.host.keys(layer), self.host.values(layer), index
+        if self.cache is not None and cached:
+            found = self.cache.gather(layer, self.host, index, valid)
+            keys, values = ([(rows.flatten(1, 2).contiguous(), index.numel())] for rows in found)
+            rows = torch.arange(index.numel(), device=q.device).view_as(index)
+            self._looked[layer] = index, valid
+        stop = self.sinks + sum(length for _, length in keys)
+        end = torch.where(far, stop, 0)[blocks.of_query]
+        rows = torch.cat([first, torch.where(valid, rows + self.sinks, EMPTY)], dim=1)
+        cos, sin = rope.table(int(places.keys.max()) + 1)
+        segments.append(
+            Shown(
+                q=rope.rotate(q, places.queries),
+                keys=[(held.sink_keys, self.sinks), *keys],
+                values=[(held.sink_values, self.sinks), *values],
+                span=Span(torch.zeros_like(end), end),
+                lists=Lists(rows, places.keys, min(blocks.size, q.shape[1]), cos, sin),
+            )
+        )
+        known = self.host.source_of(index.cpu()).to(q.device)
+        sources.append(torch.cat([self.source[: self.sinks].expand(len(far), -1), known], dim=1))
+        return segments, sources
 
-    def _attended(self, layer: int, pieces: list[Tensor]) -> None:
+    def _attended(self, layer: int, given: list[Tensor]) -> None:
         """Tell the cache, where it wants to know."""
-        if self.cache is None or layer not in self._looked:
-            return
-        index, valid = self._looked.pop(layer)
-        given = pieces[-1][..., self.sinks :].float().sum(dim=0)  # [T, N]
-        blocks = torch.arange(len(given), device=given.device) // -(-len(given) // len(index))
-        summed = given.new_zeros(index.shape).index_add_(0, blocks, given)
-        self.cache.attended(layer, index, valid, summed)
+        if self.cache is not None and layer in self._looked:
+            index, valid = self._looked.pop(layer)
+            self.cache.attended(layer, index, valid, given[-1][..., self.sinks :].sum(dim=0))
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the tokens of the pass to the host tier as well."""

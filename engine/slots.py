@@ -21,13 +21,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import Segment, Shared, attend, causal_mask
+from engine.attention import Segment, Shown, Span, attend, causal_span
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
 from engine.sharing import APART, shared
+from kernels.gathering import Room, gather
+from kernels.rows import Slabs
 
 FIRST_CAPACITY = 256
 
@@ -117,6 +119,7 @@ class SlotMemory(Memory):
         self.base: list[Slots] = []
         self.base_length = 0
         self.own = self._new_slots(capacity or FIRST_CAPACITY)
+        self._spans: dict[tuple[int, int | None], Span] = {}
         self.observed: list[Tensor] | None = None  # per slots [HQ, N]: what a catalyst's tokens looked at
 
     def _new_slots(self, capacity: int, surplus: list[int] | None = None) -> list[Slots]:
@@ -142,6 +145,11 @@ class SlotMemory(Memory):
             require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self._new_slots(max(tokens, FIRST_CAPACITY))
 
+    def begin(self, source: Tensor) -> None:
+        """What the queries of the last pass saw is over."""
+        super().begin(source)
+        self._spans = {}
+
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over all slots."""
         group = self.groups[layer]
@@ -160,29 +168,21 @@ class SlotMemory(Memory):
         before = held - slots.first_slot
         slots.write(before, k, v)
         new = q.shape[1]
-        end = before + new
         rotated = slots.layer.rope.rotate(q, held)
-        mask = causal_mask(new, held + new, slots.layer.sliding_window, q.device)
-        segments: list[Segment] = []
-        if self.base:
-            base, first = self.base[number], slots.first_slot
-            seen = None if slots.layer.sliding_window is None or mask is None else mask[:, :first]
-            segments.append(Shared(rotated, base.rotated[:, :first], base.values[:, :first], seen))
-            mask = None if mask is None else mask[:, first:]
-        causal = slots.layer.sliding_window is None and not self.base
-        segments.append(Shared(rotated, slots.rotated[:, :end], slots.values[:, :end], mask, causal))
-        watched = self.mass is not None or self.observed is not None
+        keys, values = self._bank(number, "rotated", before + new), self._bank(number, "values", before + new)
+        own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window))
         beside, sources = self._beside(number, q)
-        output, pieces = attend([*segments, *beside], scaling, softcap, watched)
+        watched = self.mass is not None or self.observed is not None
+        output, given = attend([own, *beside], scaling, softcap, watched)
         if watched:
-            self._watch(number, torch.cat(pieces[: len(segments)], dim=-1)[..., :held])
+            self._watch(number, given[0][:, 0, :held])
         if self.mass is not None:
-            for source, piece in zip(sources, pieces[len(segments) :], strict=True):
+            for source, piece in zip(sources, given[1:], strict=True):
                 self.mass.add(source.expand(piece.shape), piece)
         return output
 
     def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
-        """What these queries see beside slots `number`, and where it comes from, broadcastable to the probabilities."""
+        """What these queries see beside slots `number`, and where it comes from, broadcastable to what it is given."""
         return [], []
 
     @contextmanager
@@ -194,12 +194,18 @@ class SlotMemory(Memory):
         finally:
             self.observed = None
 
-    def _watch(self, number: int, probabilities: Tensor) -> None:
-        """probabilities: [HQ, T, N], what the queries of this pass gave to the entries remembered in slots `number`."""
+    def _span(self, new: int, held: int, sliding_window: int | None) -> Span:
+        """What the queries of this pass see behind so many entries; the same for slots that are as long."""
+        if (held, sliding_window) not in self._spans:
+            self._spans[held, sliding_window] = causal_span(new, held + new, sliding_window, self.spec.device)
+        return self._spans[held, sliding_window]
+
+    def _watch(self, number: int, given: Tensor) -> None:
+        """given: [HQ, N], what the queries of this pass gave to the entries remembered in slots `number`."""
         if self.observed is not None:
-            self.observed.append(probabilities.float().sum(dim=1))
+            self.observed.append(given)
         if self.mass is not None:
-            per_head = probabilities.sum(dim=1).view(self.heads[number].kv_heads, -1, probabilities.shape[-1])
+            per_head = given.view(self.heads[number].kv_heads, -1, given.shape[-1])
             self.mass.add(self._column(number, "source"), per_head.sum(dim=1))
 
     def commit(self, novelty: Tensor | None = None) -> None:
@@ -231,13 +237,20 @@ class SlotMemory(Memory):
             size = index.shape[1]
             surplus = size - average
             new = Slots(slots.layer, self.spec, 0, capacity + surplus, surplus)
-            wide = index[..., None].expand(-1, -1, slots.layer.head_size)
-            new.write(0, self._column(number, "keys").gather(1, wide), self._column(number, "values").gather(1, wide))
+            cos, sin = slots.layer.rope.table(size)
+            end = self.length + slots.surplus
+            keys, values = self._bank(number, "keys", end), self._bank(number, "values", end)
+            gather(keys, values, index, cos, sin, Room(new.keys, new.rotated, new.values))
             new.source[:, :size] = self._column(number, "source").gather(1, index)
             new.score[:, :size] = self._column(number, "score").gather(1, index)
             fresh.append(new)
         self.own, self.base, self.base_length = fresh, [], 0
         self.length = average
+
+    def _bank(self, number: int, name: str, length: int) -> Slabs:
+        """Keys or values in slots `number`, base first, then so many of its own."""
+        own = (getattr(self.own[number], name), length)
+        return [(getattr(self.base[number], name), self.own[number].first_slot), own] if self.base else [own]
 
     def _column(self, number: int, name: str) -> Tensor:
         """All entries of slots `number`, base first: [H, held, ...]."""

@@ -15,9 +15,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Segment, Shared, SinksAndWindow, attend, hide
+from engine.attention import Segment, Shown, Span, attend
 from engine.footprint import Footprint, Task, mean_attended
-from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory
+from engine.memory import NOT_IN_SOURCE, Memory
 from engine.positions import sink_query_positions
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
@@ -84,16 +84,17 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footpri
 
 @dataclass(frozen=True)
 class _View:
-    """Masks and positions of one pass: of T queries toward the sinks and toward buffer entries from `start` on.
+    """Spans and positions of one pass: of T queries toward the sinks and toward buffer entries from `start` on.
 
-    source: int32 [S + N], the source positions of both.
+    sink_source, source: int32 [S] and [N], the source positions of both.
     """
 
-    sinks: int
     sink_places: Tensor
+    sink_span: Span
+    sink_source: Tensor
     start: int
     places: Tensor
-    mask: Tensor
+    span: Span
     source: Tensor
 
 
@@ -139,16 +140,17 @@ class WindowMemory(Memory):
         """Attention over the sinks, each query's own window, and what else a subclass shows."""
         self._arrive(layer, k, v)
         segments, sources = self._segments(layer, q)
-        output, pieces = attend(segments, scaling, softcap, self.mass is not None or self.watching)
+        watched = self.mass is not None or self.watching
+        output, given = attend(segments, scaling, softcap, watched)
         if self.watching:
-            self._attended(layer, pieces)
+            self._attended(layer, given)
         if self.mass is not None:
-            for source, piece in zip(sources, pieces, strict=True):
+            for source, piece in zip(sources, given, strict=True):
                 self.mass.add(source.expand(piece.shape), piece)
         return output
 
-    def _attended(self, layer: int, pieces: list[Tensor]) -> None:
-        """What the queries of a pass gave to what they saw, the probabilities [HQ, T, N] of each segment."""
+    def _attended(self, layer: int, given: list[Tensor]) -> None:
+        """What the queries of a pass gave to what they saw, [HQ, NB, N] of each segment."""
 
     def _arrive(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Put keys and values [H, T, D] of the pass where they will stand; they count from `commit` on."""
@@ -163,58 +165,54 @@ class WindowMemory(Memory):
         held.rotated[:, self.length : end] = rope.rotate(k[:, fresh:], self.sinks + self.length)
 
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
-        """What these queries see, and the source positions of it, broadcastable to the probabilities."""
-        segment, source = self._near(layer, q)
-        return [segment], [source]
+        """What these queries see, and the source positions of it, broadcastable to what is given to it."""
+        return self._near(layer, q)
 
-    def _near(self, layer: int, q: Tensor, without_sinks: Tensor | None = None) -> tuple[Segment, Tensor]:
-        """Sinks and window, and their source positions. without_sinks: bool [T], queries that see only the window."""
+    def _near(self, layer: int, q: Tensor, without_sinks: Tensor | None = None) -> tuple[list[Segment], list[Tensor]]:
+        """Sinks and window. without_sinks: bool [T], queries that see only the window."""
         held = self.layers[layer]
         rope = held.layer.rope
         count = q.shape[1]
         end = self.length + count - self._to_sinks
         view = self._view(held.layer.sliding_window, count, end, q.device)
-        window_q, window_k = rope.rotate(q, view.places), held.rotated[:, view.start : end]
-        if without_sinks is not None and bool(without_sinks.all()):
-            window = Shared(window_q, window_k, held.values[:, view.start : end], view.mask[:, view.sinks :])
-            return window, view.source[view.sinks :]
-        mask = view.mask
+        segments: list[Segment] = []
+        sources = []
+        sinks, sink_span = len(view.sink_source), view.sink_span
         if without_sinks is not None:
-            mask = mask.clone()
-            mask[:, : view.sinks].masked_fill_(without_sinks[:, None], float("-inf"))
-        segment = SinksAndWindow(
-            sink_q=rope.rotate(q, view.sink_places),
-            sink_k=held.sink_rotated[:, : view.sinks],
-            window_q=window_q,
-            window_k=window_k,
-            v=torch.cat([held.sink_values[:, : view.sinks], held.values[:, view.start : end]], dim=1),
-            mask=mask,
-        )
-        return segment, view.source
+            sink_span = Span(sink_span.first, sink_span.end.masked_fill(without_sinks, 0))
+        if sinks and not (without_sinks is not None and bool(without_sinks.all())):
+            turned, keys, values = rope.rotate(q, view.sink_places), held.sink_rotated, held.sink_values
+            segments.append(Shown(turned, [(keys, sinks)], [(values, sinks)], sink_span))
+            sources.append(view.sink_source)
+        if end > view.start:
+            keys, values = held.rotated[:, view.start : end], held.values[:, view.start : end]
+            known = end - view.start
+            segments.append(Shown(rope.rotate(q, view.places), [(keys, known)], [(values, known)], view.span))
+            sources.append(view.source)
+        return segments, sources
 
     def _view(self, sliding: int | None, count: int, end: int, device: torch.device) -> _View:
         """What the queries of this pass see in a layer with that sliding window; worked out once per pass."""
         if sliding in self._views:
             return self._views[sliding]
         reach = min(self.window, sliding or self.window)
-        number = torch.arange(self.seen, self.seen + count, device=device)[:, None]  # from the very beginning
+        number = torch.arange(self.seen, self.seen + count, device=device)  # from the very beginning
         sinks = min(self.sinks, self.seen + count)
-        sink = torch.arange(sinks, device=device)
-        sink_hidden = (sink > number) | (sink <= number - (sliding or UNLIMITED))
         start = max(0, self.length - reach + 1)
         own = number - self.sinks - (self.seen - self.sinks - self.length if self.seen > self.sinks else 0)
         left = own - self.window - (number - self.seen) % self.query_block  # the newest that has left the window
         if sliding is not None:
             left = torch.maximum(left, own - sliding)
-        index = torch.arange(start, end, device=device)
+        sink_first = torch.zeros_like(number) if sliding is None else number - sliding + 1
         known = self.source[self.sinks + start : self.sinks + self.length]
         self._views[sliding] = _View(
-            sinks=sinks,
             sink_places=sink_query_positions(self.seen, count, self.sinks, self.window, self.query_block, device),
+            sink_span=Span(sink_first, number + 1),
+            sink_source=self.source[:sinks],
             start=start,
-            places=own[:, 0] + self.sinks,
-            mask=hide(torch.cat([sink_hidden, (index > own) | (index <= left)], dim=1)),
-            source=torch.cat([self.source[:sinks], known, self._incoming[self._to_sinks :]]),
+            places=own + self.sinks,
+            span=Span(left + 1 - start, own + 1 - start),
+            source=torch.cat([known, self._incoming[self._to_sinks :]]),
         )
         return self._views[sliding]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,6 +64,10 @@ class Pages:
         """Where the codes are."""
         return self.codes.device
 
+    def data_ptr(self) -> int:
+        """The address of the codes."""
+        return self.codes.data_ptr()
+
     def write(self, at: int, x: Tensor) -> None:
         """Code rows [H, N, D] from row `at` on; both whole pages."""
         heads, count, size = x.shape
@@ -94,6 +99,26 @@ Bank = Tensor | Pages
 Slabs = Sequence[tuple[Bank, int]]  # [H, capacity, D] contiguous, and how many rows of it count
 
 
+def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:
+    """The same slabs, for what reads no codes.
+
+    Raises:
+        ValueError: one is in codes.
+    """
+    found = [(slab, length) for slab, length in slabs if isinstance(slab, Tensor)]
+    if len(found) < len(slabs):
+        raise ValueError("Slabs in codes are read by lists, and not by kernels: take the rows that are wanted.")
+    return found
+
+
+class Share(NamedTuple):
+    """What slab `number` holds of an index: at its places `here` (None for all of it), these rows of the slab."""
+
+    number: int
+    here: Tensor | None
+    rows: Tensor
+
+
 def take(slabs: Slabs, index: Tensor) -> Tensor:
     """Rows [H, N, D] of every head's own index [H, N], int64 within the bank."""
     first = slabs[0][0]
@@ -113,6 +138,42 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
         levels = first.levels
         rows = torch.addcmul(levels.centre[:, None].to(rows), rows, levels.spread[:, None].to(rows))
     return rows
+
+
+def parted(lengths: Sequence[int], index: Tensor) -> list[Share]:
+    """Which rows of an index [N], int64 within the bank, lie in which slab; slabs that hold none are left out."""
+    shares: list[Share] = []
+    at = 0
+    for number, length in enumerate(lengths):
+        here = ((index >= at) & (index < at + length)).nonzero()[:, 0]
+        if len(here) == len(index):
+            return [Share(number, None, index - at)]
+        if len(here):
+            shares.append(Share(number, here, index[here] - at))
+        at += length
+    return shares
+
+
+def take_same(slabs: Slabs, shares: Sequence[Share], count: int, like: Tensor) -> Tensor:
+    """Rows [H, count, D] of one index for all heads, parted by slab, in the dtype of `like` and where it is.
+
+    Slabs may be of several dtypes and on several devices.
+    """
+    heads, _, size = slabs[0][0].shape
+    if len(shares) == 1 and shares[0].here is None:
+        return _same(slabs[shares[0].number][0], shares[0].rows, like)
+    rows = torch.empty(heads, count, size, dtype=like.dtype, device=like.device)
+    for number, here, inside in shares:
+        assert here is not None, "a share that is the whole index is the only one"
+        rows.index_copy_(1, here, _same(slabs[number][0], inside, like))
+    return rows
+
+
+def _same(slab: Bank, rows: Tensor, like: Tensor) -> Tensor:
+    rows = rows.to(slab.device)
+    if isinstance(slab, Pages):
+        return take([(slab, slab.shape[1])], rows.expand(slab.shape[0], -1)).to(like.device, like.dtype)
+    return slab.index_select(1, rows).to(like.device, like.dtype)
 
 
 def _rows(slab: Bank, places: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Picked, Segment, hide
+from engine.attention import Picked, Segment
 from engine.footprint import Footprint, Task
 from engine.memory import UNLIMITED, Memory
 from engine.method import Method, TurnTokens, require
@@ -99,7 +99,7 @@ class ExactMemory(RetrievingMemory):
         at_zero = held.layer.rope.to_constant  # keys stand at position 0, where rotation is the identity (or a scale)
         index, found = self.host.search(layer, turned, limits, self.top_k)
         keys, values, source = self.host.gather(layer, index, q.device)
-        segments.append(Picked(turned, at_zero(keys, 0), values, hide(~found).to(q.device)))
+        segments.append(Picked(turned, at_zero(keys, 0), values, found.to(q.device)))
         return segments, [*sources, source]
 
     def fork(self) -> Self:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Blocked, Picked, Segment, hide
+from engine.attention import Lists, Picked, Segment, Shown, Span
 from engine.footprint import Footprint, Task
 from engine.host import HostTier, host_bytes, page_of
 from engine.measure import require_memory
@@ -31,7 +31,7 @@ from engine.methods.locret import Locret, RetainedMemory
 from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST, LoadedParts, Parts, Usage
-from engine.retrieving import DTYPES, check_store
+from engine.retrieving import DTYPES, EMPTY, check_store
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 
@@ -239,13 +239,19 @@ class RecallingMemory(SlotMemory):
         blocks = self._blocks(count, self.pruning.stages[-1].query_block, q.device)
         valid = index < self.far
         index = torch.where(valid, index, 0)
-        keys, values, source = self.host.gather_shared(layer, index.cpu(), q.device)
         places = FarPlaces.of(recall.attention, blocks, index, valid.sum(dim=1))
-        turned = rope.rotate(keys.flatten(1, 2), places.keys.reshape(-1)).view(keys.shape)
-        known = self._in_gist(layer, index.expand(keys.shape[0], -1, -1))
-        hidden = (known | ~valid).repeat_interleave(q.shape[0] // keys.shape[0], dim=0)[:, blocks.of_query]
-        segment = Blocked(rope.rotate(q, places.queries), turned, values, hide(hidden), blocks.size)
-        return [segment], [source.to(q.device)[blocks.of_query]]
+        unknown = ~self._in_gist(layer, index.expand(self.spec.layers[layer].kv_heads, -1, -1))
+        cos, sin = rope.table(int(places.keys.max()) + 1)
+        end = torch.full((count,), self.far, device=q.device)
+        rows = torch.where(valid, index, EMPTY)
+        segment = Shown(
+            q=rope.rotate(q, places.queries),
+            keys=self.host.keys(layer),
+            values=self.host.values(layer),
+            span=Span(torch.zeros_like(end), end),
+            lists=Lists(rows, places.keys, min(blocks.size, count), cos, sin, seen=unknown),
+        )
+        return [segment], [self.host.source_of(index.cpu()).to(q.device)]
 
     def _searched(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """The best entries of the host tier for each query, all at one distance."""
@@ -255,8 +261,7 @@ class RecallingMemory(SlotMemory):
         index, found = self.host.search(layer, turned, limits, self.settings_of_recall.top_k)
         keys, values, source = self.host.gather(layer, index, q.device)
         known = self._in_gist(layer, index.to(q.device).view(heads, -1, index.shape[2])).view(index.shape)
-        hidden = known | ~found.to(q.device)
-        return [Picked(turned, rope.to_constant(keys, 0), values, hide(hidden))], [source]
+        return [Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device) & ~known)], [source]
 
     def _in_gist(self, layer: int, index: Tensor) -> Tensor:
         """Which entries int64 [H, ...] of the host tier a head holds itself, bool of that shape.

@@ -10,8 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import Conversation, Method, Model, Reader, SettingsError, WeightsError, fingerprint, make_method
@@ -364,8 +363,12 @@ def test_the_fingerprint_changes_with_the_weights(model: Model, ids: Tensor, tmp
 def counted(model: Model, method: Method, ids: Tensor) -> int:
     """Operations of the matrix products and the attention of a reading, one window a pass."""
     reader = Reader(model, method, ids, 1000)
-    # The counter knows products of matrices, and not the fused attention of a CPU.
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # which the counter does not know
+
+    def products(q: list[int], k: list[int], v: list[int], *_: object, **__: object) -> int:
+        return sdpa_flop_count(q, k, v)
+
+    with FlopCounterMode(display=False, custom_mapping={fused: products}) as counter:
         for _ in reader.run():
             pass
     return int(counter.get_total_flops())

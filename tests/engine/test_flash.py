@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import Model, attention, flash
-from engine.attention import Shared, causal_mask
+from engine import Model, flash
+from engine.attention import Shown, causal_span, stock
 from tests.engine.reading import next_logits, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT
 
@@ -37,7 +37,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float, causa
 def test_it_is_given_what_it_expects(queries: int, keys: int) -> None:
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(heads, n, 8, generator=generator) for heads, n in ((6, queries), (2, keys), (2, keys)))
-    expected = attention._fused(Shared(q, k, v, causal_mask(queries, keys, None, q.device)), 0.3)
+    span = causal_span(queries, keys, None, q.device)
+    expected = stock(Shown(q, [(k, keys)], [(v, keys)], span), 0.3)
     torch.testing.assert_close(flash.attend(flash_attn_func, q, k, v, 0.3, causal=True), expected)
 
 

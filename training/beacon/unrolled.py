@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine import Model
-from engine.attention import hide
 from engine.beacons import Beacons
 from engine.methods.beacon import window_places
 from engine.seam import ModelSpec, run
@@ -34,7 +33,7 @@ class Unrolled:
         self._tokens = tokens
         self._queries = self.beacons + place
         self._keys = torch.cat([torch.arange(self.beacons, device=place.device), self._queries])
-        self._mask = hide(self._keys > self._queries[:, None])
+        self._seen = self._keys <= self._queries[:, None]
         return len(place) - tokens
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
@@ -47,7 +46,7 @@ class Unrolled:
             rope.rotate(q, self._queries)[None],
             rope.rotate(keys, self._keys)[None],
             values[None],
-            attn_mask=self._mask.to(q.dtype),
+            attn_mask=self._seen,
             scale=scaling,
             enable_gqa=q.shape[0] != k.shape[0],
         )[0]

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from engine import Model
-from engine.attention import grouped_scores
 from engine.memory import NOT_IN_SOURCE
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
+from kernels.softmax import scores
 from training.locret.examples import Example
 
 
@@ -42,10 +42,9 @@ class Watched(SlotMemory):
         if asking.any():
             slots = self.own[layer]
             rotated = slots.layer.rope.rotate(q, begin)[:, asking]
-            logits = grouped_scores(rotated.float(), slots.rotated[:, : self.prompt].float(), scaling)
-            if softcap is not None:
-                logits = torch.tanh(logits / softcap) * softcap
-            best = logits.view(slots.layer.kv_heads, -1, self.prompt).amax(dim=1)
+            grouped = rotated.reshape(slots.layer.kv_heads, -1, rotated.shape[-1])
+            logits = scores(grouped.float(), slots.rotated[:, : self.prompt].float(), scaling, softcap)
+            best = logits.amax(dim=1)
             self.labels[layer] = torch.maximum(self.labels[layer], best)
         return output
 

@@ -1,0 +1,265 @@
+"""Every kernel against its reference on the device at hand, and its time beside dense attention.
+
+    python -m benchmarks.gpu_kernels [--lengths 4096 32768 ...]
+
+A row says what ran (kernel, what, dtype, length), the largest error of the kernel and of PyTorch in the same precision,
+both against float64 (`agrees`: at most twice as large; None for banks that are only timed), the kernel's seconds, and
+those of `F.scaled_dot_product_attention` over all keys at once. Where there is no GPU kernels run in Triton's
+interpreter, whose times mean nothing: then no times are given. Not here: what is done about a row that does not agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels import attention, columns, gathering, pruning
+from kernels.attention import Lists, Span
+from kernels.gathering import Room
+from kernels.pruning import Places
+from kernels.rows import Slabs, plain
+
+SLAB = 32768  # rows of a slab, as in the engine's host tier
+QUERY_HEADS, HEADS, SIZE = 32, 8, 128
+CHUNK = 2048  # queries of a prefill pass
+BLOCK = 64  # queries that share a list
+CHOSEN = 3072  # rows of a list, InfiniteHiP's 3K
+PRUNED = 256  # rows of a chunk in the first stage of pruning
+WATCHED = 32  # tokens of a catalyst
+KEPT = 4096  # entries that condensing keeps
+REPEATS = 10
+EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
+EXACT_BLOCKS = 2  # blocks that are compared with float64; all of them would take the memory of many kernels
+Row = dict[str, Any]
+
+
+def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = torch.bfloat16) -> list[Row]:
+    """One row for each kernel and length (keys in the bank, 2 or more).
+
+    Raises:
+        ImportError: there is no triton.
+        ValueError: a length is too small.
+    """
+    if min(lengths) < 2:
+        raise ValueError(f"A length is at least 2 keys, not {min(lengths)}.")
+    import triton  # optional, and asked for before anything is allocated
+
+    if device.type == "cpu" and not triton.knobs.runtime.interpret:
+        return _interpreted(lengths, dtype)
+    return [row for length in lengths for row in _Bench(device, length, dtype).rows()]
+
+
+def _interpreted(lengths: list[int], dtype: torch.dtype) -> list[Row]:
+    """The same in a process of its own: Triton must know that it interprets before anybody imports it."""
+    command = [sys.executable, "-m", "benchmarks.gpu_kernels", "--device", "cpu", "--dtype", str(dtype).split(".")[1]]
+    done = subprocess.run(
+        [*command, "--lengths", *map(str, lengths)],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parent.parent,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class _Bench:
+    """Inputs of one length, and the rows that they give."""
+
+    def __init__(self, device: torch.device, length: int, dtype: torch.dtype) -> None:
+        """length: keys in the bank. Sizes shrink with it, so that short ones are quick."""
+        self.device, self.length, self.dtype = device, length, dtype
+        self.heads = HEADS if device.type == "cuda" else 1  # interpreted, one head takes seconds
+        self.query_heads = self.heads * (QUERY_HEADS // HEADS)
+        self.count = min(CHUNK, length // 2)
+        self.chosen = min(CHOSEN, length)
+        self.kept = min(KEPT, length)
+        self.generator = torch.Generator(device).manual_seed(length)
+        self.keys, self.values = self._bank(), self._bank()
+        angles = torch.rand(length + self.count, SIZE // 2, generator=self.generator, device=device) * 6
+        self.cos, self.sin = angles.cos(), angles.sin()
+
+    def _random(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.generator, device=self.device, dtype=self.dtype)
+
+    def _bank(self) -> Slabs:
+        lengths = [min(SLAB, self.length - at) for at in range(0, self.length, SLAB)]
+        return [(self._random(self.heads, length, SIZE), length) for length in lengths]
+
+    def rows(self) -> list[Row]:
+        """All kernels."""
+        return [
+            self._pruning(),
+            self._attention("prefill", self.count, BLOCK),
+            self._attention("decode", 1, 1),
+            self._columns(),
+            self._gathering(),
+        ]
+
+    def _row(
+        self,
+        kernel: str,
+        what: str,
+        errors: Callable[[], tuple[float, float]],
+        run: Callable[[], object],
+        dense: Callable[[], object],
+    ) -> Row:
+        timed = self.device.type == "cuda"
+        error, plain = errors() if self.length <= EXACT_KEYS else (None, None)
+        return {
+            "kernel": kernel,
+            "what": what,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "length": self.length,
+            "error": error,
+            "reference_error": plain,
+            "agrees": None if error is None or plain is None else error <= 2 * plain + 1e-5,
+            "seconds": _seconds(run) if timed else None,
+            "sdpa_seconds": _seconds(dense) if timed else None,
+        }
+
+    def _sdpa(self, count: int) -> Callable[[], object]:
+        """Dense attention of so many queries over all keys of the bank."""
+        q = self._random(1, self.query_heads, count, SIZE)
+        k, v = (torch.cat([slab for slab, _ in plain(bank)], dim=1)[None] for bank in (self.keys, self.values))
+        return lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    def _lists(self, blocks: int, size: int) -> Lists:
+        scores = torch.rand(blocks, self.length, generator=self.generator, device=self.device)
+        index = scores.topk(self.chosen, dim=1).indices.sort(dim=1).values
+        places = torch.arange(self.chosen, device=self.device).expand(blocks, -1).contiguous()
+        return Lists(index, places, size, self.cos, self.sin)
+
+    def _span(self, count: int) -> Span:
+        end = torch.full((count,), self.length, device=self.device)
+        return Span(torch.zeros_like(end), end)
+
+    def _attention(self, what: str, count: int, size: int) -> Row:
+        from kernels.attention import kernel, reference
+
+        q, span, scaling = self._random(self.query_heads, count, SIZE), self._span(count), SIZE**-0.5
+        lists = self._lists(-(-count // size), size)
+
+        def errors() -> tuple[float, float]:
+            few = min(count, EXACT_BLOCKS * size)
+            part, part_span = lists.part(0, EXACT_BLOCKS), span.part(0, few)
+            wide = Lists(part.index, part.places, size, part.cos.double(), part.sin.double())
+            keys, values = _wide(self.keys), _wide(self.values)
+            exact, _ = reference.attend(q[:, :few].double(), keys, values, part_span, wide, scaling)
+            plain, _ = reference.attend(q[:, :few], self.keys, self.values, part_span, part, scaling)
+            found, _ = kernel.attend(q, self.keys, self.values, span, lists, scaling)
+            return _errors(found[:, :few], plain, exact)
+
+        def run() -> object:
+            return attention.attend(q, self.keys, self.values, span, lists, scaling)
+
+        return self._row("attention", what, errors, run, self._sdpa(count))
+
+    def _columns(self) -> Row:
+        from kernels.columns import kernel, reference
+
+        count, scaling = min(WATCHED, self.count), SIZE**-0.5
+        q, span = self._random(self.query_heads, count, SIZE), self._span(count)
+        _, total = attention.attend(q, self.keys, self.values, span, None, scaling)
+
+        def errors() -> tuple[float, float]:
+            exact = reference.column_sums(q.double(), _wide(self.keys), span, None, total.double(), scaling)
+            plain = reference.column_sums(q, self.keys, span, None, total, scaling)
+            return _errors(kernel.column_sums(q, self.keys, span, None, total, scaling), plain, exact)
+
+        def run() -> object:
+            return columns.column_sums(q, self.keys, span, None, total, scaling)
+
+        return self._row("columns", f"{count} queries", errors, run, self._sdpa(count))
+
+    def _gathering(self) -> Row:
+        from kernels.gathering import kernel, reference
+
+        scores = torch.rand(self.heads, self.length, generator=self.generator, device=self.device)
+        index = scores.topk(self.kept, dim=1).indices.sort(dim=1).values
+        cos, sin = self.cos[: self.kept], self.sin[: self.kept]
+
+        def room(dtype: torch.dtype) -> Room:
+            shape = (self.heads, self.kept, SIZE)
+            return Room(*(torch.empty(shape, dtype=dtype, device=self.device) for _ in range(3)))
+
+        kept = room(self.dtype)
+
+        def errors() -> tuple[float, float]:
+            exact, plain, found = room(torch.float64), room(self.dtype), room(self.dtype)
+            reference.gather(_wide(self.keys), _wide(self.values), index, cos.double(), sin.double(), exact)
+            reference.gather(self.keys, self.values, index, cos, sin, plain)
+            kernel.gather(self.keys, self.values, index, cos, sin, found)
+            return _errors(found.rotated, plain.rotated, exact.rotated)
+
+        def run() -> None:
+            gathering.gather(self.keys, self.values, index, cos, sin, kept)
+
+        return self._row("gathering", f"{self.kept} kept", errors, run, self._sdpa(1))
+
+    def _pruning(self) -> Row:
+        from kernels.pruning import kernel, reference
+
+        size = min(PRUNED, self.length)
+        q = self._random(self.query_heads, 1, 1, SIZE)
+        starts = torch.arange(0, self.length, size, device=self.device)[None]
+        limits = torch.tensor([self.length], device=self.device)
+        rule, group = torch.tensor([pruning.BRANCH], device=self.device), torch.ones(1, device=self.device).long()
+        places = Places(rule, group, 0, self.cos, self.sin)
+        wide = Places(rule, group, 0, self.cos.double(), self.sin.double())
+
+        def errors() -> tuple[float, float]:
+            exact = reference.chunk_scores(q.double(), _wide(self.keys), starts, limits, size, wide)
+            plain = reference.chunk_scores(q, self.keys, starts, limits, size, places)
+            return _errors(kernel.chunk_scores(q, self.keys, starts, limits, size, places), plain, exact)
+
+        def run() -> object:
+            return pruning.chunk_scores(q, self.keys, starts, limits, size, places)
+
+        return self._row("pruning", "one query", errors, run, self._sdpa(1))
+
+
+def _wide(bank: Slabs) -> Slabs:
+    return [(slab.double(), length) for slab, length in plain(bank)]
+
+
+def _errors(found: Tensor, plain: Tensor, exact: Tensor) -> tuple[float, float]:
+    return float((found - exact).abs().max()), float((plain - exact).abs().max())
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    """Median wall time of a call on a GPU, after two to warm up."""
+    times = []
+    for _ in range(REPEATS + 2):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times[2:])
+
+
+def main() -> None:
+    """Print a line of JSON per row."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[32768, 131072], help="keys in the bank")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
+    chosen = parser.parse_args()
+    for row in kernel_rows(torch.device(chosen.device), chosen.lengths, getattr(torch, chosen.dtype)):
+        print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()

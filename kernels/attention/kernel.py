@@ -1,0 +1,248 @@
+"""Attention over rows of a bank in Triton: one program per tile of queries, block, KV head and share of the keys.
+
+Where blocks and heads are too few to fill the device (decoding: one block of one query), the keys are cut into shares,
+each of which gives an output and a log-sum-exp, and a second kernel merges them. Signature and meaning are those of
+`reference.attend`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.attention.reference import Lists, Span
+from kernels.paged.kernel import DTYPES, addresses_of, load_part, load_turned, logits_of, padded, table
+from kernels.rows import Slabs
+
+QUERIES = 64  # queries of one program at most, those of all heads of a group counted
+DENSE_QUERIES = 64  # tokens of a block where there are no lists
+TILE = 32  # keys at a time
+PROGRAMS_PER_CORE = 4
+
+
+@triton.jit
+def _attend(
+    p_q,
+    p_index,
+    p_places,
+    p_seen,
+    p_first,
+    p_end,
+    p_keys,
+    p_key_firsts,
+    p_key_strides,
+    p_values,
+    p_value_firsts,
+    p_value_strides,
+    p_cos,
+    p_sin,
+    p_out,
+    p_total,
+    count,
+    size,
+    listed,
+    rows,
+    per_share,
+    slab_count,
+    scaling,
+    softcap,
+    LISTS: tl.constexpr,
+    BY_HEAD: tl.constexpr,
+    SHARES: tl.constexpr,
+    GROUP: tl.constexpr,
+    KEY_FIRST: tl.constexpr,
+    KEY: tl.constexpr,
+    VALUE_FIRST: tl.constexpr,
+    VALUE: tl.constexpr,
+    DOT: tl.constexpr,
+    SIZE: tl.constexpr,
+    HALF: tl.constexpr,
+    HALF_PAD: tl.constexpr,
+    REST_PAD: tl.constexpr,
+    SIZE_PAD: tl.constexpr,
+    QUERIES: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    tile, block = tl.program_id(0).to(tl.int64) // SHARES, tl.program_id(1).to(tl.int64)
+    share, head = tl.program_id(0).to(tl.int64) % SHARES, tl.program_id(2).to(tl.int64)
+    number = tile * QUERIES + tl.arange(0, QUERIES)  # among the block's queries of all heads of the group
+    query = block * size + number % size
+    m_q = (number < GROUP * size) & (query < count)
+    row = (head * GROUP + number // size) * count + query
+    p_row = p_q + row[:, None] * SIZE
+    half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
+    b_q1 = tl.load(p_row + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
+    b_q2 = tl.load(p_row + HALF + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
+    b_q3 = tl.load(p_row + rest, mask=m_q[:, None] & (rest < SIZE), other=0.0).to(DOT)
+    first = tl.load(p_first + query, mask=m_q, other=0)
+    end = tl.load(p_end + query, mask=m_q, other=0)
+    lowest = tl.min(tl.where(m_q, first, rows), axis=0)
+    highest = tl.minimum(tl.max(end, axis=0), rows)
+    begin, stop = share * per_share, tl.minimum((share + 1) * per_share, listed)
+    if not LISTS:  # rows stand in their own order, so those that no query sees need not be looked at
+        begin = tl.maximum(begin, tl.maximum(lowest, 0) // TILE * TILE)
+        stop = tl.minimum(stop, highest)
+
+    column = tl.arange(0, SIZE_PAD)
+    best = tl.full((QUERIES,), float("-inf"), dtype=tl.float32)
+    weight = tl.zeros((QUERIES,), dtype=tl.float32)
+    b_out = tl.zeros((QUERIES, SIZE_PAD), dtype=tl.float32)
+    for at in range(begin, stop, TILE):
+        place = at + tl.arange(0, TILE).to(tl.int64)
+        index = place
+        m_key = place < stop
+        if LISTS:
+            index = tl.load(p_index + block * listed + place, mask=m_key, other=rows)
+            if BY_HEAD:
+                seen_at = (head * tl.num_programs(1) + block) * listed + at + tl.arange(0, TILE)
+                m_key = m_key & (tl.load(p_seen + seen_at, mask=m_key, other=0) > 0)
+            place = tl.load(p_places + block * listed + place, mask=m_key, other=0)
+        m_key = m_key & (index >= lowest) & (index < highest)
+        index = tl.where(m_key, index, 0)
+        b_r1, b_r2, b_k3 = load_turned(
+            index, m_key, place, head, p_keys, p_key_firsts, p_key_strides, slab_count, p_cos, p_sin,
+            KEY_FIRST, KEY, SIZE, HALF, HALF_PAD, REST_PAD,
+        )  # fmt: skip
+        logits = logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, scaling, softcap, HALF, SIZE)
+        seen = m_key[None, :] & (index[None, :] >= first[:, None]) & (index[None, :] < end[:, None])
+        logits = tl.where(seen, logits, float("-inf"))
+        higher = tl.maximum(best, tl.max(logits, axis=1))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        b_p = tl.exp(logits - base[:, None])
+        shrink = tl.exp(best - base)
+        weight = weight * shrink + tl.sum(b_p, axis=1)
+        slab, offset = addresses_of(index, head, p_value_firsts, p_value_strides, slab_count, SIZE)
+        m_value = m_key[:, None] & (column < SIZE)[None, :]
+        b_v = load_part(slab, offset, p_values, column, m_value, VALUE_FIRST, VALUE).to(DOT)
+        b_out = tl.dot(b_p.to(DOT), b_v, acc=b_out * shrink[:, None], input_precision="ieee")
+        best = higher
+
+    # p_out: [SHARES, HQ, T, D], p_total: [SHARES, HQ, T]
+    to = share * tl.num_programs(2) * GROUP * count + row
+    b_out = b_out / tl.where(weight > 0, weight, 1.0)[:, None]
+    total = tl.where(weight > 0, best + tl.log(tl.where(weight > 0, weight, 1.0)), float("-inf"))
+    tl.store(p_out + to[:, None] * SIZE + column[None, :], b_out, mask=m_q[:, None] & (column < SIZE)[None, :])
+    tl.store(p_total + to, total, mask=m_q)
+
+
+@triton.jit
+def _merge(
+    p_parts,
+    p_totals,
+    p_out,
+    p_total,
+    rows,
+    shares,
+    SIZE: tl.constexpr,
+    SIZE_PAD: tl.constexpr,
+    SHARES_PAD: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    share, column = tl.arange(0, SHARES_PAD), tl.arange(0, SIZE_PAD)
+    m_share = share < shares
+    totals = tl.load(p_totals + share * rows + row, mask=m_share, other=float("-inf"))
+    best = tl.max(totals, axis=0)
+    base = tl.where(best == float("-inf"), 0.0, best)
+    weight = tl.exp(totals - base)
+    whole = tl.sum(weight, axis=0)
+    m_part = m_share[:, None] & (column < SIZE)[None, :]
+    p_part = p_parts + (share[:, None] * rows + row) * SIZE + column[None, :]
+    b_out = tl.sum(tl.load(p_part, mask=m_part, other=0.0) * weight[:, None], axis=0) / tl.where(whole > 0, whole, 1.0)
+    tl.store(p_out + row * SIZE + column, b_out, mask=column < SIZE)
+    tl.store(p_total + row, tl.where(whole > 0, base + tl.log(tl.where(whole > 0, whole, 1.0)), float("-inf")))
+
+
+def attend(
+    q: Tensor,
+    keys: Slabs,
+    values: Slabs,
+    span: Span,
+    lists: Lists | None,
+    scaling: float,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """See `reference.attend`. The slabs must be where q is, or in pinned host memory."""
+    query_heads, count, width = q.shape
+    heads = keys[0][0].shape[0]
+    group = query_heads // heads
+    key_table, value_table = table(keys, q.device), table(values, q.device)
+    listed = key_table.rows if lists is None else lists.index.shape[1]
+    size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.size
+    blocks = triton.cdiv(count, size)
+    half = 0 if lists is None else lists.cos.shape[1]
+    tile = min(QUERIES, padded(group * size))
+    tiles = triton.cdiv(group * size, tile)
+    shares = shares_of(tiles * blocks * heads, listed, q.device)
+    nothing = span.end  # a pointer where there is nothing to point to
+    out = torch.empty(
+        shares, query_heads, count, width, dtype=q.dtype if shares == 1 else torch.float32, device=q.device
+    )
+    total = torch.empty(shares, query_heads, count, dtype=torch.float32, device=q.device)
+    _attend[(tiles * shares, blocks, heads)](
+        q.contiguous(),
+        nothing if lists is None else lists.index.contiguous(),
+        nothing if lists is None else lists.places.contiguous(),
+        nothing if lists is None or lists.seen is None else lists.seen.to(torch.uint8).contiguous(),
+        span.first.contiguous(),
+        span.end.contiguous(),
+        key_table.addresses,
+        key_table.firsts,
+        key_table.strides,
+        value_table.addresses,
+        value_table.firsts,
+        value_table.strides,
+        nothing if lists is None else lists.cos.to(q.device, torch.float32).contiguous(),
+        nothing if lists is None else lists.sin.to(q.device, torch.float32).contiguous(),
+        out,
+        total,
+        count,
+        size,
+        listed,
+        key_table.rows,
+        triton.cdiv(triton.cdiv(listed, shares), TILE) * TILE,
+        key_table.slabs,
+        scaling,
+        softcap or 0.0,
+        LISTS=lists is not None,
+        BY_HEAD=lists is not None and lists.seen is not None,
+        SHARES=shares,
+        GROUP=group,
+        KEY_FIRST=key_table.first_dtype,
+        KEY=key_table.dtype,
+        VALUE_FIRST=value_table.first_dtype,
+        VALUE=value_table.dtype,
+        # The interpreter knows no products of bfloat16; as float32 they are the same.
+        DOT=tl.float32 if triton.knobs.runtime.interpret else DTYPES[q.dtype],
+        SIZE=width,
+        HALF=half,
+        HALF_PAD=padded(half),
+        REST_PAD=padded(width - 2 * half),
+        SIZE_PAD=padded(width),
+        QUERIES=tile,
+        TILE=TILE,
+        num_warps=8 if width > 128 else 4,
+    )
+    if shares == 1:
+        return out[0], total[0]
+    merged, whole = torch.empty_like(q, memory_format=torch.contiguous_format), torch.empty_like(total[0])
+    _merge[(query_heads * count,)](
+        out,
+        total,
+        merged,
+        whole,
+        query_heads * count,
+        shares,
+        SIZE=width,
+        SIZE_PAD=padded(width),
+        SHARES_PAD=padded(shares),
+    )
+    return merged, whole
+
+
+def shares_of(programs: int, listed: int, device: torch.device) -> int:
+    """Shares that the keys are cut into, so that every core of the device has work; a power of two."""
+    cores = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    wanted = triton.cdiv(PROGRAMS_PER_CORE * cores, programs)
+    return int(triton.next_power_of_2(max(1, min(wanted, listed // (2 * TILE)))))

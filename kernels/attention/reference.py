@@ -1,0 +1,308 @@
+"""Attention over rows of a bank in plain PyTorch; also what the engine runs on a CPU.
+
+Keys are kept before RoPE. A list says which rows a block of queries sees and at which positions they stand for it, so
+sinks, chosen entries and a window may come from one list. Without lists every query may see every row, and the keys
+are what they are. Sizes: HQ query heads, H KV heads, T queries, NB blocks of them, N rows listed or in the bank, D head
+size, R rotated width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels import softmax
+from kernels.rotation import rotate
+from kernels.rows import Share, Slabs, parted, plain, take_same
+
+STEP_BYTES = 128 << 20  # room that gathered keys and values of one step may take
+BAND = 128  # queries at a time where each sees a window of its own
+
+
+@dataclass(frozen=True)
+class Span:
+    """Query t sees rows first[t] .. end[t] - 1 of the bank, of those that it is shown; int64 [T] each."""
+
+    first: Tensor
+    end: Tensor
+
+    def mask(self, index: Tensor) -> Tensor | None:
+        """To add to logits, for rows index [..., N]: float32 [..., T, N]; None where every query sees all of them."""
+        row = index[..., None, :]
+        hidden = (row < self.first[..., None]) | (row >= self.end[..., None])
+        if not bool(hidden.any()):
+            return None
+        return torch.zeros(hidden.shape, device=hidden.device).masked_fill_(hidden, float("-inf"))
+
+    def mask_of(self, begin: int, end: int) -> Tensor | None:
+        """The mask [T, end - begin] of these rows; made once, as layer after layer asks for it."""
+        if (begin, end) not in self._masks:
+            self._masks[begin, end] = self.mask(torch.arange(begin, end, device=self.end.device))
+        return self._masks[begin, end]
+
+    def part(self, begin: int, end: int) -> Span:
+        """Of queries begin .. end - 1; made once."""
+        if (begin, end) not in self._parts:
+            self._parts[begin, end] = Span(self.first[begin:end], self.end[begin:end])
+        return self._parts[begin, end]
+
+    @cached_property
+    def common(self) -> tuple[int, int]:
+        """The rows that every query sees: from, to (none where `to` is not above `from`)."""
+        return int(self.first.max()), int(self.end.min())
+
+    @cached_property
+    def reach(self) -> tuple[int, int]:
+        """From the first row that any query sees to the last: from, to."""
+        return int(self.first.min().clamp_min(0)), int(self.end.max())
+
+    @cached_property
+    def grows(self) -> bool:
+        """Whether each query sees one row more than the query before it."""
+        return bool((self.end.diff() == 1).all())
+
+    def causal_over(self, length: int) -> bool:
+        """Whether the queries are the last of so many rows, and each sees all up to its own."""
+        return self.common[0] <= 0 and self.grows and self.reach[1] == length
+
+    @cached_property
+    def _masks(self) -> dict[tuple[int, int], Tensor | None]:
+        return {}
+
+    @cached_property
+    def _parts(self) -> dict[tuple[int, int], Span]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Rows that each block of `size` queries is shown; the last of the NB = ceil(T / size) blocks may be short.
+
+    index: int64 [NB, N], rows of the bank; one that is past every end of its block's queries is an empty place.
+    places: int64 [NB, N], positions of the keys; cos, sin: [P, R/2], their tables; seen: bool [H, NB, N], which of the
+    rows each head is shown, None for all.
+    """
+
+    index: Tensor
+    places: Tensor
+    size: int
+    cos: Tensor
+    sin: Tensor
+    seen: Tensor | None = None
+
+    @cached_property
+    def turned(self) -> dict[tuple[object, ...], Tensor]:
+        """Keys of a lone list as attention gathered and turned them, by bank: column sums use them again.
+
+        So a list serves one pass, during which what it lists is not written.
+        """
+        return {}
+
+    def part(self, begin: int, end: int) -> Lists:
+        """Of blocks begin .. end - 1."""
+        if begin <= 0 and end >= len(self.index):
+            return self
+        seen = None if self.seen is None else self.seen[:, begin:end]
+        return Lists(self.index[begin:end], self.places[begin:end], self.size, self.cos, self.sin, seen)
+
+    def parted(self, slabs: Slabs) -> list[Share]:
+        """Which slab holds which rows; made once, as keys and values lie alike."""
+        lengths = tuple(length for _, length in slabs)
+        if lengths not in self._parted:
+            index = self.index.clamp_max(sum(lengths) - 1)  # empty places, which nobody sees, need a row too
+            self._parted[lengths] = parted(lengths, index.flatten())
+        return self._parted[lengths]
+
+    @cached_property
+    def _parted(self) -> dict[tuple[int, ...], list[Share]]:
+        return {}
+
+
+def attend(
+    q: Tensor,
+    keys: Slabs,
+    values: Slabs,
+    span: Span,
+    lists: Lists | None,
+    scaling: float,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Softmax attention over what each query sees.
+
+    Args:
+        q: [HQ, T, D], rotated.
+        keys: [H, capacity, D] each, before RoPE (without lists: as they are compared); values: likewise.
+        span: rows that each query sees.
+        lists: rows that it is shown; None for all.
+        scaling: of the dot products; softcap: logits are bent to stay within it.
+
+    Returns:
+        Output [HQ, T, D] and log-sum-exp float32 [HQ, T]; 0 and -inf for a query that sees nothing.
+    """
+    if lists is None:
+        return _dense(q, keys, values, span, scaling, softcap)
+    row_bytes = 4 * 4 * keys[0][0].shape[0] * q.shape[2]  # keys and values, as they come and converted
+    step = max(1, STEP_BYTES // (row_bytes * lists.index.shape[1]))
+    parts = []
+    for begin in range(0, len(lists.index), step):
+        rows = slice(begin * lists.size, (begin + step) * lists.size)
+        part = lists.part(begin, begin + step)
+        parts.append(_listed(q[:, rows], keys, values, span.part(rows.start, rows.stop), part, scaling, softcap))
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat([output for output, _ in parts], dim=1), torch.cat([total for _, total in parts], dim=1)
+
+
+def _dense(
+    q: Tensor, keys: Slabs, values: Slabs, span: Span, scaling: float, softcap: float | None
+) -> tuple[Tensor, Tensor]:
+    """Slab by slab; what all queries see, and a square in which each sees one row more, need no mask."""
+    query_heads, count, size = q.shape
+    heads, group = keys[0][0].shape[0], query_heads // keys[0][0].shape[0]
+    (low, high), (lowest, highest) = span.common, span.reach
+    if count > BAND and low > lowest:
+        pieces = [
+            _dense(q[:, at : at + BAND], keys, values, span.part(at, at + BAND), scaling, softcap)
+            for at in range(0, count, BAND)
+        ]
+        return torch.cat([output for output, _ in pieces], dim=1), torch.cat([total for _, total in pieces], dim=1)
+    single = count == 1  # then the heads of a group are the queries of one head, and read its keys once
+    folded = q.reshape(1, heads, group, size) if single else q.view(heads, group, count, size)
+    parts, at = [], 0
+    for (k, length), (v, _) in zip(plain(keys), plain(values), strict=True):
+        start, stop = min(max(at, lowest), at + length), max(at, min(at + length, highest))
+        edge = min(max(start, high if single else high - 1), stop) if low <= start else start
+        for begin, end in ((start, edge), (edge, stop)):
+            if begin >= end:
+                continue
+            square = not single and low <= begin == high - 1 and end - begin == count and span.grows
+            mask = None if square or (low <= begin and end <= high) else span.mask_of(begin, end)
+            shape = (1, heads, end - begin, size) if single else (heads, group, end - begin, size)
+            here = slice(begin - at, end - at)
+            own_k, own_v = ((x[:, here][None] if single else x[:, None, here]).expand(shape) for x in (k, v))
+            parts.append(softmax.attend(folded, own_k, own_v, scaling, softcap, mask, square))
+        at += length
+    if not parts:
+        return torch.zeros_like(q), q.new_full(q.shape[:2], float("-inf"), dtype=torch.float32)
+    output, total = softmax.merge(parts)
+    return output.reshape(query_heads, count, size), total.reshape(query_heads, count)
+
+
+def _listed(
+    q: Tensor, keys: Slabs, values: Slabs, span: Span, lists: Lists, scaling: float, softcap: float | None
+) -> tuple[Tensor, Tensor]:
+    heads, count, blocks = keys[0][0].shape[0], q.shape[1], len(lists.index)
+    turned, v = rotated(keys, lists, q), listed(values, lists, q)
+    mask = _list_mask(span, lists, count, q.shape[0] // heads)
+    folded = fold(q, heads, blocks, lists.size).transpose(0, 1)
+    output, total = softmax.attend(folded, turned.transpose(0, 1), v.transpose(0, 1), scaling, softcap, mask)
+    return (
+        unfold(output.transpose(0, 1), q.shape[0], count, lists.size),
+        unfold(total.transpose(0, 1)[..., None], q.shape[0], count, lists.size)[..., 0],
+    )
+
+
+def _list_mask(span: Span, lists: Lists, count: int, group: int) -> Tensor | None:
+    """To add to logits [NB, H, G * size, N], broadcastable to that; None where all is seen."""
+    blocks = len(lists.index)
+    missing = blocks * lists.size - count
+    ends = [F.pad(end, (0, missing)).view(blocks, lists.size) for end in (span.first, span.end)]
+    if all(bool((end[:, :1] == end).all()) for end in ends) and not missing:
+        ends = [end[:, :1] for end in ends]  # blocks whose queries see the same need one row of mask each
+    mask = Span(ends[0], ends[1]).mask(lists.index)
+    if mask is not None:
+        mask = (mask if mask.shape[1] == 1 else mask.repeat(1, group, 1))[:, None]
+    if lists.seen is None:
+        return mask
+    unseen = lists.seen.new_zeros(lists.seen.shape, dtype=torch.float32).masked_fill_(~lists.seen, float("-inf"))
+    by_head = unseen.transpose(0, 1)[:, :, None]
+    return by_head if mask is None else by_head + mask
+
+
+def logits(
+    q: Tensor, keys: Slabs, span: Span, lists: Lists | None, scaling: float, softcap: float | None = None
+) -> Tensor:
+    """Logits [HQ, T, N], at least float32, -inf where a query does not see a row; N = all rows without lists.
+
+    For few queries: then the matrix is small, and with `mix` it takes fewer steps than `attend`.
+    """
+    query_heads, count, size = q.shape
+    heads = keys[0][0].shape[0]
+    if lists is not None:
+        folded = fold(q, heads, len(lists.index), lists.size)
+        found = softmax.scores(folded, rotated(keys, lists, q), scaling, softcap)
+        mask = _list_mask(span, lists, count, query_heads // heads)
+        if mask is not None:
+            found = found.add_(mask.transpose(0, 1))
+        return unfold(found, query_heads, count, lists.size)
+    (low, high), at, pieces = span.common, 0, []
+    grouped = q.reshape(heads, -1, size)
+    for slab, length in plain(keys):
+        if length:
+            piece = softmax.scores(grouped, slab[:, :length], scaling, softcap).view(query_heads, count, length)
+            mask = None if low <= at and at + length <= high else span.mask_of(at, at + length)
+            pieces.append(piece if mask is None else piece.add_(mask))
+        at += length
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
+
+
+def mix(weights: Tensor, values: Slabs, lists: Lists | None, like: Tensor) -> Tensor:
+    """Sums [HQ, T, D] of values by weights [HQ, T, N], in the dtype of `like` and where it is; see `logits`."""
+    query_heads, count, _ = weights.shape
+    heads, _, size = values[0][0].shape
+    weights = weights.to(like.dtype)
+    if lists is not None:
+        mixed = fold(weights, heads, len(lists.index), lists.size) @ listed(values, lists, like)
+        return unfold(mixed, query_heads, count, lists.size)
+    grouped, at, output = weights.view(heads, -1, weights.shape[2]), 0, None
+    for slab, length in plain(values):
+        if length:
+            part = grouped[..., at : at + length] @ slab[:, :length]
+            output = part if output is None else output + part
+        at += length
+    assert output is not None, "a bank without rows"
+    return output.view(query_heads, count, size)
+
+
+def per_list(weights: Tensor, lists: Lists | None) -> Tensor:
+    """Weights [HQ, T, N] summed over the queries that are shown the same rows, float32 [HQ, NB, N]."""
+    if weights.shape[1] == 1:
+        return weights.float()
+    if lists is None or len(lists.index) == 1:
+        return weights.float().sum(dim=1, keepdim=True)
+    missing = len(lists.index) * lists.size - weights.shape[1]
+    padded = F.pad(weights.float(), (0, 0, 0, missing))
+    return padded.view(len(weights), len(lists.index), lists.size, -1).sum(dim=2)
+
+
+def listed(slabs: Slabs, lists: Lists, q: Tensor) -> Tensor:
+    """Rows [H, NB, N, D] of the lists, in the dtype of q and where it is."""
+    rows = take_same(slabs, lists.parted(slabs), lists.index.numel(), q)
+    return rows.view(len(rows), *lists.index.shape, -1)
+
+
+def rotated(keys: Slabs, lists: Lists, q: Tensor) -> Tensor:
+    """Keys [H, NB, N, D] of the lists, turned to their positions."""
+    if len(lists.index) > 1:
+        return rotate(listed(keys, lists, q), lists.cos[lists.places], lists.sin[lists.places])
+    bank = (q.dtype, *(slab.data_ptr() for slab, _ in keys))
+    if bank not in lists.turned:
+        lists.turned[bank] = rotate(listed(keys, lists, q), lists.cos[lists.places], lists.sin[lists.places])
+    return lists.turned[bank]
+
+
+def fold(x: Tensor, heads: int, blocks: int, size: int) -> Tensor:
+    """[HQ, T, X] as [H, NB, G * size, X], the queries that share keys together."""
+    padded = F.pad(x, (0, 0, 0, blocks * size - x.shape[1]))
+    grouped = padded.view(heads, -1, blocks, size, x.shape[2])
+    return grouped.transpose(1, 2).reshape(heads, blocks, -1, x.shape[2])
+
+
+def unfold(x: Tensor, query_heads: int, count: int, size: int) -> Tensor:
+    """Undo `fold`: [HQ, T, X]."""
+    grouped = x.reshape(*x.shape[:2], -1, size, x.shape[3]).transpose(1, 2)
+    return grouped.reshape(query_heads, -1, x.shape[3])[:, :count]

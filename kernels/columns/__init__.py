@@ -1,0 +1,29 @@
+"""Column sums of attention probabilities: what some queries give to each key, without the matrix of both."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from kernels import choice
+from kernels.attention.reference import Lists, Span
+from kernels.columns import reference
+from kernels.rows import Slabs
+
+__all__ = ["column_sums"]
+
+
+def column_sums(
+    q: Tensor,
+    keys: Slabs,
+    span: Span,
+    lists: Lists | None,
+    total: Tensor,
+    scaling: float,
+    softcap: float | None = None,
+) -> Tensor:
+    """See `reference.column_sums`; by Triton where that is the choice and it can reach the slabs."""
+    if choice.implementation() == "triton" and choice.reachable(keys, q):
+        from kernels.columns import kernel  # Triton is optional
+
+        return kernel.column_sums(q, keys, span, lists, total, scaling, softcap)
+    return reference.column_sums(q, keys, span, lists, total, scaling, softcap)

@@ -1,0 +1,143 @@
+"""Column sums of attention probabilities in Triton: one program per tile of keys, block of queries and query head.
+
+Probabilities exist only in a tile of queries and keys at a time. Signature and meaning are those of
+`reference.column_sums`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.attention.reference import Lists, Span
+from kernels.paged.kernel import DTYPES, load_turned, logits_of, padded, table
+from kernels.rows import Slabs
+
+QUERIES = 32  # queries at a time
+TILE = 64  # keys of one program
+
+
+@triton.jit
+def _column_sums(
+    p_q,
+    p_index,
+    p_places,
+    p_seen,
+    p_first,
+    p_end,
+    p_total,
+    p_keys,
+    p_key_firsts,
+    p_key_strides,
+    p_cos,
+    p_sin,
+    p_out,
+    count,
+    size,
+    listed,
+    rows,
+    slab_count,
+    scaling,
+    softcap,
+    LISTS: tl.constexpr,
+    BY_HEAD: tl.constexpr,
+    GROUP: tl.constexpr,
+    KEY_FIRST: tl.constexpr,
+    KEY: tl.constexpr,
+    DOT: tl.constexpr,
+    SIZE: tl.constexpr,
+    HALF: tl.constexpr,
+    HALF_PAD: tl.constexpr,
+    REST_PAD: tl.constexpr,
+    QUERIES: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    block, query_head = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    number = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    m_key = number < listed
+    index, place = number, number
+    if LISTS:
+        index = tl.load(p_index + block * listed + number, mask=m_key, other=rows)
+        place = tl.load(p_places + block * listed + number, mask=m_key, other=0)
+    m_row = m_key & (index < rows)
+    if BY_HEAD:
+        seen_at = (query_head // GROUP * tl.num_programs(1) + block) * listed + number
+        m_row = m_row & (tl.load(p_seen + seen_at, mask=m_key, other=0) > 0)
+    index = tl.where(m_row, index, 0)
+    b_r1, b_r2, b_k3 = load_turned(
+        index, m_row, place, query_head // GROUP, p_keys, p_key_firsts, p_key_strides, slab_count, p_cos, p_sin,
+        KEY_FIRST, KEY, SIZE, HALF, HALF_PAD, REST_PAD,
+    )  # fmt: skip
+    half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
+    sums = tl.zeros((TILE,), dtype=tl.float32)
+    for at in range(0, size, QUERIES):
+        query = block * size + at + tl.arange(0, QUERIES)
+        m_q = (at + tl.arange(0, QUERIES) < size) & (query < count)
+        p_row = p_q + (query_head * count + query[:, None]) * SIZE
+        b_q1 = tl.load(p_row + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
+        b_q2 = tl.load(p_row + HALF + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
+        b_q3 = tl.load(p_row + rest, mask=m_q[:, None] & (rest < SIZE), other=0.0).to(DOT)
+        logits = logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, scaling, softcap, HALF, SIZE)
+        first = tl.load(p_first + query, mask=m_q, other=0)
+        end = tl.load(p_end + query, mask=m_q, other=0)
+        total = tl.load(p_total + query_head * count + query, mask=m_q, other=0.0)
+        total = tl.where(total == float("-inf"), 0.0, total)
+        seen = m_row[None, :] & (index[None, :] >= first[:, None]) & (index[None, :] < end[:, None])
+        sums += tl.sum(tl.where(seen, tl.exp(logits - total[:, None]), 0.0), axis=0)
+    tl.store(p_out + (query_head * tl.num_programs(1) + block) * listed + number, sums, mask=m_key)
+
+
+def column_sums(
+    q: Tensor,
+    keys: Slabs,
+    span: Span,
+    lists: Lists | None,
+    total: Tensor,
+    scaling: float,
+    softcap: float | None = None,
+) -> Tensor:
+    """See `reference.column_sums`. The slabs must be where q is, or in pinned host memory."""
+    query_heads, count, width = q.shape
+    key_table = table(keys, q.device)
+    blocks, listed = (1, key_table.rows) if lists is None else lists.index.shape
+    half = 0 if lists is None else lists.cos.shape[1]
+    nothing = span.end  # a pointer where there is nothing to point to
+    out = torch.empty(query_heads, blocks, listed, dtype=torch.float32, device=q.device)
+    _column_sums[(triton.cdiv(listed, TILE), blocks, query_heads)](
+        q.contiguous(),
+        nothing if lists is None else lists.index.contiguous(),
+        nothing if lists is None else lists.places.contiguous(),
+        nothing if lists is None or lists.seen is None else lists.seen.to(torch.uint8).contiguous(),
+        span.first.contiguous(),
+        span.end.contiguous(),
+        total.float().contiguous(),
+        key_table.addresses,
+        key_table.firsts,
+        key_table.strides,
+        nothing if lists is None else lists.cos.to(q.device, torch.float32).contiguous(),
+        nothing if lists is None else lists.sin.to(q.device, torch.float32).contiguous(),
+        out,
+        count,
+        count if lists is None else lists.size,
+        listed,
+        key_table.rows,
+        key_table.slabs,
+        scaling,
+        softcap or 0.0,
+        LISTS=lists is not None,
+        BY_HEAD=lists is not None and lists.seen is not None,
+        GROUP=query_heads // keys[0][0].shape[0],
+        KEY_FIRST=key_table.first_dtype,
+        KEY=key_table.dtype,
+        # The interpreter knows no products of bfloat16; as float32 they are the same.
+        DOT=tl.float32 if triton.knobs.runtime.interpret else DTYPES[q.dtype],
+        SIZE=width,
+        HALF=half,
+        HALF_PAD=padded(half),
+        REST_PAD=padded(width - 2 * half),
+        QUERIES=QUERIES,
+        TILE=TILE,
+    )
+    return out

@@ -1,0 +1,44 @@
+"""The check of all kernels runs on any machine, and notices a kernel that is wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks import gpu_kernels
+
+pytest.importorskip("triton")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"QUERY_HEADS": 2, "HEADS": 1, "SIZE": 16, "BLOCK": 8, "SLAB": 32, "PRUNED": 16}.items():
+        monkeypatch.setattr(gpu_kernels, name, value)
+
+
+def test_every_kernel_agrees_with_its_reference() -> None:
+    rows = gpu_kernels.kernel_rows(DEVICE, [50], torch.float32)
+    assert [row["kernel"] for row in rows] == ["pruning", "attention", "attention", "columns", "gathering"]
+    assert all(row["agrees"] for row in rows), rows
+    assert all((row["seconds"] is None) == (DEVICE.type == "cpu") for row in rows)
+
+
+def test_a_wrong_kernel_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernels.columns import kernel
+
+    right = kernel.column_sums
+    monkeypatch.setattr(kernel, "column_sums", lambda *arguments: _spoilt(right(*arguments)))
+    rows = gpu_kernels.kernel_rows(DEVICE, [30], torch.float32)
+    assert [row["kernel"] for row in rows if not row["agrees"]] == ["columns"]
+
+
+def _spoilt(sums: Tensor) -> Tensor:
+    sums[0, 0, 0] += 0.01
+    return sums
+
+
+def test_a_length_without_keys_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 2 keys"):
+        gpu_kernels.kernel_rows(DEVICE, [1])

@@ -1,0 +1,66 @@
+"""Segments put together, and the ways one segment may go, against attention written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import attention
+from engine.attention import Picked, Shown, attend, causal_span, stock
+
+SCALE = 0.3
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def shown(queries: int, keys: int, window: int | None) -> Shown:
+    k, v = random(2, keys + 3, 8), random(2, keys + 4, 8)
+    span = causal_span(queries, keys, window, torch.device("cpu"))
+    return Shown(random(6, queries, 8), [(k, keys)], [(v, keys)], span)
+
+
+def probabilities(logits: Tensor, queries: int, keys: int, window: int | None) -> Tensor:
+    last = torch.arange(keys - queries, keys)[:, None]
+    position = torch.arange(keys)
+    hidden = (position > last) | (position <= last - (window or keys))
+    return logits.masked_fill(hidden, float("-inf"))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(9, 9), (1, 30), (7, 30)], ids=["square", "one-query", "chunk"])
+@pytest.mark.parametrize("window", [None, 5])
+@pytest.mark.parametrize("few", [0, 1 << 20], ids=["merged", "written-out"])
+def test_all_ways_of_a_lone_segment_are_causal_attention(
+    monkeypatch: pytest.MonkeyPatch, queries: int, keys: int, window: int | None, few: int
+) -> None:
+    monkeypatch.setattr(attention, "FEW_BYTES", few)
+    segment = shown(queries, keys, window)
+    k, v = (bank[0][0][:, :keys].repeat_interleave(3, 0) for bank in (segment.keys, segment.values))
+    logits = probabilities(segment.q @ k.transpose(1, 2) * SCALE, queries, keys, window)
+    expected = logits.softmax(-1) @ v
+    torch.testing.assert_close(stock(segment, SCALE), expected, atol=1e-6, rtol=1e-5)
+    output, given = attend([segment], SCALE, None, watched=True)
+    torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(given[0][:, 0], logits.softmax(-1).sum(dim=1), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("few", [0, 1 << 20], ids=["merged", "written-out"])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_segments_share_one_softmax(monkeypatch: pytest.MonkeyPatch, softcap: float | None, few: int) -> None:
+    monkeypatch.setattr(attention, "FEW_BYTES", few)
+    near = shown(5, 12, None)
+    far = Picked(random(6, 5, 8), random(6, 5, 4, 8), random(6, 5, 4, 8) + 1, random(6, 5, 4) > 0)
+    near_logits = near.q @ near.keys[0][0][:, :12].repeat_interleave(3, 0).transpose(1, 2) * SCALE
+    far_logits = (far.k @ far.q[..., None])[..., 0] * SCALE
+    if softcap is not None:
+        near_logits, far_logits = (torch.tanh(logits / softcap) * softcap for logits in (near_logits, far_logits))
+    near_logits = probabilities(near_logits, 5, 12, None)
+    weights = torch.cat([near_logits, far_logits.masked_fill(~far.seen, float("-inf"))], dim=-1).softmax(-1)
+    values = near.values[0][0][:, :12].repeat_interleave(3, 0)
+    expected = weights[..., :12] @ values + (weights[..., None, 12:] @ far.v)[:, :, 0]
+    output, given = attend([near, far], SCALE, softcap, watched=True)
+    torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(given[0][:, 0], weights[..., :12].sum(dim=1), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(given[1], weights[..., 12:], atol=1e-6, rtol=1e-5)

@@ -1,0 +1,130 @@
+"""Small banks of keys and values in three slabs, and lists over them, for the tests of the kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.attention import Lists, Span
+from kernels.rows import Slabs
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ROWS = (5, 63, 43)  # sinks, and two slabs behind them
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that attention needs, in one dtype; `wide` in float64."""
+
+    q: Tensor
+    keys: Slabs
+    values: Slabs
+    span: Span
+    lists: Lists | None
+
+    def wide(self) -> Case:
+        """The same in float64."""
+        lists = self.lists
+        if lists is not None:
+            lists = dataclasses.replace(lists, cos=lists.cos.double(), sin=lists.sin.double())
+        keys, values = ([(slab.double(), length) for slab, length in bank] for bank in (self.keys, self.values))
+        return Case(self.q.double(), keys, values, self.span, lists)
+
+
+def case(
+    heads: tuple[int, int],
+    size: int,
+    half: int,
+    dtype: torch.dtype,
+    count: int = 21,
+    block: int = 0,
+    listed: int = 37,
+    sinks: torch.dtype | None = None,
+    by_head: bool = False,
+) -> Case:
+    """`count` queries over 111 rows.
+
+    block: queries per list, of which the last may be short, or 0 for no lists. A list is sinks, rows chosen at random,
+    empty places, and the rows up to the queries' own, of which each query sees those before it. Without lists each
+    query sees a window of 30. sinks: dtype of the first slab, if it is another; by_head: whether heads are shown
+    different rows of a list. Behind what counts slabs hold NaN.
+    """
+    generator = torch.Generator().manual_seed(size + count + block)
+
+    def random(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
+
+    def bank() -> Slabs:
+        slabs = []
+        for number, length in enumerate(ROWS):
+            own = sinks if sinks is not None and number == 0 else dtype
+            slab = torch.full((heads[1], length + 3 * number, size), float("nan"), dtype=own, device=DEVICE)
+            slab[:, :length] = random(heads[1], length, size, dtype=own)
+            slabs.append((slab, length))
+        return slabs
+
+    rows = sum(ROWS)
+    end = torch.arange(rows - count, rows, device=DEVICE) + 1
+    if not block:
+        return Case(random(heads[0], count, size), bank(), bank(), Span(end - 30, end), None)
+    blocks = -(-count // block)
+    index = torch.full((blocks, listed), 1 << 60)
+    places = torch.randint(0, 200, (blocks, listed), generator=generator)
+    for number in range(blocks):
+        first = rows - count + number * block
+        last = min(first + block, rows)
+        chosen = torch.randperm(first - ROWS[0], generator=generator)[: listed - ROWS[0] - block - 3] + ROWS[0]
+        own = torch.cat([torch.arange(ROWS[0]), chosen.sort().values])
+        index[number, : len(own)] = own
+        index[number, listed - (last - first) :] = torch.arange(first, last)
+    angles = torch.rand(200, half, generator=generator).to(DEVICE) * 6
+    seen = torch.rand(heads[1], blocks, listed, generator=generator).to(DEVICE) > 0.4 if by_head else None
+    lists = Lists(index.to(DEVICE), places.to(DEVICE), block, angles.cos(), angles.sin(), seen)
+    return Case(random(heads[0], count, size), bank(), bank(), Span(torch.zeros_like(end), end), lists)
+
+
+def plainly(case: Case, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Output, log-sum-exp and probabilities [HQ, T, rows], query by query, with nothing clever; NaN-free in float64."""
+    keys, values = (torch.cat([slab[:, :length] for slab, length in bank], dim=1) for bank in (case.keys, case.values))
+    query_heads, count, _ = case.q.shape
+    group = query_heads // keys.shape[0]
+    outputs, totals = torch.zeros_like(case.q), torch.full((query_heads, count), float("-inf")).to(case.q)
+    given = torch.zeros(query_heads, count, keys.shape[1]).to(case.q)
+    for query in range(count):
+        rows = torch.arange(keys.shape[1], device=DEVICE)
+        place = None
+        if case.lists is not None:
+            rows, place = case.lists.index[query // case.lists.size], case.lists.places[query // case.lists.size]
+        seen = (rows >= case.span.first[query]) & (rows < case.span.end[query])
+        if not seen.any():
+            continue
+        shown, every = seen, rows
+        for head in range(query_heads):
+            if case.lists is not None and case.lists.seen is not None:
+                seen = shown & case.lists.seen[head // group, query // case.lists.size]
+            rows = every[seen]
+            k = keys[head // group, rows]
+            if place is not None and case.lists is not None:
+                cos, sin = case.lists.cos[place[seen]], case.lists.sin[place[seen]]
+                half = cos.shape[1]
+                a, b = k[:, :half], k[:, half : 2 * half]
+                k = torch.cat([a * cos - b * sin, b * cos + a * sin, k[:, 2 * half :]], dim=1)
+            logits = k @ case.q[head, query] * scaling
+            if softcap is not None:
+                logits = torch.tanh(logits / softcap) * softcap
+            totals[head, query] = logits.logsumexp(0)
+            weights = logits.softmax(0)
+            given[head, query].index_add_(0, rows, weights)
+            outputs[head, query] = weights @ values[head // group, rows]
+    return outputs, totals, given
+
+
+def by_row(given: Case, found: Tensor) -> Tensor:
+    """Sums [HQ, rows] of the bank from sums [HQ, NB, N] of lists."""
+    if given.lists is None:
+        return found[:, 0]
+    index = given.lists.index.clamp_max(111).flatten()
+    return found.new_zeros(len(found), 112).index_add_(1, index, found.flatten(1))[:, :111]

@@ -1,0 +1,155 @@
+"""Attention over lists and over whole banks: the Triton kernel and PyTorch in the same precision, against float64."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels import softmax
+from kernels.attention import Lists, Span, reference
+from tests.kernels.banks import DEVICE, Case, by_row, case, plainly
+
+pytest.importorskip("triton")
+SCALING = 0.15
+CASES = {
+    "group-2": case((4, 2), 64, 32, torch.float32, block=8),
+    "group-8-decode": case((8, 1), 128, 64, torch.float32, count=1, block=1),
+    "size-48-short-block": case((3, 3), 48, 24, torch.float32, count=7, block=5),
+    "partial-rotation": case((2, 1), 96, 24, torch.float32, block=6),
+    "no-rotation": case((3, 3), 64, 0, torch.float32, count=5, block=5),
+    "size-256": case((4, 1), 256, 128, torch.float32, count=3, block=3),
+    "half": case((4, 2), 64, 32, torch.float16, block=8),
+    "bfloat16": case((5, 1), 96, 48, torch.bfloat16, block=7),
+    "bfloat16-decode": case((8, 1), 128, 64, torch.bfloat16, count=1, block=1),
+    "sinks-of-another-dtype": case((4, 2), 64, 32, torch.bfloat16, block=8, sinks=torch.float32),
+    "heads-shown-other-rows": case((4, 2), 64, 32, torch.float32, block=8, by_head=True),
+    "heads-shown-other-rows-decode": case((6, 3), 48, 24, torch.float32, count=1, block=1, by_head=True),
+    "window": case((4, 2), 64, 0, torch.float32, count=63),
+    "window-one-query": case((6, 3), 48, 0, torch.float32, count=1),
+    "window-bfloat16": case((8, 1), 128, 0, torch.bfloat16, count=20),
+}
+
+
+def attend(module: object, given: Case, softcap: float | None) -> tuple[Tensor, Tensor]:
+    return module.attend(given.q, given.keys, given.values, given.span, given.lists, SCALING, softcap)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    from kernels.attention import kernel
+
+    shares = 4 if len(CASES[name].span.end) == 1 else 1  # split over keys in decoding
+    monkeypatch.setattr(kernel, "shares_of", lambda *_: shares)
+    given, softcap = CASES[name], 20.0 if name in ("half", "window-bfloat16") else None
+    exact = plainly(given.wide(), SCALING, softcap)
+    plain = attend(reference, given, softcap)
+    found = attend(kernel, given, softcap)
+    assert found[0].dtype == plain[0].dtype == given.q.dtype
+    for what in (0, 1):
+        error = (found[what] - exact[what]).abs().max()
+        assert error <= 2 * (plain[what] - exact[what]).abs().max() + 2e-6
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reference_is_softmax_attention(name: str) -> None:
+    wide = CASES[name].wide()
+    for softcap in (None, 20.0):
+        exact = plainly(wide, SCALING, softcap)
+        found = attend(reference, wide, softcap)
+        torch.testing.assert_close(found[0], exact[0])
+        torch.testing.assert_close(found[1], exact[1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_written_out_are_the_same_attention(name: str) -> None:
+    wide = CASES[name].wide()
+    for softcap in (None, 20.0):
+        output, total, given = plainly(wide, SCALING, softcap)
+        logits = reference.logits(wide.q, wide.keys, wide.span, wide.lists, SCALING, softcap)
+        torch.testing.assert_close(logits.logsumexp(-1), total)
+        weights = logits.softmax(dim=-1)
+        torch.testing.assert_close(reference.mix(weights, wide.values, wide.lists, wide.q), output)
+        summed = by_row(wide, reference.per_list(weights, wide.lists))
+        torch.testing.assert_close(summed.double(), given.sum(dim=1), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["lists", "bank"])
+def test_a_query_that_sees_nothing_gives_nothing(listed: bool) -> None:
+    from kernels.attention import kernel
+
+    given = case((4, 2), 16, 8, torch.float32, count=9, block=4 if listed else 0)
+    end = given.span.end.masked_fill(torch.arange(9, device=DEVICE) < 6, 0)
+    blind = dataclasses.replace(given, span=Span(given.span.first, end))
+    for module in (reference, kernel):
+        output, total = attend(module, blind, None)
+        assert bool((output[:, :6] == 0).all())
+        assert bool((total[:, :6] == float("-inf")).all())
+        torch.testing.assert_close(output[:, 6:], attend(module, given, None)[0][:, 6:])
+    output, total = reference.attend(*_first_four(dataclasses.replace(given, span=Span(end * 0, end * 0))), None, 1.0)
+    assert bool((output == 0).all())
+    assert bool((total == float("-inf")).all())
+
+
+def _first_four(given: Case) -> tuple[Tensor, object, object, Span]:
+    return given.q, given.keys, given.values, given.span
+
+
+@pytest.mark.parametrize("first", [0, 40], ids=["from-the-beginning", "behind-others"])
+def test_causal_attention_over_slabs(first: int) -> None:
+    """What all see, and the square behind it, go without a mask, wherever slabs begin."""
+    given = case((4, 2), 16, 0, torch.float64, count=111 - first)
+    causal = dataclasses.replace(given, span=Span(given.span.first * 0, given.span.end))
+    exact = plainly(causal, SCALING, None)
+    found = attend(reference, causal, None)
+    torch.testing.assert_close(found[0], exact[0])
+    torch.testing.assert_close(found[1], exact[1])
+
+
+def test_steps_and_bands_do_not_change_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given in (CASES["group-2"], CASES["window"]):
+        at_once = attend(reference, given, None)
+        with monkeypatch.context() as patch:
+            patch.setattr(reference, "STEP_BYTES", 1)
+            patch.setattr(reference, "BAND", 10)
+            fresh = dataclasses.replace(given, span=Span(given.span.first, given.span.end))
+            stepped = attend(reference, fresh, None)
+        torch.testing.assert_close(stepped, at_once)
+
+
+def test_parts_merge_to_one_softmax() -> None:
+    given = CASES["window"].wide()
+    whole = attend(reference, given, None)
+    parts, at = [], 0
+    for key, value in zip(given.keys, given.values, strict=True):
+        span = Span(given.span.first - at, given.span.end - at)
+        parts.append(reference.attend(given.q, [key], [value], span, None, SCALING))
+        at += key[1]
+    torch.testing.assert_close(softmax.merge(parts), whole)
+
+
+def test_slabs_that_a_kernel_cannot_read_are_refused() -> None:
+    from kernels.paged import kernel
+
+    slab = torch.zeros(2, 8, 16)
+    with pytest.raises(ValueError, match="one dtype"):
+        kernel.table([(slab, 8), (slab, 8), (slab.half(), 8)], slab.device)
+    with pytest.raises(ValueError, match="next to one another"):
+        kernel.table([(slab[:, ::2], 4)], slab.device)
+
+
+def test_few_programs_split_the_keys() -> None:
+    from kernels.attention import kernel
+
+    device = torch.device("cpu")
+    assert kernel.shares_of(1, 4096, device) == kernel.PROGRAMS_PER_CORE
+    assert kernel.shares_of(1000, 4096, device) == 1
+    assert kernel.shares_of(1, 10, device) == 1
+
+
+def test_lists_are_cut_into_steps_by_block() -> None:
+    lists = CASES["group-2"].lists
+    assert isinstance(lists, Lists)
+    assert torch.equal(lists.part(1, 3).index, lists.index[1:3])

@@ -1,0 +1,80 @@
+"""Gathering of kept entries: the Triton kernel and PyTorch in the same precision, both against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.gathering import Room, reference
+from kernels.rows import Levels, Pages, parted, plain, take, take_same
+from tests.kernels.banks import DEVICE, case
+
+pytest.importorskip("triton")
+
+
+@pytest.mark.parametrize(
+    ("heads", "size", "half", "dtype"),
+    [
+        (2, 64, 32, torch.float32),
+        (3, 48, 24, torch.float32),
+        (1, 96, 24, torch.float16),
+        (2, 128, 64, torch.bfloat16),
+        (1, 256, 0, torch.bfloat16),
+    ],
+    ids=["size-64", "size-48", "partial-rotation", "bfloat16", "no-rotation"],
+)
+def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(heads: int, size: int, half: int, dtype: torch.dtype) -> None:
+    from kernels.gathering import kernel
+
+    given = case((heads, heads), size, 0, dtype)
+    wide = given.wide()
+    generator = torch.Generator().manual_seed(0)
+    index = torch.stack([torch.randperm(111, generator=generator)[:41].sort().values for _ in range(heads)]).to(DEVICE)
+    angles = torch.rand(41, half, generator=generator).to(DEVICE) * 6
+
+    def kept(module: object, case: object, dtype: torch.dtype) -> Room:
+        room = Room(*(torch.full((heads, 50, size), 7.0, dtype=dtype, device=DEVICE) for _ in range(3)))
+        module.gather(case.keys, case.values, index, angles.cos().to(dtype), angles.sin().to(dtype), room)  # type: ignore[attr-defined]
+        return room
+
+    exact, plain, found = (
+        kept(reference, wide, torch.float64),
+        kept(reference, given, dtype),
+        kept(kernel, given, dtype),
+    )
+    keys, values = (
+        torch.cat([slab[:, :length] for slab, length in bank], dim=1) for bank in (given.keys, given.values)
+    )
+    for head in range(heads):
+        assert torch.equal(found.keys[head, :41], keys[head, index[head]])
+        assert torch.equal(found.values[head, :41], values[head, index[head]])
+    for room in (plain, found):
+        assert all(bool((rows[:, 41:] == 7.0).all()) for rows in (room.keys, room.rotated, room.values))
+    error = (found.rotated - exact.rotated).abs().max()
+    assert error <= 2 * (plain.rotated - exact.rotated).abs().max() + 1e-6
+
+
+@pytest.mark.parametrize("lowest", [0, 68], ids=["all-slabs", "the-last-slab"])
+def test_one_index_for_all_heads_reads_slabs_of_several_dtypes(lowest: int) -> None:
+    given = case((2, 2), 16, 0, torch.bfloat16, sinks=torch.float32)
+    whole = torch.cat([slab[:, :length].float() for slab, length in plain(given.keys)], dim=1)
+    index = torch.randint(lowest, 111, (60,), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    index[7] = lowest  # of the first slab, or of the last
+    shares = parted([length for _, length in given.keys], index)
+    assert len(shares) == (1 if lowest else 3)
+    assert torch.equal(take_same(given.keys, shares, 60, whole), whole[:, index])
+
+
+def test_codes_behind_sinks_are_read_as_they_are_taken() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sinks, x = torch.randn(2, 5, 16, generator=generator), torch.randn(2, 128, 16, generator=generator)
+    codes, scale = torch.empty(2, 192, 16, dtype=torch.int8), torch.empty(2, 3)
+    pages = Pages(codes, scale, Levels.of(x), torch.int8, torch.float32)
+    pages.write(0, x)
+    index = torch.randint(0, 133, (40,), generator=generator)
+    bank = [(sinks, 5), (pages, 128)]
+    whole = torch.cat([sinks, take([(pages, 128)], torch.arange(128).expand(2, -1))], dim=1)
+    assert torch.equal(take_same(bank, parted((5, 128), index), 40, sinks), whole[:, index])
+    assert (whole[:, 5:] - x).abs().max() < 0.05
+    with pytest.raises(ValueError, match="in codes"):
+        plain(bank)
