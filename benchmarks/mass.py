@@ -24,7 +24,7 @@ from engine import Model, Reader
 from engine.host import HostTier
 from engine.memory import AttentionMass, Memory
 from engine.methods.infinitehip import InfiniteHiPMemory
-from engine.seam import LayerSpec
+from engine.seam import Guests, LayerSpec
 from kernels.rows import take
 
 QUERIES = 32
@@ -70,6 +70,10 @@ class Probe:
     def begin(self, source: Tensor) -> None:
         """Passed on."""
         self.memory.begin(source)
+
+    def guests(self) -> Guests | None:
+        """Passed on."""
+        return self.memory.guests()
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Passed on; what was seen is compared with full attention."""
