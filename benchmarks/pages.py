@@ -24,8 +24,11 @@ def load() -> dict[str, dict[str, Any]]:
 
 
 def length(tokens: int) -> str:
-    """2048 as 2K, 1048576 as 1M."""
-    return f"{tokens >> 20}M" if tokens >= 1 << 20 else f"{tokens >> 10}K" if tokens >= 1 << 10 else str(tokens)
+    """2048 as 2K, 1048576 as 1M, 1920 as 1,920."""
+    for unit, letter in ((1 << 20, "M"), (1 << 10, "K")):
+        if tokens >= unit and tokens % unit == 0:
+            return f"{tokens // unit}{letter}"
+    return f"{tokens:,}"
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
