@@ -6,7 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import LlamaForCausalLM
 
+from engine import Model, load_model
+from tests.engine.conftest import byte_tokenizer, tiny_config
 from training.pocket.prepare import Materials, prepare
 from training.pocket.prose import HELD_OUT_BOOKS
 from training.pocket.settings import PocketSettings
@@ -109,3 +113,31 @@ def settings(library: Path, tmp_path_factory: pytest.TempPathFactory) -> PocketS
 def materials(settings: PocketSettings) -> Materials:
     """Tokenizer and prose of the tiny library."""
     return prepare(settings)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model on disk, for trainings that leave the model as it is."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("model")
+    LlamaForCausalLM(tiny_config()).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(folder: Path) -> Model:
+    """The same, loaded."""
+    return load_model(folder, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty rows of text, question and answer."""
+    path = tmp_path_factory.mktemp("data") / "rows.jsonl"
+    rows = [
+        {"text": f"In house {n} there lives a cat. " * 5, "question": f"Who lives in house {n}?", "answer": f"Cat {n}."}
+        for n in range(20)
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    return path

@@ -10,11 +10,10 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from engine import Model, Reader, SettingsError, load_model, make_method
+from engine import Model, Reader, SettingsError, make_method
 from engine.beacons import FILE, RATIOS, save_beacons
 from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
-from tests.engine.conftest import byte_tokenizer, tiny_config
 from training.beacon import BeaconSettings, Progress, train
 from training.beacon.examples import Generated, Rows
 from training.beacon.train import Run, first_beacons
@@ -22,33 +21,6 @@ from training.beacon.unrolled import read_through
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
 from training.pocket.train import model_config
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model on disk."""
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("model")
-    LlamaForCausalLM(tiny_config()).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> Model:
-    return load_model(folder, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve rows."""
-    path = tmp_path_factory.mktemp("data") / "rows.jsonl"
-    rows = [
-        {"text": f"In house {n} lives a cat. " * 4, "question": f"Who lives in house {n}?", "answer": f"Cat {n}."}
-        for n in range(12)
-    ]
-    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
-    return path
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from engine import Model, Reader, SettingsError, load_model, make_method
+from engine import Model, Reader, SettingsError, make_method
 from engine.retaining import FILE
-from tests.engine.conftest import byte_tokenizer, tiny_config
 from training.locret import LocretSettings, Progress, train
 from training.locret.examples import Example, Generated, Rows
 from training.locret.labels import overlap, watch
@@ -21,33 +20,6 @@ from training.locret.train import Run
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
 from training.pocket.train import model_config
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny model on disk."""
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("model")
-    LlamaForCausalLM(tiny_config()).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(folder: Path) -> Model:
-    return load_model(folder, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty rows."""
-    path = tmp_path_factory.mktemp("data") / "rows.jsonl"
-    rows = [
-        {"text": f"In house {n} there lives a cat. " * 5, "question": f"Who lives in house {n}?", "answer": f"Cat {n}."}
-        for n in range(20)
-    ]
-    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
-    return path
 
 
 @pytest.fixture
