@@ -94,8 +94,8 @@ Row = dict[str, Any]
 log = logging.getLogger(__name__)
 
 
-class NotReached(Exception):
-    """The time of a cell is spent."""
+class NotReached(BaseException):
+    """The time of a cell is spent. Like KeyboardInterrupt no Exception, which Triton's interpreter would swallow."""
 
 
 @dataclass
