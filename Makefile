@@ -11,7 +11,7 @@ run: $(READY)  ## set up and open the app with the pocket model
 	$(BIN)/stockpot serve --open
 
 test: $(READY) lint types browser  ## set up and run everything: lint, types, tests, browser tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .
