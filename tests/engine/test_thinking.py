@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling
+from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling, beacons
+from engine.beacons import Beacons, save_beacons
 from engine.chat import INSTRUCTION, Chat
 from engine.memory import NOT_IN_SOURCE
 from engine.retaining import FILE, RetainingHeads, save_heads
@@ -43,6 +44,7 @@ def thinking(tmp_path_factory: pytest.TempPathFactory) -> Model:
     folder = tmp_path_factory.mktemp("thinking")
     model = Model(LlamaForCausalLM(config), thinker(OPENED), "thinker", "thinker-digest", folder)
     save_heads(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / FILE, model.spec, {})
+    save_beacons(Beacons(model.spec), folder / beacons.FILE, model.spec, {})
     return model
 
 
