@@ -30,6 +30,7 @@ from kernels.rows import take
 QUERIES = 32
 METHODS = ["infllm", "infinitehip", "exact", "recall"]
 RANDOM = "random"
+FLAT = 1e-3  # logits scaled so choose the same entries, and no probability of a chosen one rounds to zero
 
 
 class Seen(AttentionMass):
@@ -63,7 +64,6 @@ class Probe:
         self.memory, self.host = memory, host
         self.seen = Seen(memory.spec.layers[0].query_heads, tokens)
         self.source = host.source().long()
-        memory.mass = self.seen
         self.covered: list[float] = []
         self.at_random: list[float] = []
 
@@ -76,9 +76,11 @@ class Probe:
         return self.memory.guests()
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Passed on; what was seen is compared with full attention."""
+        """Passed on, twice: once to see what is chosen, which is compared with full attention, and once for the output."""
         self.seen.clear()
-        output = self.memory.attend(layer, q, k, v, scaling, softcap)
+        self.memory.mass = self.seen
+        self.memory.attend(layer, q, k, v, scaling * FLAT, softcap)
+        self.memory.mass = None
         spec = self.memory.spec
         every = torch.arange(self.host.length).expand(spec.layers[layer].kv_heads, -1)
         kept = take(self.host.keys(layer), every).to(spec.dtype)
@@ -91,7 +93,7 @@ class Probe:
         if isinstance(self.memory, InfiniteHiPMemory):
             chance = random_chunks(self.memory, layer, seen)
             self.at_random.append(float(((far * chance).sum(dim=2) + own).mean()))
-        return output
+        return self.memory.attend(layer, q, k, v, scaling, softcap)
 
 
 def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scaling: float, reach: int) -> Tensor:

@@ -47,7 +47,7 @@ class Footprint:
     searched: entries of the host tier that each token of an answer is compared with.
     inserted: tokens of the method's own that go through the model beside them.
     weight_bytes: on the device, of trained weights that the method has beside the model's.
-    explicit: whether reading builds a matrix of logits (True), or runs in one fused kernel.
+    explicit: whether reading takes a matrix of logits, or of keys gathered for it; else it runs in fused kernels.
     """
 
     usage: Usage

@@ -108,6 +108,7 @@ def plan_retrieving(
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
         searched=searched,
+        explicit=reading,  # what is chosen is gathered for the queries that chose it
         host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, away)),  # full, and on its way
     )
 

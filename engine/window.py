@@ -78,7 +78,6 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footpri
         attended=mean_attended(task.total, sinks + window),
         widest=min(task.total, held + task.chunk),
         answering=held,
-        explicit=True,
     )
 
 

@@ -130,8 +130,7 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
     )
     peak = peak_of_pass(model, method, ids, plan.chunk)
     assert peak <= plan.workspace_bytes + plan.footprint.spare_bytes
-    # A window is reckoned with as a matrix of logits, which the fused kernel of a CPU does without.
-    assert plan.workspace_bytes <= (8 if plan.footprint.explicit else 4) * peak
+    assert plan.workspace_bytes <= 4 * peak
 
 
 def test_bytes_of_a_known_model() -> None:

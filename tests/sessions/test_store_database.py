@@ -103,8 +103,9 @@ def test_each_thread_has_a_connection_and_all_writes_arrive(filled: Any) -> None
     assert {turn.answer for turn in turns} == {"abc"}
     assert len({turn.question for turn in turns}) == 30
     assert len({id(connection) for connection in connections}) == 6
-    threading.Thread(target=store.documents).start()
-    store.documents()
+    late = threading.Thread(target=store.documents)
+    late.start()
+    late.join()
     assert len(store._open) <= 8
 
 
