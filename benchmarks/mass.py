@@ -76,7 +76,7 @@ class Probe:
         return self.memory.guests()
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Passed on, twice: once to see what is chosen, which is compared with full attention, and once for the output."""
+        """Passed on twice: once to see what is chosen, compared with full attention, and once for the output."""
         self.seen.clear()
         self.memory.mass = self.seen
         self.memory.attend(layer, q, k, v, scaling * FLAT, softcap)
