@@ -9,6 +9,7 @@ Prose is of books that the pocket model never saw; names are from the syllables 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import re
@@ -66,7 +67,7 @@ class Trial:
 
 
 class Haystack:
-    """Makes trials for one model's tokenizer; the prose is tokenised once."""
+    """Makes trials for one model's tokenizer."""
 
     def __init__(self, model: Model, data: Path = DATA) -> None:
         """data: the folder with books/.
@@ -75,7 +76,6 @@ class Haystack:
             NoProse: when prose is first needed and the books are not there.
         """
         self.model, self.data = model, data
-        self._prose: Tensor | None = None
 
     def trial(self, kind: str, tokens: int, depth: float, seed: int) -> Trial:
         """One document of exactly `tokens` tokens; the same seed gives the same document."""
@@ -156,14 +156,13 @@ class Haystack:
 
     def _stretch(self, rng: random.Random, tokens: int) -> Tensor:
         """`tokens` tokens of real prose from a random place, going round at the end."""
-        if self._prose is None:
-            if not (self.data / "books").is_dir():
-                raise NoProse(f"{self.data / 'books'} is not there: point --data at the folder that holds books/.")
-            text = "\n\n".join(text for name, text in read_books(self.data) if name in HELD_OUT_BOOKS)
-            self._prose = self._ids(text)
-        start = rng.randrange(len(self._prose))
-        around = self._prose.roll(-start)
-        return around.repeat(-(-tokens // len(around)))[:tokens]
+        prose = held_out_prose(self.data)
+        start = prose.index(" ", rng.randrange(len(prose) - 1000))
+        around = prose[start:] + prose[:start]
+        taken = 8 * tokens  # characters; few tokens have as many
+        while len(ids := self._ids(around[:taken])) < tokens:
+            around, taken = around * (1 + taken // len(around)), 2 * taken
+        return ids[:tokens]
 
     def _sentence_end(self, hay: Tensor, near: int) -> int:
         """The place after the first full stop from `near` on, else after the last before it, else `near` itself."""
@@ -172,6 +171,18 @@ class Haystack:
             if self.model.decode([int(hay[at])]).strip().endswith("."):
                 return at + 1
         return near
+
+
+@functools.cache
+def held_out_prose(data: Path) -> str:
+    """The books that the pocket model never saw, one after another.
+
+    Raises:
+        NoProse: `data` has no books/.
+    """
+    if not (data / "books").is_dir():
+        raise NoProse(f"{data / 'books'} is not there: point --data at the folder that holds books/.")
+    return "\n\n".join(text for name, text in read_books(data) if name in HELD_OUT_BOOKS)
 
 
 def distinct_facts(rng: random.Random, count: int) -> Iterator[facts.Fact]:

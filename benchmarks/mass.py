@@ -2,10 +2,11 @@
 
     python -m benchmarks.mass --tokens 4K,16K
 
-InfiniteHiP's Figure 6a. A method reads real prose; then a block of further tokens is put to its memory, and for each
-layer, head and query the probabilities over the whole text are worked out from the same queries and keys, at true
-distances up to half of the model's window and at that distance beyond. Counted is the share of entries that the query
-saw, sinks left out. `random` sees as much as `infinitehip`, but of the far entries random chunks.
+InfiniteHiP's Figure 6a. A method reads real prose; then further tokens are put to its memory one by one, as those of
+an answer are, and for each layer, head and token the probabilities over the whole text are worked out from the same
+queries and keys, at true distances up to half of the model's window and at that distance beyond. Counted is the share
+of entries that the query saw, sinks left out. `random` sees as much as `infinitehip`, but of the far entries random
+chunks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FLAT = 1e-3  # logits scaled so choose the same entries, and no probability of a
 
 
 class Seen(AttentionMass):
-    """Instead of adding probabilities up, notes which source positions each query of one layer saw."""
+    """Instead of adding probabilities up, notes which source positions the query heads of one layer saw."""
 
     def __init__(self, heads: int, source_tokens: int) -> None:
         super().__init__(0, torch.device("cpu"))
@@ -43,29 +44,29 @@ class Seen(AttentionMass):
 
     def clear(self) -> None:
         """Before each layer."""
-        self.entries = torch.zeros(self.heads, QUERIES, self.size + 1, dtype=torch.bool)
+        self.entries = torch.zeros(self.heads, self.size + 1, dtype=torch.bool)
 
     def add(self, source: Tensor, probability: Tensor) -> None:
-        """source, probability: [HQ, T, N], or [H, N] for entries that all queries of a group see alike."""
-        if probability.dim() == 2:
-            group = self.heads // probability.shape[0]
-            source, probability = (
-                x.repeat_interleave(group, 0)[:, None].expand(-1, QUERIES, -1) for x in (source, probability)
-            )
+        """source, probability: [HQ, 1, N], or [H, N] for entries that all queries of a group see alike."""
+        source, probability = (
+            x.flatten(0, -2).repeat_interleave(self.heads // x.shape[0], 0) for x in (source, probability)
+        )
         place = torch.where((source >= 0) & (probability > 0), source.long(), self.size)  # the last is nobody's
-        self.entries.scatter_(2, place, value=True)
+        self.entries.scatter_(1, place, value=True)
 
 
 class Probe:
-    """Stands before a memory in one pass, and counts layer by layer."""
+    """Stands before a memory in passes of one token, and counts layer by layer."""
 
     def __init__(self, memory: Memory, host: HostTier, tokens: int) -> None:
-        """host: the memory's tier of everything read; tokens: read so far, and those of the pass."""
-        self.memory, self.host = memory, host
-        self.seen = Seen(memory.spec.layers[0].query_heads, tokens)
-        self.source = host.source().long()
-        self.covered: list[float] = []
-        self.at_random: list[float] = []
+        """host: the memory's tier of everything read; tokens: read, and those of the passes."""
+        self.memory, self.host, layers = memory, host, memory.spec.layers
+        self.seen = Seen(layers[0].query_heads, tokens)
+        self.text = host.source() >= 0
+        self.source = host.source()[self.text].long()
+        self.own = [torch.zeros(layer.kv_heads, 0, layer.head_size) for layer in layers]  # keys of the passes
+        self.covered: list[list[float]] = [[] for _ in layers]
+        self.at_random: list[list[float]] = [[] for _ in layers]
 
     def begin(self, source: Tensor) -> None:
         """Passed on."""
@@ -82,22 +83,24 @@ class Probe:
         self.memory.attend(layer, q, k, v, scaling * FLAT, softcap)
         self.memory.mass = None
         spec = self.memory.spec
-        every = torch.arange(self.host.length).expand(spec.layers[layer].kv_heads, -1)
+        every = torch.arange(len(self.text))[self.text].expand(spec.layers[layer].kv_heads, -1)
         kept = take(self.host.keys(layer), every).to(spec.dtype)
-        text = self.source >= 0
-        probabilities = full_attention(spec.layers[layer], q, kept[:, text], k, scaling, spec.window // 2)
-        far = probabilities[..., : int(text.sum())]
-        seen = self.seen.entries[..., : self.seen.size].index_select(2, self.source[text])
-        own = probabilities[..., far.shape[2] :].sum(dim=2)
-        self.covered.append(float(((far * seen).sum(dim=2) + own).mean()))
+        self.own[layer] = torch.cat([self.own[layer].to(k.dtype), k], dim=1)
+        probabilities = full_attention(spec.layers[layer], q, kept, self.own[layer], scaling, spec.window // 2)[:, 0]
+        far, own = probabilities[:, : kept.shape[1]], probabilities[:, kept.shape[1] :].sum(dim=1)
+        seen = self.seen.entries[:, self.source]
+        self.covered[layer].append(float(((far * seen).sum(dim=1) + own).mean()))
         if isinstance(self.memory, InfiniteHiPMemory):
-            chance = random_chunks(self.memory, layer, seen)
-            self.at_random.append(float(((far * chance).sum(dim=2) + own).mean()))
+            chance = random_chunks(self.memory, layer, len(self.source))
+            self.at_random[layer].append(float(((far * chance).sum(dim=1) + own).mean()))
         return self.memory.attend(layer, q, k, v, scaling, softcap)
 
 
 def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scaling: float, reach: int) -> Tensor:
-    """Probabilities [HQ, T, N + T] over N kept keys and the pass's own; no distance counts for more than `reach`."""
+    """Probabilities [HQ, T, N + M] of the last T tokens over N kept keys and the M keys of the passes, theirs included.
+
+    No distance counts for more than `reach`.
+    """
     group, count = q.shape[0] // kept.shape[0], q.shape[1]
     near = min(reach, kept.shape[1])
     recent = torch.cat([kept[:, kept.shape[1] - near :], own], dim=1)
@@ -106,7 +109,7 @@ def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scali
     logits = torch.cat(
         [
             layer.rope.to_constant(q, reach) @ layer.rope.to_constant(far, 0).transpose(1, 2),
-            layer.rope.rotate(q, near) @ turned.transpose(1, 2),
+            layer.rope.rotate(q, near + own.shape[1] - count) @ turned.transpose(1, 2),
         ],
         dim=2,
     ).float()
@@ -115,34 +118,36 @@ def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scali
     return (logits * scaling).softmax(dim=2)
 
 
-def random_chunks(memory: InfiniteHiPMemory, layer: int, seen: Tensor) -> Tensor:
-    """What would be seen, bool [1, 1, N], if as many far chunks as InfiniteHiP keeps were drawn by lot."""
+def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int) -> Tensor:
+    """What would be seen, bool [N], if as many far chunks as InfiniteHiP keeps were drawn by lot."""
     chunk, keep = memory.stages[-1].chunk, memory.pruning.rules[layer].keep
-    far = max(0, seen.shape[2] - memory.window)
+    far = max(0, entries - memory.window)
     chunks = -(-far // chunk)
     drawn = torch.randperm(chunks, generator=torch.Generator().manual_seed(layer))[: keep // chunk]
     chosen = torch.zeros(max(1, chunks), dtype=torch.bool)
     chosen[drawn] = True
-    result = torch.ones(seen.shape[2], dtype=torch.bool)
+    result = torch.ones(entries, dtype=torch.bool)
     result[:far] = chosen.repeat_interleave(chunk)[:far]
-    return result[None, None]
+    return result
 
 
 def measure(model: Model, name: str, budget: int, ids: Tensor) -> list[dict[str, Any]]:
-    """Rows of one method (and of `random`) for one text, whose last tokens are the queries."""
+    """Rows of one method (and of `random`) for one text, whose last tokens are put to it."""
     reader = Reader(model, shared.variant(name, budget), ids[:-QUERIES])
     for _ in reader.run():
         pass
     memory = reader.context().memory.fork()
     host = getattr(memory, "host")  # noqa: B009 - only memories with a host tier can be measured
     probe = Probe(memory, host, len(ids))
-    source = torch.arange(len(ids) - QUERIES, len(ids), dtype=torch.int32)
-    model.forward(ids[-QUERIES:], cast(Memory, probe), source)
+    for at in range(len(ids) - QUERIES, len(ids)):
+        model.forward(ids[at : at + 1], cast(Memory, probe), torch.tensor([at], dtype=torch.int32))
+        memory.commit()
     found = {name: probe.covered, RANDOM: probe.at_random}
     return [
-        {"method": method, "budget": budget, "tokens": len(ids), "layer": layer, "covered": share}
-        for method, shares in found.items()
-        for layer, share in enumerate(shares)
+        {"method": method, "budget": budget, "tokens": len(ids), "layer": layer, "covered": statistics.mean(shares)}
+        for method, layers in found.items()
+        for layer, shares in enumerate(layers)
+        if shares
     ]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import METHODS, Answer, Conversation, Method, Model, Reader, make_method
+from engine import METHODS, Answer, Conversation, Method, Model, Reader, Sampling, make_method
 from engine.records import DEVICE
 from tests.engine.reading import answer, loaded, next_logits, read, with_budget
 
@@ -239,7 +239,7 @@ def test_sources_lie_inside_the_source(model: Model, ids: Tensor, method: Method
         for head in positions:
             named = head[head >= 0]
             assert len(named.unique()) == len(named), "no source position twice in one head"
-    *_, last = Conversation(context).ask("Where?")
+    *_, last = Conversation(context).ask("Where?", Sampling(max_tokens=8))
     assert isinstance(last, Answer)
     for passage in last.passages:
         assert 0 <= passage.start < passage.end <= len(ids)
