@@ -71,10 +71,9 @@ def ladder() -> tuple[Stage, ...]:
             Mix(far_256, 6, 0.07, far=True),
         ), 0.1, rate=0.5),
         Stage("far", 0.28, (
-            Mix(_chat(2048, 8, 24, reading=0.1), 1, 0.08),
+            Mix(_chat(2048, 8, 24, reading=0.1), 1, 0.03),
             Mix(_chat(1024, 4, 14, reading=0.1), 2, 0.17),
             Mix(_chat(512, 3, 9, reading=0.05), 4, 0.2),
-            Mix(dense.recipe, 6, 0.05),
             Mix(_chat(512, 3, 9), 4, 0.08, gaps=1.0),
             Mix(far_512, 4, 0.22, far=True, bank=True),
             Mix(far_256, 6, 0.15, far=True, bank=True),

@@ -15,12 +15,9 @@ class PocketSettings:
         minutes: length of the run; ignored when `tokens` is set.
         tokens: length of the run in tokens, for runs that must be repeatable to the last bit; 0 to go by minutes.
         resume: continue from the checkpoint in `work_dir`.
-        start: folder of a finished model to begin from, on the ladder's last rung; of `layers` those that it lacks are
-            put between its own, and do nothing at first. None for random weights and the whole ladder.
         seed: fixes weights, documents and their order.
         vocabulary, width, layers, heads, kv_heads, head_size, inner, window: the model's shape, `window` in tokens.
         muon_rate, adam_rate: learning rates of the two optimisers.
-        fall: part of the run, at its end, over which they fall.
         checkpoint_seconds: time between checkpoints.
         workers: training processes of one thread each; the result depends on their number.
         scale: multiplies rows a step (small values make tests quick).
@@ -32,7 +29,6 @@ class PocketSettings:
     minutes: float = 90.0
     tokens: int = 0
     resume: bool = False
-    start: Path | None = None
     seed: int = 20
     vocabulary: int = 4096
     width: int = 192
@@ -44,7 +40,6 @@ class PocketSettings:
     window: int = 2048
     muon_rate: float = 2e-2
     adam_rate: float = 3e-3
-    fall: float = 0.5
     checkpoint_seconds: float = 120.0
     workers: int = 2
     scale: float = 1.0
@@ -58,7 +53,5 @@ class PocketSettings:
             raise ValueError(f"vocabulary must lie between 300 and 65535, not {self.vocabulary}")
         if self.tokens <= 0 and self.minutes <= 0:
             raise ValueError(f"one of tokens and minutes must be positive, not {self.tokens} and {self.minutes}")
-        if not 0 < self.fall <= 1:
-            raise ValueError(f"fall must lie between 0 and 1, not {self.fall}")
         if self.window < 64:
             raise ValueError(f"window must be at least 64 tokens, not {self.window}")

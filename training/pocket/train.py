@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 
 from training.pocket import checkpoint, workers
 from training.pocket.bank import Bank
@@ -113,34 +113,6 @@ def build_network(settings: PocketSettings, builder: Builder) -> PocketNetwork:
     return network
 
 
-@torch.no_grad()
-def grow(network: PocketNetwork, start: LlamaForCausalLM) -> None:
-    """Give a fresh network the weights of a model with as many or fewer layers.
-
-    The model's layers are spread over the network's, first and last in their places. Fresh ones between them add
-    nothing, as their outputs start at zero, so that the network says what the model said.
-
-    Raises:
-        ValueError: the model has more layers, or another shape.
-    """
-    config = network.llama.config
-    ours, theirs = config.num_hidden_layers, start.config.num_hidden_layers
-    if theirs > ours:
-        raise ValueError(f"cannot start from a model of {theirs} layers with --layers {ours}: give at least {theirs}")
-    fresh = dict(network.llama.named_parameters())
-    for name, parameter in start.named_parameters():
-        if ".layers." in name:
-            before, rest = name.split(".layers.")
-            number, rest = rest.split(".", 1)
-            name = f"{before}.layers.{round(int(number) * (ours - 1) / max(1, theirs - 1))}.{rest}"
-        if fresh[name].shape != parameter.shape:
-            raise ValueError(
-                f"cannot start from this model: its {name} has shape {tuple(parameter.shape)}, not "
-                f"{tuple(fresh[name].shape)}"
-            )
-        fresh[name].copy_(parameter)
-
-
 def make_batch(builder: Builder, mix: Mix, rng: random.Random, window: int, scale: float = 1.0) -> Batch:
     """The rows of one step."""
     rows = [builder.build(rng, mix.recipe) for _ in range(max(1, round(mix.rows * scale)))]
@@ -191,8 +163,6 @@ class Run:
     def __init__(self, settings: PocketSettings, builder: Builder, stages: tuple[Stage, ...]) -> None:
         self.settings, self.builder, self.stages = settings, builder, stages
         self.network = build_network(settings, builder)
-        if settings.start is not None:
-            grow(self.network, LlamaForCausalLM.from_pretrained(settings.start, dtype=torch.float32))
         self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.steps, self.tokens, self.seconds, self.clock = 0, 0, 0.0, time.monotonic()
@@ -217,9 +187,9 @@ class Run:
             self.bank = None
         answer, plain, accuracy = losses(self.network, batch, self._distractors() if mix.bank else None)
         torch.autograd.backward([answer + stage.language * plain])
-        # warm up, hold at the stage's rate, fall towards the end: most is learned while it falls
+        # warm up, hold at the stage's rate, fall over the last fifth of the run
         tokens = self._meet(batch.ids.numel())
-        rate = stage.rate * min(1.0, (self.steps + 1) / 60) * min(1.0, 0.04 + (1 - self.fraction) / self.settings.fall)
+        rate = stage.rate * min(1.0, (self.steps + 1) / 60) * min(1.0, 0.04 + (1 - self.fraction) / 0.2)
         self.optimiser.step(rate)
         with torch.no_grad():
             keep = min(AVERAGE, (1 + self.steps) / (10 + self.steps))
@@ -305,7 +275,7 @@ def train(
     Args:
         settings: see `PocketSettings`.
         progress: called after every step.
-        stages: another ladder than the shipped model's, or its last rung where the run starts from a model.
+        stages: another ladder than the shipped model's.
 
     Returns:
         the folder of the finished model.
@@ -318,7 +288,7 @@ def train(
     if settings.resume and not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}: start without --resume")
     prepare(settings)
-    work = functools.partial(_work, settings, stages or (ladder()[-1:] if settings.start else ladder()))
+    work = functools.partial(_work, settings, stages or ladder())
     report = progress or (lambda line: None)
     if settings.workers == 1:
         work(report)
