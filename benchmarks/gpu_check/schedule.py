@@ -17,6 +17,7 @@ from benchmarks.random_models import config_of, random_model
 from engine import METHODS, Machine, Model, Planner, Rates, measure_rates, skeleton_of
 from engine.beacons import FILE as BEACONS
 from engine.beacons import Beacons, save_beacons
+from engine.beside import forget
 from engine.retaining import FILE as HEADS
 from engine.retaining import RetainingHeads, save_heads
 
@@ -84,6 +85,7 @@ def check_model(check: Check, name: str, rates: Rates, share_sec: float) -> None
     for method, share in _shares(_order(check), METHOD_SHARES):
         facts = {"model": name, "method": method}
         check.attempt(facts, share * (ends - time.monotonic()), lambda over, method=method: measure(method, over))  # type: ignore[misc]
+        forget()  # weights of the method, which are no part of what the next one takes
         said = [row["status"] for row in check.rows if facts.items() <= row.items()]
         print(f"{name}, {method}: {'; '.join(dict.fromkeys(said))}", file=sys.stderr, flush=True)
 
