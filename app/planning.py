@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 RATES_FILE = "rates.json"
 UNITS = {"": 1 << 30, "gib": 1 << 30, "gb": 10**9, "mib": 1 << 20, "mb": 10**6, "tib": 1 << 40, "tb": 10**12}
-MULTIPLES = {"": 1, "k": 1000, "m": 1_000_000}
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,13 @@ def bytes_of(text: str) -> int:
 
 
 def tokens_of(text: str) -> int:
-    """A number of tokens: "1000000", "1,000,000", "128K" or "1M"."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kKmM]?)", text.replace(",", "").replace("_", "").strip())
-    tokens = 0 if found is None else int(float(found[1]) * MULTIPLES[found[2].lower()])
-    if tokens < 1:
-        raise UsageError(f"--tokens takes a number such as 1000000, 128K or 1M, not {text!r}.")
-    return tokens
+    """The length that --tokens gives."""
+    import engine
+
+    try:
+        return engine.tokens_of(text)
+    except engine.SettingsError as error:
+        raise UsageError(f"--tokens: {error}") from error
 
 
 def rates_of(text: str) -> "engine.Rates":

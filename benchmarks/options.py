@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.haystack import DATA
-from engine import Method, Model, load_model, make_method
+from engine import Method, Model, SettingsError, load_model, make_method, tokens_of
 
 POCKET = Path(__file__).resolve().parent.parent / "assets" / "pocket"
 
@@ -26,9 +26,11 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def size(text: str) -> int:
-    """A number of tokens: 2048, 2K (2,048) or 1M (1,048,576)."""
-    factor = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:].upper(), 0)
-    return int(text[:-1]) * factor if factor else int(text)
+    """A number of tokens, as `engine.tokens_of` reads it."""
+    try:
+        return tokens_of(text)
+    except SettingsError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def sizes(text: str) -> list[int]:

@@ -18,6 +18,7 @@ from engine.errors import (
     WeightsError,
 )
 from engine.flash import choice as flash_choice
+from engine.lengths import tokens_of
 from engine.loading import device_named, dtype_on, read_config
 from engine.measure import free_bytes, memory_report
 from engine.method import Method
@@ -77,4 +78,5 @@ __all__ = [
     "read_config",
     "skeleton",
     "skeleton_of",
+    "tokens_of",
 ]

@@ -18,7 +18,7 @@ from engine import flash
 from engine.memory import UNLIMITED
 from kernels import attention, choice, columns, softmax
 from kernels.attention import Lists, Span, reference
-from kernels.rows import Slabs, plain
+from kernels.rows import Slabs, plain, reachable
 
 FEW_QUERIES = 64  # and
 FEW_BYTES = 16 << 20  # of logits: so many are written out rather than worked out twice
@@ -88,7 +88,7 @@ class Shown:
 
     def writable(self) -> int:
         """Kernels need no logits: they are for the reference."""
-        if choice.implementation() == "triton" and choice.reachable([*self.keys, *self.values], self.q):
+        if choice.implementation() == "triton" and reachable([*self.keys, *self.values], self.q):
             return UNLIMITED
         rows = sum(n for _, n in self.keys) if self.lists is None else self.lists.index.shape[1]
         return 4 * self.q.shape[0] * self.q.shape[1] * rows

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
-from engine.beside import Kind, Stamp, check_model, digest_of, locate, read_weights, save_weights
+from engine.beside import Kind, Shapes, Trained, find, save_weights
 from engine.errors import WeightsError
 from engine.seam import EMBEDDING, Guests, ModelSpec
 
@@ -28,8 +26,8 @@ FILE = KIND.file  # where beacons lie beside a model
 RATIOS = (2, 4, 8, 16, 32)  # raw tokens a beacon; what the authors, and `training/beacon`, train for
 
 
-class Beacons(nn.Module):
-    """The weights. digest: as they were in their file; window: of their training, 0 if nobody knows."""
+class Beacons(Trained):
+    """The weights. window: of their training, 0 if nobody knows."""
 
     def __init__(self, spec: ModelSpec) -> None:
         """Random weights, float32 on the CPU."""
@@ -37,7 +35,6 @@ class Beacons(nn.Module):
         self.embedding = nn.Embedding(1, spec.projections[0].inputs)
         self.projections = nn.ModuleList(nn.Linear(p.inputs, p.outputs, bias=p.bias) for p in spec.projections)
         self.names = [projection.name for projection in spec.projections]
-        self.digest = ""
         self.window = 0
 
     @property
@@ -81,28 +78,17 @@ def find_beacons(spec: ModelSpec, given: str) -> Beacons:
     Raises:
         WeightsError: there are none, or they do not fit the model.
     """
-    path = locate(KIND, spec, given)
-    return _loaded(path, Stamp.of(path), spec)
 
-
-@lru_cache(maxsize=1)  # those of a 7B model take 1 GB, and one model is in use at a time
-def _loaded(path: Path, stamp: Stamp, spec: ModelSpec) -> Beacons:
-    weights, facts = read_weights(KIND, path)
-    check_model(KIND, path, facts, spec)
-    with torch.device("meta"):
+    def build(shapes: Shapes, facts: Mapping[str, str], where: str) -> Beacons:
         beacons = Beacons(spec)
-    named = dict(zip(beacons.state_dict(), beacons.named_weights(), strict=True))
-    wanted = {name: tuple(weight.shape) for name, weight in beacons.named_weights().items()}
-    check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()}, wanted, str(path))
-    state = {own: weights[published].to(spec.device, spec.dtype) for own, published in named.items()}
-    beacons.load_state_dict(state, assign=True)
-    beacons.requires_grad_(False)
-    beacons.digest = digest_of(weights)
-    beacons.window = int(facts.get("window", 0))
-    return beacons
+        check_shapes(shapes, {name: tuple(weight.shape) for name, weight in beacons.named_weights().items()}, where)
+        beacons.window = int(facts.get("window", 0))
+        return beacons
+
+    return find(KIND, spec, given, build)
 
 
-def check_shapes(shapes: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]], where: str) -> None:
+def check_shapes(shapes: Shapes, wanted: Shapes, where: str) -> None:
     """See that a file holds just the tensors that a model needs.
 
     Args:

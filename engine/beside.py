@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.errors import WeightsError
 from engine.seam import ModelSpec
@@ -43,20 +45,76 @@ class Kind:
         return f"{self.method}.safetensors"
 
 
+class Trained(nn.Module, ABC):
+    """Weights of one kind. digest: of them as they were in their file; empty for fresh ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.digest = ""
+
+    @abstractmethod
+    def named_weights(self) -> dict[str, Tensor]:
+        """The weights under their published names, in the order of `state_dict`."""
+
+
+T = TypeVar("T", bound=Trained)
+Shapes = Mapping[str, tuple[int, ...]]  # by published names
+_last: dict[Kind, tuple[object, Any]] = {}  # those of an 8B model take 1 GB, and one model is in use at a time
+
+
+def find(kind: Kind, spec: ModelSpec, given: str, build: Callable[[Shapes, Mapping[str, str], str], T]) -> T:
+    """The weights in the file or folder `given`, or if that is empty those beside the model, frozen.
+
+    They are in the model's dtype and where it is, and those found last are shared.
+
+    Args:
+        build: makes a module for weights of these shapes, with these facts in the header of the file named last.
+
+    Raises:
+        WeightsError: there are none, or they do not fit the model.
+    """
+    path = _locate(kind, spec, given)
+    asked = path, _Stamp.of(path), spec
+    known = _last.get(kind)
+    if known is None or known[0] != asked:
+        known = asked, _load(kind, path, spec, build)
+        _last[kind] = known
+    found: T = known[1]
+    return found
+
+
+def _load(kind: Kind, path: Path, spec: ModelSpec, build: Callable[[Shapes, Mapping[str, str], str], T]) -> T:
+    weights, facts = _read_weights(kind, path)
+    _check_model(kind, path, facts, spec)
+    with torch.device("meta"):
+        trained = build({name: tuple(weight.shape) for name, weight in weights.items()}, facts, str(path))
+    names = zip(trained.state_dict(), trained.named_weights(), strict=True)
+    state = {own: weights[published].to(spec.device, spec.dtype) for own, published in names}
+    trained.load_state_dict(state, assign=True)
+    trained.requires_grad_(False)
+    trained.digest = _digest_of(weights)
+    return trained
+
+
+def forget() -> None:
+    """Let go of the weights that were found last, unless someone uses them."""
+    _last.clear()
+
+
 @dataclass(frozen=True)
-class Stamp:
+class _Stamp:
     """What tells whether a file has changed: of each file its name, time and size."""
 
     files: tuple[tuple[str, int, int], ...]
 
     @classmethod
-    def of(cls, path: Path) -> Stamp:
+    def of(cls, path: Path) -> _Stamp:
         """Of a file, or of the files of a folder."""
         stats = [(each.name, each.stat()) for each in _files(path)]
         return cls(tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
 
 
-def locate(kind: Kind, spec: ModelSpec, given: str) -> Path:
+def _locate(kind: Kind, spec: ModelSpec, given: str) -> Path:
     """The file `given`, or if that is empty the one beside the model. A folder stands for its safetensors files.
 
     Raises:
@@ -82,7 +140,7 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else []
 
 
-def read_weights(kind: Kind, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _read_weights(kind: Kind, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of that kind in a file or folder, by their published names, and the facts of its header.
 
     Raises:
@@ -111,7 +169,7 @@ def _read(kind: Kind, file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return {name: tensor for name, tensor in everything.items() if kind.pattern.fullmatch(str(name))}, {}
 
 
-def check_model(kind: Kind, path: Path, facts: Mapping[str, str], spec: ModelSpec) -> None:
+def _check_model(kind: Kind, path: Path, facts: Mapping[str, str], spec: ModelSpec) -> None:
     """Refuse weights whose header names another model.
 
     Raises:
@@ -125,7 +183,7 @@ def check_model(kind: Kind, path: Path, facts: Mapping[str, str], spec: ModelSpe
         )
 
 
-def digest_of(weights: Mapping[str, Tensor]) -> str:
+def _digest_of(weights: Mapping[str, Tensor]) -> str:
     """A hash of names and numbers."""
     digest = hashlib.sha256()
     for name in sorted(weights):

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from engine.beside import Kind, Stamp, check_model, digest_of, locate, read_weights, save_weights
+from engine.beside import Kind, Shapes, Trained, find, save_weights
 from engine.errors import WeightsError
 from engine.seam import LayerSpec, ModelSpec
 
@@ -46,8 +45,8 @@ class RetainingHead(nn.Module):
         return scores.transpose(0, 1)
 
 
-class RetainingHeads(nn.Module):
-    """The heads of all layers. digest: of the weights as they were in their file; empty for fresh ones."""
+class RetainingHeads(Trained):
+    """The heads of all layers."""
 
     def __init__(self, spec: ModelSpec, widths: list[int]) -> None:
         """Random weights, float32 on the CPU. widths: of the hidden layer, per layer."""
@@ -56,7 +55,6 @@ class RetainingHeads(nn.Module):
             RetainingHead(layer, width, spec.activation) for layer, width in zip(spec.layers, widths, strict=True)
         )
         self.widths = widths
-        self.digest = ""
 
     def named_weights(self) -> dict[str, Tensor]:
         """The weights under their published names."""
@@ -88,26 +86,10 @@ def find_heads(spec: ModelSpec, given: str) -> RetainingHeads:
     Raises:
         WeightsError: there are none, or they do not fit the model.
     """
-    path = locate(KIND, spec, given)
-    return _loaded(path, Stamp.of(path), spec)
+    return find(KIND, spec, given, lambda shapes, _, where: RetainingHeads(spec, hidden_widths(shapes, spec, where)))
 
 
-@lru_cache(maxsize=1)  # heads of an 8B model take 400 MB, and one model is in use at a time
-def _loaded(path: Path, stamp: Stamp, spec: ModelSpec) -> RetainingHeads:
-    weights, facts = read_weights(KIND, path)
-    check_model(KIND, path, facts, spec)
-    widths = hidden_widths({name: tuple(tensor.shape) for name, tensor in weights.items()}, spec, str(path))
-    with torch.device("meta"):
-        heads = RetainingHeads(spec, widths)
-    named = dict(zip(heads.state_dict(), heads.named_weights(), strict=True))
-    state = {own: weights[published].to(spec.device, spec.dtype) for own, published in named.items()}
-    heads.load_state_dict(state, assign=True)
-    heads.requires_grad_(False)
-    heads.digest = digest_of(weights)
-    return heads
-
-
-def hidden_widths(shapes: Mapping[str, tuple[int, ...]], spec: ModelSpec, where: str) -> list[int]:
+def hidden_widths(shapes: Shapes, spec: ModelSpec, where: str) -> list[int]:
     """The hidden width of each layer's head, after checking that all of them are there and fit the model.
 
     Args:

@@ -6,13 +6,8 @@ import functools
 import importlib.util
 import logging
 import os
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
-
-if TYPE_CHECKING:
-    from kernels.rows import Slabs
 
 log = logging.getLogger(__name__)
 CHOICES = ("auto", "reference", "triton")
@@ -32,13 +27,3 @@ def implementation() -> str:
     chosen = wanted if wanted != "auto" else "triton" if found and gpu else "reference"
     log.info("kernels: %s (asked for %s; triton %s, GPU %s)", chosen, wanted, found, gpu)
     return chosen
-
-
-def reachable(slabs: Slabs, q: Tensor) -> bool:
-    """Whether a kernel that runs where q is can read the slabs: same device, or pinned host memory (no copy).
-
-    Slabs in codes are read by the references alone.
-    """
-    return all(
-        isinstance(slab, Tensor) and (slab.device == q.device or (q.is_cuda and slab.is_pinned())) for slab, _ in slabs
-    )

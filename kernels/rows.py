@@ -111,6 +111,16 @@ def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:
     return found
 
 
+def reachable(slabs: Slabs, q: Tensor) -> bool:
+    """Whether a kernel that runs where q is can read the slabs: same device, or pinned host memory (no copy).
+
+    Slabs in codes are read by the references alone.
+    """
+    return all(
+        isinstance(slab, Tensor) and (slab.device == q.device or (q.is_cuda and slab.is_pinned())) for slab, _ in slabs
+    )
+
+
 class Share(NamedTuple):
     """What slab `number` holds of an index: at its places `here` (None for all of it), these rows of the slab."""
 

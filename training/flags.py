@@ -1,15 +1,37 @@
-"""Command-line options made from a dataclass of settings: one for each field."""
+"""Trainings on the command line: options made from a dataclass of settings, and a line of progress now and then."""
 
 import argparse
-from dataclasses import MISSING, fields
+import inspect
+import sys
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+EVERY = 20  # steps
+
+
+class Progress(Protocol):
+    """What a training says after a step."""
+
+    @property
+    def step(self) -> int:
+        """Made so far."""
+
+    def in_words(self) -> str:
+        """For people."""
+
+
+def show(line: Progress) -> None:
+    """Every 20th step as a line on stderr."""
+    if line.step % EVERY == 0:
+        print(line.in_words(), file=sys.stderr, flush=True)
 
 
 def settings_parser(settings: type[Any], prog: str) -> argparse.ArgumentParser:
     """A parser whose namespace holds exactly the fields of `settings`, a dataclass in which each has a default."""
+    said = [inspect.cleandoc(each.__doc__ or "") for each in settings.__mro__ if is_dataclass(each)]
     parser = argparse.ArgumentParser(
-        prog=prog, description=settings.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog, description="\n\n".join(said), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for field in fields(settings):
         flag, default = "--" + field.name.replace("_", "-"), field.default

@@ -4,80 +4,103 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
 
 from engine import SettingsError
+from engine.beside import Trained
 from training.pocket import checkpoint
+from training.settings import TrainingSettings
 
-Line = TypeVar("Line", covariant=True)
+Line = TypeVar("Line")
 
 
-class Trainee(Protocol[Line]):
-    """Something that is trained step by step."""
+class Optimiser(Protocol):
+    """What a run asks of its optimiser: to be saved and taken up again."""
 
-    @property
-    def steps(self) -> int:
-        """Made so far."""
+    def state_dict(self) -> dict[str, Any]:
+        """What it remembers."""
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Remember that instead."""
+
+
+class Run(ABC, Generic[Line]):
+    """A training run: weights, optimiser and counters. `step` makes one step."""
+
+    def __init__(self, trained: Trained, optimiser: Optimiser) -> None:
+        self._trained, self._optimiser = trained, optimiser
+        self.steps = 0
+        self.tokens = 0
+        self.seconds = 0.0  # of work, over interruptions
+
+    @abstractmethod
     def step(self) -> Line:
-        """Make one; what the log says of it, a dataclass."""
+        """One optimiser step; what the log says of it, a dataclass."""
 
     def state(self) -> dict[str, Any]:
         """Everything that a continuation needs."""
+        return {
+            "weights": self._trained.named_weights(),
+            "optimiser": self._optimiser.state_dict(),
+            "steps": self.steps,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+        }
 
+    @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` gave."""
+        for name, weight in self._trained.named_weights().items():
+            weight.copy_(state["weights"][name])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
 
 
-def checkpoint_of(work_dir: Path, resume: bool) -> Path:
+def checkpoint_of(settings: TrainingSettings) -> Path:
     """Where a run keeps its checkpoint.
 
     Raises:
         SettingsError: `resume` without one.
     """
-    path = work_dir / "checkpoint.safetensors"
-    if resume and not path.is_file():
+    path = settings.work_dir / "checkpoint.safetensors"
+    if settings.resume and not path.is_file():
         raise SettingsError(f"There is no checkpoint at {path}: start without resume.")
     return path
 
 
-def output_of(model: str, out: Path | None, file: str) -> Path:
+def output_of(settings: TrainingSettings, file: str) -> Path:
     """Where the weights go: `out`, or `file` beside the model.
 
     Raises:
         SettingsError: the model is no folder here.
     """
-    if out is None and not Path(model).is_dir():
-        raise SettingsError(f"'{model}' is no folder here to put weights into: give a file for them with out.")
-    return out or Path(model) / file
+    if settings.out is None and not Path(settings.model).is_dir():
+        raise SettingsError(f"'{settings.model}' is no folder here to put weights into: give a file for them with out.")
+    return settings.out or Path(settings.model) / file
 
 
-def run_to(
-    run: Trainee[Line],
-    steps: int,
-    work_dir: Path,
-    resume: bool,
-    checkpoint_seconds: float,
-    progress: Callable[[Line], None] | None,
-) -> None:
-    """Train until `steps` are made; the checkpoint and log.jsonl are in `work_dir`."""
-    path = checkpoint_of(work_dir, resume)
-    if resume:
+def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[Line], None] | None) -> None:
+    """Make all steps; the checkpoint and log.jsonl are in `settings.work_dir`."""
+    path = checkpoint_of(settings)
+    if settings.resume:
         run.restore(checkpoint.load(path))
-    work_dir.mkdir(parents=True, exist_ok=True)
-    log_path = work_dir / "log.jsonl"
+    settings.work_dir.mkdir(parents=True, exist_ok=True)
+    log_path = settings.work_dir / "log.jsonl"
     checkpoint.shorten_log(log_path, run.steps)
     saved = time.monotonic()
     with open(log_path, "a", encoding="utf-8") as log:
-        while run.steps < steps:
+        while run.steps < settings.steps:
             line = run.step()
             log.write(json.dumps(asdict(line)) + "\n")  # type: ignore[call-overload]
             if progress:
                 progress(line)
-            if time.monotonic() - saved > checkpoint_seconds:
+            if time.monotonic() - saved > settings.checkpoint_seconds:
                 log.flush()
                 checkpoint.save(path, run.state())
                 saved = time.monotonic()

@@ -39,7 +39,12 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Plan a reading from a model's configuration alone: bytes, time, the longest text that fits, and "
         "the best method. Without --gpu it is for this machine; with it, for one that you may not own.",
     )
-    parser.add_argument("--tokens", metavar="N", required=True, help="length of the text, such as 250000, 128K or 1M")
+    parser.add_argument(
+        "--tokens",
+        metavar="N",
+        required=True,
+        help="length of the text, such as 250000, 128K or 1M; K is 1,024",
+    )
     parser.add_argument("--method", metavar="METHOD", help="plan for this method only (default: for all)")
     parser.add_argument("--budget", metavar="N", help="entries per KV head and layer on the device (with --method)")
     parser.add_argument(

@@ -36,18 +36,12 @@ def run(arguments: Arguments) -> int:
 
 def _pocket(arguments: Arguments) -> int:
     from training.flags import settings_parser
-    from training.pocket import PocketSettings, Progress, train
+    from training.pocket import PocketSettings, train
 
     line = ProgressLine()
-
-    def show(now: Progress) -> None:
-        line.show(
-            f"{now.fraction:6.1%} {now.stage} step {now.step}, {now.tokens / 1e6:.2f} M tokens, "
-            f"{now.tokens / max(now.seconds, 1e-9):,.0f} tokens/s, loss {now.loss:.3f}, right {now.accuracy:.1%}"
-        )
-
     parser = settings_parser(PocketSettings, "stockpot train pocket")
-    print(train(_checked(PocketSettings, parser.parse_args(arguments.settings)), show))
+    chosen = _checked(PocketSettings, parser.parse_args(arguments.settings))
+    print(train(chosen, lambda now: line.show(now.in_words())))
     return 0
 
 

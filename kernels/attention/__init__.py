@@ -10,7 +10,7 @@ from torch import Tensor
 from kernels import choice
 from kernels.attention import reference
 from kernels.attention.reference import Lists, Span
-from kernels.rows import Slabs
+from kernels.rows import Slabs, reachable
 
 __all__ = ["Lists", "Span", "attend"]
 
@@ -25,7 +25,7 @@ def attend(
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """See `reference.attend`; by Triton where that is the choice and it can reach the slabs."""
-    if choice.implementation() == "triton" and choice.reachable(keys, q) and choice.reachable(values, q):
+    if choice.implementation() == "triton" and reachable(keys, q) and reachable(values, q):
         from kernels.attention import kernel  # Triton is optional
 
         return kernel.attend(q, keys, values, span, lists, scaling, softcap)

@@ -7,13 +7,15 @@ each of which gives an output and a log-sum-exp, and a second kernel merges them
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from kernels.attention.reference import Lists, Span
-from kernels.paged.kernel import DTYPES, addresses_of, load_part, load_turned, logits_of, padded, table
+from kernels.paged.kernel import addresses_of, factor_dtype, load_part, load_turned, logits_of, padded, table, widths
 from kernels.rows import Slabs
 
 QUERIES = 64  # queries of one program at most, those of all heads of a group counted
@@ -154,6 +156,30 @@ def _merge(
     tl.store(p_total + row, tl.where(whole > 0, base + tl.log(tl.where(whole > 0, whole, 1.0)), float("-inf")))
 
 
+class Listing(NamedTuple):
+    """What a kernel is told of spans and lists: p_index to p_end, p_cos and p_sin, and the constants about them."""
+
+    pointers: tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+    angles: tuple[Tensor, Tensor]
+    half: int  # of the rotated width
+    flags: dict[str, bool]
+
+
+def listing(span: Span, lists: Lists | None) -> Listing:
+    """For kernels whose rows are listed, or not."""
+    first, end = span.first.contiguous(), span.end.contiguous()
+    nothing = end  # a pointer where there is nothing to point to
+    if lists is None:
+        return Listing(
+            (nothing, nothing, nothing, first, end), (nothing, nothing), 0, {"LISTS": False, "BY_HEAD": False}
+        )
+    seen = nothing if lists.seen is None else lists.seen.to(torch.uint8).contiguous()
+    cos, sin = (angle.to(end.device, torch.float32).contiguous() for angle in (lists.cos, lists.sin))
+    index, places = lists.index.contiguous(), lists.places.contiguous()
+    flags = {"LISTS": True, "BY_HEAD": lists.seen is not None}
+    return Listing((index, places, seen, first, end), (cos, sin), cos.shape[1], flags)
+
+
 def attend(
     q: Tensor,
     keys: Slabs,
@@ -171,30 +197,20 @@ def attend(
     listed = key_table.rows if lists is None else lists.index.shape[1]
     size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.size
     blocks = triton.cdiv(count, size)
-    half = 0 if lists is None else lists.cos.shape[1]
     tile = min(QUERIES, padded(group * size))
     tiles = triton.cdiv(group * size, tile)
     shares = shares_of(tiles * blocks * heads, listed, q.device)
-    nothing = span.end  # a pointer where there is nothing to point to
+    shown = listing(span, lists)
     out = torch.empty(
         shares, query_heads, count, width, dtype=q.dtype if shares == 1 else torch.float32, device=q.device
     )
     total = torch.empty(shares, query_heads, count, dtype=torch.float32, device=q.device)
     _attend[(tiles * shares, blocks, heads)](
         q.contiguous(),
-        nothing if lists is None else lists.index.contiguous(),
-        nothing if lists is None else lists.places.contiguous(),
-        nothing if lists is None or lists.seen is None else lists.seen.to(torch.uint8).contiguous(),
-        span.first.contiguous(),
-        span.end.contiguous(),
-        key_table.addresses,
-        key_table.firsts,
-        key_table.strides,
-        value_table.addresses,
-        value_table.firsts,
-        value_table.strides,
-        nothing if lists is None else lists.cos.to(q.device, torch.float32).contiguous(),
-        nothing if lists is None else lists.sin.to(q.device, torch.float32).contiguous(),
+        *shown.pointers,
+        *key_table.pointers,
+        *value_table.pointers,
+        *shown.angles,
         out,
         total,
         count,
@@ -205,20 +221,15 @@ def attend(
         key_table.slabs,
         scaling,
         softcap or 0.0,
-        LISTS=lists is not None,
-        BY_HEAD=lists is not None and lists.seen is not None,
+        **shown.flags,
         SHARES=shares,
         GROUP=group,
         KEY_FIRST=key_table.first_dtype,
         KEY=key_table.dtype,
         VALUE_FIRST=value_table.first_dtype,
         VALUE=value_table.dtype,
-        # The interpreter knows no products of bfloat16; as float32 they are the same.
-        DOT=tl.float32 if triton.knobs.runtime.interpret else DTYPES[q.dtype],
-        SIZE=width,
-        HALF=half,
-        HALF_PAD=padded(half),
-        REST_PAD=padded(width - 2 * half),
+        DOT=factor_dtype(q.dtype),
+        **widths(width, shown.half),
         SIZE_PAD=padded(width),
         QUERIES=tile,
         TILE=TILE,

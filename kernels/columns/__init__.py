@@ -7,7 +7,7 @@ from torch import Tensor
 from kernels import choice
 from kernels.attention.reference import Lists, Span
 from kernels.columns import reference
-from kernels.rows import Slabs
+from kernels.rows import Slabs, reachable
 
 __all__ = ["column_sums"]
 
@@ -22,7 +22,7 @@ def column_sums(
     softcap: float | None = None,
 ) -> Tensor:
     """See `reference.column_sums`; by Triton where that is the choice and it can reach the slabs."""
-    if choice.implementation() == "triton" and choice.reachable(keys, q):
+    if choice.implementation() == "triton" and reachable(keys, q):
         from kernels.columns import kernel  # Triton is optional
 
         return kernel.column_sums(q, keys, span, lists, total, scaling, softcap)

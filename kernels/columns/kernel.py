@@ -11,8 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.attention.kernel import listing
 from kernels.attention.reference import Lists, Span
-from kernels.paged.kernel import DTYPES, load_turned, logits_of, padded, table
+from kernels.paged.kernel import factor_dtype, load_turned, logits_of, table, widths
 from kernels.rows import Slabs
 
 QUERIES = 32  # queries at a time
@@ -102,22 +103,14 @@ def column_sums(
     query_heads, count, width = q.shape
     key_table = table(keys, q.device)
     blocks, listed = (1, key_table.rows) if lists is None else lists.index.shape
-    half = 0 if lists is None else lists.cos.shape[1]
-    nothing = span.end  # a pointer where there is nothing to point to
+    shown = listing(span, lists)
     out = torch.empty(query_heads, blocks, listed, dtype=torch.float32, device=q.device)
     _column_sums[(triton.cdiv(listed, TILE), blocks, query_heads)](
         q.contiguous(),
-        nothing if lists is None else lists.index.contiguous(),
-        nothing if lists is None else lists.places.contiguous(),
-        nothing if lists is None or lists.seen is None else lists.seen.to(torch.uint8).contiguous(),
-        span.first.contiguous(),
-        span.end.contiguous(),
+        *shown.pointers,
         total.float().contiguous(),
-        key_table.addresses,
-        key_table.firsts,
-        key_table.strides,
-        nothing if lists is None else lists.cos.to(q.device, torch.float32).contiguous(),
-        nothing if lists is None else lists.sin.to(q.device, torch.float32).contiguous(),
+        *key_table.pointers,
+        *shown.angles,
         out,
         count,
         count if lists is None else lists.size,
@@ -126,17 +119,12 @@ def column_sums(
         key_table.slabs,
         scaling,
         softcap or 0.0,
-        LISTS=lists is not None,
-        BY_HEAD=lists is not None and lists.seen is not None,
+        **shown.flags,
         GROUP=query_heads // keys[0][0].shape[0],
         KEY_FIRST=key_table.first_dtype,
         KEY=key_table.dtype,
-        # The interpreter knows no products of bfloat16; as float32 they are the same.
-        DOT=tl.float32 if triton.knobs.runtime.interpret else DTYPES[q.dtype],
-        SIZE=width,
-        HALF=half,
-        HALF_PAD=padded(half),
-        REST_PAD=padded(width - 2 * half),
+        DOT=factor_dtype(q.dtype),
+        **widths(width, shown.half),
         QUERIES=QUERIES,
         TILE=TILE,
     )

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.gathering.reference import Room
-from kernels.paged.kernel import addresses_of, load_part, padded, table
+from kernels.paged.kernel import addresses_of, load_part, padded, table, widths
 from kernels.rows import Slabs
 
 TILE = 32  # rows per program
@@ -78,16 +78,11 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     """See `reference.gather`. The slabs must be where the index is, or in pinned host memory."""
     heads, count = index.shape
     _, capacity, width = room.keys.shape
-    half = cos.shape[1]
     key_table, value_table = table(keys, index.device), table(values, index.device)
     _gather[(triton.cdiv(count, TILE), heads)](
         index.contiguous(),
-        key_table.addresses,
-        key_table.firsts,
-        key_table.strides,
-        value_table.addresses,
-        value_table.firsts,
-        value_table.strides,
+        *key_table.pointers,
+        *value_table.pointers,
         cos.to(index.device, torch.float32).contiguous(),
         sin.to(index.device, torch.float32).contiguous(),
         room.keys,
@@ -100,10 +95,7 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
         KEY=key_table.dtype,
         VALUE_FIRST=value_table.first_dtype,
         VALUE=value_table.dtype,
-        SIZE=width,
-        HALF=half,
-        HALF_PAD=padded(half),
-        REST_PAD=padded(width - 2 * half),
+        **widths(width, cos.shape[1]),
         SIZE_PAD=padded(width),
         TILE=TILE,
     )

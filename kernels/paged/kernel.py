@@ -21,11 +21,9 @@ DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: 
 
 
 class Table(NamedTuple):
-    """A bank's slabs, on the device: addresses, first rows, head strides in elements; and what is known beforehand."""
+    """A bank's slabs: addresses, first rows and head strides in elements, on the device; what is known beforehand."""
 
-    addresses: Tensor
-    firsts: Tensor
-    strides: Tensor
+    pointers: tuple[Tensor, Tensor, Tensor]
     slabs: int
     rows: int
     first_dtype: tl.dtype
@@ -52,13 +50,27 @@ def table(slabs: Slabs, device: torch.device) -> Table:
     )
     addresses, firsts, strides = (column.to(device) for column in columns)
     return Table(
-        addresses, firsts, strides, len(slabs), int(lengths.sum()), DTYPES[slabs[0][0].dtype], DTYPES[dtypes.pop()]
+        pointers=(addresses, firsts, strides),
+        slabs=len(slabs),
+        rows=int(lengths.sum()),
+        first_dtype=DTYPES[slabs[0][0].dtype],
+        dtype=DTYPES[dtypes.pop()],
     )
 
 
 def padded(width: int) -> int:
     """Columns that a tile takes for so many: a power of two, and enough for a product of matrices."""
     return max(16, int(triton.next_power_of_2(width)))
+
+
+def widths(size: int, half: int) -> dict[str, int]:
+    """Of a row of so many columns, twice `half` of them rotated: the constants by which kernels load it in parts."""
+    return {"SIZE": size, "HALF": half, "HALF_PAD": padded(half), "REST_PAD": padded(size - 2 * half)}
+
+
+def factor_dtype(dtype: torch.dtype) -> tl.dtype:
+    """What a product is computed from. The interpreter knows none of bfloat16; as float32 they are the same."""
+    return tl.float32 if triton.knobs.runtime.interpret else DTYPES[dtype]
 
 
 @triton.jit

@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.paged.kernel import DTYPES, factor_dtype, padded, table, widths
 from kernels.pruning.reference import Places
 from kernels.rows import Slabs
 
-DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 TILE = 32  # chunks per program
 
 
@@ -146,15 +146,8 @@ def _chunk_scores(
 def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
     """See `reference.chunk_scores`. The slabs must be where q is, or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
-    chunks, half = starts.shape[1], places.cos.shape[1]
-    lengths = torch.tensor([0, *(length for _, length in slabs)])
-    plain = [slab for slab, _ in slabs if isinstance(slab, Tensor)]
-    table = [
-        torch.tensor([slab.data_ptr() for slab in plain]),
-        lengths.cumsum(0)[:-1],
-        torch.tensor([slab.stride(0) for slab in plain]),
-    ]
-    addresses, firsts, strides = (column.to(q.device) for column in table)
+    chunks = starts.shape[1]
+    key_table = table(slabs, q.device)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
     _chunk_scores[(triton.cdiv(chunks, TILE), blocks, query_heads)](
         q.contiguous(),
@@ -162,9 +155,7 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         limits.contiguous(),
         places.rule.contiguous(),
         places.group.contiguous(),
-        addresses,
-        firsts,
-        strides,
+        *key_table.pointers,
         places.cos.float().contiguous(),
         places.sin.float().contiguous(),
         out,
@@ -172,20 +163,16 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         queries,
         chunks,
         size,
-        int(lengths.sum()),
+        key_table.rows,
         places.offset,
-        len(slabs),
-        query_heads // plain[0].shape[0],
-        KEY=DTYPES[plain[0].dtype],
+        key_table.slabs,
+        query_heads // slabs[0][0].shape[0],
+        KEY=key_table.dtype,
         QUERY=DTYPES[q.dtype],
-        # The interpreter knows no products of bfloat16; as float32 they are the same.
-        DOT=tl.float32 if triton.knobs.runtime.interpret else DTYPES[q.dtype],
+        DOT=factor_dtype(q.dtype),
         ROUNDS=(size - 1).bit_length(),
-        SIZE=width,
-        HALF=half,
-        QUERIES_PAD=max(16, triton.next_power_of_2(queries)),
-        HALF_PAD=max(16, triton.next_power_of_2(half)),
-        REST_PAD=max(16, triton.next_power_of_2(width - 2 * half)),
+        QUERIES_PAD=padded(queries),
+        **widths(width, places.cos.shape[1]),
         TILE=TILE,
     )
     return out.amax(dim=0)

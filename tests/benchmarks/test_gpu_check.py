@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 
@@ -10,29 +11,33 @@ import psutil
 import pytest
 import torch
 
-from benchmarks.gpu_check import (
-    BASELINES,
-    NO_GPU,
-    TINY_LENGTHS,
-    Check,
-    check_baseline,
-    check_method,
-    check_seam,
-    compare,
-    main,
-    run,
-    tables,
-)
+from benchmarks.gpu_check import caches, methods
+from benchmarks.gpu_check.__main__ import NO_GPU, TINY_LENGTHS, main
+from benchmarks.gpu_check.caches import CACHES, check_cache
+from benchmarks.gpu_check.check import PENDING, Check
+from benchmarks.gpu_check.methods import check_method
+from benchmarks.gpu_check.parity import check_kernels, check_seam
+from benchmarks.gpu_check.report import compare, tables
+from benchmarks.gpu_check.schedule import check_model
 from benchmarks.random_models import SHAPES, config_of, random_model
 from engine import METHODS, Machine, Planner, Rates, skeleton, skeleton_of
 
 CPU = torch.device("cpu")
 RATES = Rates(1e11, 1e10, 1e10, 1e11, 1e10)
+NAME = "Llama-3.1-8B"
+
+
+@pytest.fixture(autouse=True)
+def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (methods, caches):
+        monkeypatch.setattr(module, "DECODED", 3)
 
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    return Check(CPU, True, psutil.virtual_memory().available, time.monotonic() + 200, tmp_path, TINY_LENGTHS)
+    """With more time than any machine needs, as no test is about its speed."""
+    memory = psutil.virtual_memory().available
+    return Check(CPU, True, memory, time.monotonic() + 1e6, tmp_path, TINY_LENGTHS, (*CACHES, *METHODS))
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -60,49 +65,75 @@ def test_the_seam_holds_in_bf16(name: str, check: Check) -> None:
 
 
 def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> None:
-    name = "Llama-3.1-8B"
-    model = random_model(name, config_of(name, tiny=True), CPU, torch.float32, True, check.folder)
+    model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     free = psutil.virtual_memory().available
     planner = Planner(skeleton_of(model.network, model.spec), Machine(free, free, True, RATES), model.turn_length)
-    over = time.monotonic() + 150
-    check_baseline(check, model, "dense", over)
-    for method in ("infinipot", "exact"):
-        check_method(check, model, planner, method, over)
+    check_cache(check, model, "dense", math.inf)
+    for name in ("infinipot", "exact"):
+        check_method(check, model, planner, name, math.inf)
     compare(check.rows)
     assert {row["status"] for row in check.rows} == {"done"}
     for part in ("reading", "answering"):
         rows = [row for row in check.rows if row["part"] == part]
-        assert [row["tokens"] for row in rows] == list(TINY_LENGTHS) * 3
+        assert sorted((row["method"], row["tokens"]) for row in rows) == sorted(
+            (method, tokens) for method in ("dense", "infinipot", "exact") for tokens in TINY_LENGTHS
+        )
         assert all(row["tokens_per_second"] > 0 and row["to_dense"] > 0 for row in rows)
-    last = [row for row in check.rows if row["part"] == "reading"][-1]
+    last = check.row("reading", method="exact", tokens=TINY_LENGTHS[-1])
     entry = 2 * model.spec.layers[0].kv_heads * model.spec.layers[0].head_size * len(model.spec.layers) * 2 + 4
     assert last["host_bytes"] == pytest.approx((TINY_LENGTHS[-1] + len(model.chat.prefix)) * entry, rel=0.01)
     assert "exact" in tables(check.rows)
 
 
-def test_a_spent_share_says_not_reached(check: Check) -> None:
+def test_what_stops_an_attempt_is_said_in_the_rows_that_it_left_open(check: Check) -> None:
     def slow(over: float) -> None:
+        check.row("reading", method="slow", tokens=1)["status"] = "done"
         while True:
             time.sleep(0.01)
 
-    check.cell("reading", {"model": "m", "method": "slow"}, 0.0, slow)
-    check.cell("reading", {"model": "m", "method": "broken"}, 1.0, lambda over: [][0])
-    assert check.rows[0]["status"].startswith("not reached: stopped after")
-    assert check.rows[1]["status"].startswith("failed: IndexError")
-    assert check.rows[1]["ok"] is False
+    for method in ("slow", "broken", "late"):
+        for tokens in (1, 2):
+            check.row("reading", method=method, tokens=tokens)
+    check.attempt({"method": "slow"}, 0.2, slow)
+    check.attempt({"method": "broken"}, 1e3, lambda over: [][0])
     check.ends = time.monotonic()
-    run(check, [])
-    assert check.rows[-1]["part"] == "kernels"
+    check.attempt({"method": "late"}, 1e3, lambda over: pytest.fail("There is no time left to begin."))
+    assert [row["status"].split(" after")[0] for row in check.rows] == [
+        *("done", "not reached: stopped"),
+        *["failed: IndexError: list index out of range"] * 2,
+        *[PENDING] * 2,
+    ]
+    assert [row.get("ok", True) for row in check.rows] == [True, True, False, False, True, True]
 
 
-def test_the_whole_runs_and_every_cell_has_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_all_the_time_there_is_every_method_is_measured(check: Check) -> None:
+    check.lengths = TINY_LENGTHS[:1]
+    check_model(check, NAME, RATES, math.inf)
+    for part in ("reading", "answering"):
+        done = {row["method"] for row in check.rows if row["part"] == part and row["status"] == "done"}
+        assert done - {"kvpress"} == {"dense", "offloaded", *METHODS}
+
+
+def test_kernels_are_checked(check: Check) -> None:
+    pytest.importorskip("triton")
+    check.lengths = (4,)
+    check_kernels(check)
+    assert len(check.rows) > 1
+    assert {row["status"] for row in check.rows} == {"done"}
+    assert check.row("kernels", kernel="all")["ok"]
+
+
+def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "result.json"
-    flags = ["--tiny", "--device", "cpu", "--models", "Llama-3.1-8B", "--minutes", "0.5", "--out", str(out)]
-    assert main(flags) == 0
+    assert main(["--tiny", "--device", "cpu", "--minutes", "0", "--out", str(out)]) == 0
     rows = json.loads(out.read_text())["rows"]
-    assert {row.get("method") for row in rows if row["part"] == "reading"} == {*BASELINES, *METHODS}
-    assert all(row["status"] == "done" or row["status"].startswith("not reached") for row in rows)
-    assert "reading" in capsys.readouterr().out
+    assert {row["status"] for row in rows} == {PENDING}
+    cells = [(row["model"], row["method"], row["tokens"]) for row in rows if row["part"] == "reading"]
+    wanted = {(name, method, tokens) for name in SHAPES for method in METHODS for tokens in TINY_LENGTHS}
+    assert wanted <= set(cells)
+    assert {method for _, method, _ in cells} == {*CACHES, *METHODS}
+    assert len(cells) == len(set(cells))
+    assert PENDING in capsys.readouterr().out
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from engine import Model, Reader, SettingsError, make_method
 from engine.beacons import FILE, RATIOS, save_beacons
 from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
-from training.beacon import BeaconSettings, Progress, train
+from tests.training.resuming import trained_and_resumed
+from training.beacon import BeaconSettings, train
 from training.beacon.examples import Generated, Rows
 from training.beacon.train import Run, first_beacons
 from training.beacon.unrolled import read_through
@@ -86,29 +86,8 @@ def test_loss_falls(model: Model, chosen: BeaconSettings) -> None:
 def test_train_writes_weights_that_a_reading_uses_and_resume_equals_uninterrupted(
     model: Model, chosen: BeaconSettings, tmp_path: Path
 ) -> None:
-    lines: list[Progress] = []
-    short = dataclasses.replace(chosen, steps=6)
-    whole = train(short, lines.append)
-    assert [line.step for line in lines] == list(range(1, 7))
+    whole = trained_and_resumed(train, dataclasses.replace(chosen, steps=6), tmp_path)
     assert "no beacons, all of it" in whole.with_suffix(".md").read_text()
-
-    class Interrupted(Exception):
-        pass
-
-    def stop_at_4(line: Progress) -> None:
-        if line.step == 4:
-            raise Interrupted
-
-    other = dataclasses.replace(
-        short, work_dir=tmp_path / "other", out=tmp_path / "other.safetensors", checkpoint_seconds=-1
-    )
-    with pytest.raises(Interrupted):
-        train(other, stop_at_4)
-    again = train(dataclasses.replace(other, resume=True))
-    assert again.read_bytes()[-5000:] == whole.read_bytes()[-5000:]
-    losses = [json.loads(line)["loss"] for line in (other.work_dir / "log.jsonl").read_text().splitlines()]
-    assert losses == [line.loss for line in lines]
-
     ids = torch.randint(4, 260, (200,))
     method = make_method("beacon", budget=64, ratio=8, window=64, weights=str(whole))
     reader = Reader(model, method, ids)

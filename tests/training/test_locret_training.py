@@ -13,7 +13,8 @@ from transformers import LlamaForCausalLM
 
 from engine import Model, Reader, SettingsError, make_method
 from engine.retaining import FILE
-from training.locret import LocretSettings, Progress, train
+from tests.training.resuming import trained_and_resumed
+from training.locret import LocretSettings, train
 from training.locret.examples import Example, Generated, Rows
 from training.locret.labels import overlap, watch
 from training.locret.train import Run
@@ -98,30 +99,8 @@ def test_loss_falls_and_overlap_rises(model: Model, chosen: LocretSettings) -> N
 def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
     model: Model, chosen: LocretSettings, tmp_path: Path
 ) -> None:
-    lines: list[Progress] = []
-    short = dataclasses.replace(chosen, steps=12)
-    whole = train(short, lines.append)
-    assert [line.step for line in lines] == list(range(1, 13))
-    assert len((short.work_dir / "log.jsonl").read_text().splitlines()) == 12
+    whole = trained_and_resumed(train, dataclasses.replace(chosen, steps=12), tmp_path)
     assert "top-10 % overlap" in whole.with_suffix(".md").read_text()
-
-    class Interrupted(Exception):
-        pass
-
-    def stop_at_8(line: Progress) -> None:
-        if line.step == 8:
-            raise Interrupted
-
-    other = dataclasses.replace(
-        short, work_dir=tmp_path / "other", out=tmp_path / "other.safetensors", checkpoint_seconds=-1
-    )
-    with pytest.raises(Interrupted):
-        train(other, stop_at_8)
-    again = train(dataclasses.replace(other, resume=True))
-    assert again.read_bytes()[-5000:] == whole.read_bytes()[-5000:]
-    losses = [json.loads(line)["loss"] for line in (other.work_dir / "log.jsonl").read_text().splitlines()]
-    assert losses == [line.loss for line in lines]
-
     reader = Reader(model, make_method("locret", budget=64, local=8, heads=str(whole)), example(200).ids)
     for _ in reader.run():
         pass

@@ -1,15 +1,7 @@
 """`python -m training.beacon`: train beacon weights from the command line."""
 
-import sys
-
-from training.beacon import BeaconSettings, Progress, train
-from training.flags import settings_parser
-
-
-def show(line: Progress) -> None:
-    """Every 20th step as a line on stderr."""
-    if line.step % 20 == 0:
-        print(line.in_words(), file=sys.stderr, flush=True)
+from training.beacon import BeaconSettings, train
+from training.flags import settings_parser, show
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,11 +22,11 @@ from torch import Tensor
 from engine import Model, SettingsError, load_model, make_method
 from engine.beacons import FILE, RATIOS, Beacons, save_beacons
 from engine.methods.beacon import RAW, Beacon
+from training import loop
 from training.beacon.card import CARD
 from training.beacon.examples import Example, Examples, open_examples
 from training.beacon.settings import BeaconSettings
 from training.beacon.unrolled import read_through
-from training.loop import checkpoint_of, output_of, run_to
 from training.pocket.optimiser import Optimiser
 from training.scoring import scored
 
@@ -88,8 +87,8 @@ def first_beacons(model: Model) -> Beacons:
     return beacons
 
 
-class Run:
-    """A training run: beacons, optimiser and counters. `step` makes one step."""
+class Run(loop.Run[Progress]):
+    """A training run."""
 
     def __init__(self, settings: BeaconSettings, model: Model, examples: Examples) -> None:
         torch.manual_seed(settings.seed)
@@ -97,9 +96,7 @@ class Run:
         self.window = window_of(settings, model)
         self.beacons = first_beacons(model)
         self.optimiser = Optimiser(self.beacons, settings.muon_rate, settings.adam_rate)
-        self.steps = 0
-        self.tokens = 0
-        self.seconds = 0.0
+        super().__init__(self.beacons, self.optimiser)
 
     @property
     def plain(self) -> bool:
@@ -172,24 +169,6 @@ class Run:
             found.append(Measured(ratio, losses / self.settings.held_out, accuracy / self.settings.held_out))
         return found
 
-    def state(self) -> dict[str, Any]:
-        """Everything that a continuation needs."""
-        return {
-            "beacons": self.beacons.named_weights(),
-            "optimiser": self.optimiser.state_dict(),
-            "steps": self.steps,
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-        }
-
-    @torch.no_grad()
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` gave."""
-        for name, weight in self.beacons.named_weights().items():
-            weight.copy_(state["beacons"][name])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
-
 
 def window_of(settings: BeaconSettings, model: Model) -> int:
     """The window to train with: the one that readings will have."""
@@ -212,15 +191,15 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
         EngineError: the model or the data cannot be used, or `resume` without a checkpoint.
     """
     torch.set_flush_denormal(True)  # sharp attention leaves denormal weights, which make a step slower
-    checkpoint_of(settings.work_dir, settings.resume)
-    out = output_of(settings.model, settings.out, FILE)
+    loop.checkpoint_of(settings)
+    out = loop.output_of(settings, FILE)
     model = load_model(settings.model, device=settings.device)
     if any(layer.sliding_window for layer in model.spec.layers):
         raise SettingsError(
             f"'{model.name}' has layers with a sliding window, for which beacons cannot be trained yet."
         )
     run = Run(settings, model, open_examples(settings, model))
-    run_to(run, settings.steps, settings.work_dir, settings.resume, settings.checkpoint_seconds, progress)
+    loop.run_through(run, settings, progress)
     finish(run, out)
     return out
 

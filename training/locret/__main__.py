@@ -1,15 +1,7 @@
 """`python -m training.locret`: train retaining heads from the command line."""
 
-import sys
-
-from training.flags import settings_parser
-from training.locret import LocretSettings, Progress, train
-
-
-def show(line: Progress) -> None:
-    """Every 20th step as a line on stderr."""
-    if line.step % 20 == 0:
-        print(line.in_words(), file=sys.stderr, flush=True)
+from training.flags import settings_parser, show
+from training.locret import LocretSettings, train
 
 
 def main() -> None:

@@ -17,18 +17,17 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from engine import Model, load_model
 from engine.retaining import FILE, RetainingHeads, input_width, save_heads
+from training import loop
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
 from training.locret.labels import Watched, overlap, watch
 from training.locret.settings import LocretSettings
-from training.loop import checkpoint_of, output_of, run_to
 
 CLIP = 0.5
 
@@ -64,8 +63,8 @@ class Progress:
         )
 
 
-class Run:
-    """A training run: heads, optimiser and counters. `step` makes one step."""
+class Run(loop.Run[Progress]):
+    """A training run."""
 
     def __init__(self, settings: LocretSettings, model: Model, examples: Examples) -> None:
         self.settings, self.model, self.examples = settings, model, examples
@@ -73,9 +72,7 @@ class Run:
         widths = [settings.width or min(1024, input_width(layer) // 4) for layer in model.spec.layers]
         self.heads = RetainingHeads(model.spec, widths).to(model.device)
         self.optimiser = torch.optim.AdamW(self.heads.parameters(), settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
-        self.steps = 0
-        self.tokens = 0
-        self.seconds = 0.0
+        super().__init__(self.heads, self.optimiser)
 
     def step(self) -> Progress:
         """One optimiser step."""
@@ -142,24 +139,6 @@ class Run:
         read = (watch(self.model, self.examples.held_out(number), self.settings.chunk) for number in numbers)
         return _mean([self.pass_over(seen, 0.0) for seen in read])
 
-    def state(self) -> dict[str, Any]:
-        """Everything that a continuation needs."""
-        return {
-            "heads": self.heads.named_weights(),
-            "optimiser": self.optimiser.state_dict(),
-            "steps": self.steps,
-            "tokens": self.tokens,
-            "seconds": self.seconds,
-        }
-
-    @torch.no_grad()
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from what `state` gave."""
-        for name, weight in self.heads.named_weights().items():
-            weight.copy_(state["heads"][name])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
-
 
 def _mean(losses: list[Loss]) -> Loss:
     count = len(losses)
@@ -183,11 +162,11 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
     Raises:
         EngineError: the model or the data cannot be used, or `resume` without a checkpoint.
     """
-    checkpoint_of(settings.work_dir, settings.resume)
-    out = output_of(settings.model, settings.out, FILE)
+    loop.checkpoint_of(settings)
+    out = loop.output_of(settings, FILE)
     model = load_model(settings.model, device=settings.device)
     run = Run(settings, model, open_examples(settings, model))
-    run_to(run, settings.steps, settings.work_dir, settings.resume, settings.checkpoint_seconds, progress)
+    loop.run_through(run, settings, progress)
     finish(run, out)
     return out
 

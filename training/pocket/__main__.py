@@ -1,22 +1,9 @@
 """`python -m training.pocket`: train the pocket model from the command line."""
 
 import logging
-import sys
 
-from training.flags import settings_parser
-from training.pocket import PocketSettings, Progress, train
-
-
-def show(line: Progress) -> None:
-    """Every 20th step as a line on stderr."""
-    if line.step % 20 == 0:
-        print(
-            f"{line.fraction:6.1%} {line.stage:10} {line.kind:14} step {line.step} {line.tokens / 1e6:.2f} M "
-            f"{line.tokens / line.seconds:.0f} tok/s loss {line.loss:.3f} right {line.accuracy:.1%} "
-            f"language {line.language_loss:.2f}",
-            file=sys.stderr,
-            flush=True,
-        )
+from training.flags import settings_parser, show
+from training.pocket import PocketSettings, train
 
 
 def main() -> None:

@@ -54,6 +54,14 @@ class Progress:
     accuracy: float
     rate: float
 
+    def in_words(self) -> str:
+        """For people."""
+        return (
+            f"{self.fraction:6.1%} {self.stage} {self.kind} step {self.step}, {self.tokens / 1e6:.2f} M tokens, "
+            f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s, loss {self.loss:.3f}, language "
+            f"{self.language_loss:.3f}, right {self.accuracy:.1%}"
+        )
+
 
 @dataclass
 class Batch:

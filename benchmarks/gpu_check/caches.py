@@ -1,0 +1,107 @@
+"""Part 4: what there is elsewhere, with the same weights: transformers' own caches, and kvpress."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from benchmarks.gpu_check.check import Check, Row
+from benchmarks.gpu_check.gauge import Gauge, wait
+from benchmarks.gpu_check.methods import DECODED, QUESTION
+from engine import Model
+from engine.reader import default_chunk
+from engine.seam import NoRotation
+
+KVPRESS = "kvpress"
+CACHES = ("dense", "offloaded", KVPRESS)
+
+
+@contextmanager
+def stock(network: PreTrainedModel) -> Iterator[None]:
+    """The network as transformers made it: its own rotary embedding, its own attention."""
+    base: Any = network.base_model
+    ours, implementation = base.rotary_emb, network.config._attn_implementation
+    assert isinstance(ours, NoRotation)
+    try:
+        base.rotary_emb = ours.original
+        network.set_attn_implementation("sdpa")
+        yield
+    finally:
+        base.rotary_emb = ours
+        network.set_attn_implementation(implementation)
+
+
+def check_cache(check: Check, model: Model, name: str, over: float) -> None:
+    """Transformers' own cache, on the device or offloaded to the host, read in the same chunks; or kvpress."""
+    facts = {"model": model.name, "method": name}
+    if name == KVPRESS:
+        _check_kvpress(check, model, check.row("reading", **facts, tokens=check.lengths[0]))
+        return
+    network, place = model.network, check.place
+    cache = DynamicCache(config=network.config, offloading=name == "offloaded" and place.type == "cuda")
+    ids = _noise(network, check.lengths[-1]).to(place)
+    chunk, read = default_chunk(place.type == "cpu"), 0
+    gauge = Gauge(place)
+    with stock(network), torch.no_grad():
+        for length in check.lengths:
+            while read < length and time.monotonic() < over:
+                network.base_model(input_ids=ids[None, read : read + chunk], past_key_values=cache, use_cache=True)
+                read += chunk
+                gauge.look()
+            row = check.row("reading", **facts, tokens=length)
+            row |= {**gauge.facts(read), "host_bytes": 0, "status": "done"}
+            if read < length:
+                row["status"] = f"not reached: {read:,} tokens in its time"
+                continue
+            with gauge.halted():
+                _answer(check.row("answering", **facts, tokens=length), network, cache, ids[:QUESTION], over)
+
+
+def _noise(network: PreTrainedModel, length: int) -> Tensor:
+    return torch.randint(network.config.vocab_size, (length,), generator=torch.Generator().manual_seed(2))
+
+
+def _answer(row: Row, network: PreTrainedModel, cache: DynamicCache, question: Tensor, over: float) -> None:
+    """Ask at the end of what the cache holds; the few tokens stay there, as some caches cannot take them out again."""
+    head: Any = network.get_output_embeddings()  # type: ignore[no-untyped-call]
+    place = question.device
+    began = wait(place)
+    pending, times = question, list[float]()
+    while len(times) < DECODED and (len(times) < 2 or time.monotonic() < over):
+        hidden = network.base_model(input_ids=pending[None], past_key_values=cache, use_cache=True).last_hidden_state
+        pending = head(hidden[0, -1:]).float().argmax(-1)
+        times.append(wait(place))
+    row |= {
+        "first_token_seconds": times[0] - began,
+        "tokens_per_second": (len(times) - 1) / (times[-1] - times[0]),
+        "answer_tokens": len(times),
+        "status": "done",
+    }
+
+
+def _check_kvpress(check: Check, model: Model, row: Row) -> None:
+    """The first length, which it reads in one pass, pressed to a quarter by key norms."""
+    if importlib.util.find_spec(KVPRESS) is None:
+        row["status"] = "not reached: kvpress is not installed"
+        return
+    kvpress = importlib.import_module(KVPRESS)
+    network, length = model.network, check.lengths[0]
+    ids = _noise(network, length).to(check.place)
+    cache = DynamicCache(config=network.config)
+    gauge = Gauge(check.place)
+    try:
+        with stock(network), torch.no_grad(), kvpress.KnormPress(compression_ratio=0.75)(network):
+            network.base_model(input_ids=ids[None], past_key_values=cache, use_cache=True)
+    except (TypeError, AttributeError, ValueError, AssertionError) as error:  # another version of either package
+        row["status"] = f"not reached: kvpress says {error}"
+        return
+    gauge.look()
+    row |= {**gauge.facts(length), "status": "done"}

@@ -1,0 +1,120 @@
+"""Parts 2 and 3: reading with Stockpot's methods and answering on the way, beside what the planner said of both."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import torch
+
+from benchmarks.gpu_check.check import Check, Row
+from benchmarks.gpu_check.gauge import Gauge
+from engine import (
+    METHODS,
+    Answer,
+    Context,
+    Conversation,
+    EngineError,
+    Method,
+    Model,
+    Plan,
+    Planner,
+    Reader,
+    Sampling,
+    make_method,
+)
+from engine.records import DEVICE, HOST
+
+QUESTION = 50  # tokens
+DECODED = 32  # tokens of an answer whose speed is taken, or as many as there is time for
+STORES = ("bfloat16", "int8", "int4")  # of the host tier, the least lossy that fits
+
+
+def check_method(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
+    """Read as far as time and memory allow, and answer at each length on the way."""
+    method, waiting = _fitting(planner, name, check.lengths)
+    facts = {"model": model.name, "method": name}
+    plans = {length: planner.plan(method, length, "nf4") for length in check.lengths}
+    rows = {length: check.row("reading", **facts, tokens=length) for length in check.lengths}
+    for length, plan in plans.items():
+        rows[length] |= {"settings": method.settings(), **_planned(plan)}
+        if length not in waiting:
+            longest = f"the longest text is {plan.longest:,} tokens" if plan.longest else "no text fits"
+            rows[length]["status"] = f"does not fit: {longest}"
+    if not waiting:
+        return
+    ids = torch.randint(model.network.config.vocab_size, (waiting[-1],), generator=torch.Generator().manual_seed(2))
+    reader = Reader(model, method, ids, plans[waiting[-1]].chunk)
+    gauge = Gauge(check.place)
+    for progress in reader.run():
+        gauge.look()
+        read = progress.tokens_done
+        while waiting and read >= waiting[0]:
+            length = waiting.pop(0)
+            rows[length] |= {
+                **gauge.facts(read),
+                "host_bytes": progress.usage.bytes.get(HOST, 0),
+                "kv_device_bytes": progress.usage.bytes[DEVICE],
+                "status": "done",
+            }
+            with gauge.halted():
+                context = Context(model, method, reader.memory, len(ids))
+                _answer(check.row("answering", **facts, tokens=length), context, plans[length], over)
+        if waiting and time.monotonic() > over:
+            for length in waiting:
+                rows[length] |= {**gauge.facts(read), "status": f"not reached: {read:,} tokens in its time"}
+            return
+
+
+def _fitting(planner: Planner, name: str, lengths: tuple[int, ...]) -> tuple[Method, list[int]]:
+    """A method with the host tier that fits most of the lengths, and which those are."""
+    fields = {each.name for each in dataclasses.fields(METHODS[name])}
+    found: list[tuple[Method, list[int]]] = []
+    for store in STORES if "store" in fields else ("",):
+        try:
+            method = make_method(name, **({"store": store} if store else {}))
+        except EngineError:
+            continue  # a way of storing that there is not (yet)
+        found.append((method, [each for each in lengths if planner.plan(method, each, "nf4").fits]))
+    return max(found, key=lambda each: len(each[1]))  # of equals the first, which is the least lossy
+
+
+def _planned(plan: Plan) -> Row:
+    return {
+        "planned_tokens_per_second": plan.reading_tokens_per_sec,
+        "planned_device_bytes": plan.device_bytes,
+        "planned_host_bytes": plan.host_bytes,
+        "planned_workspace_bytes": plan.workspace_bytes,
+        "planned_weight_bytes": plan.weight_bytes,
+    }
+
+
+def _answer(row: Row, context: Context, plan: Plan, over: float) -> None:
+    """Fill in seconds to the first token, and tokens per second after it."""
+    row |= {
+        "settings": context.method.settings(),
+        "planned_first_token_seconds": plan.first_token_sec,
+        "planned_tokens_per_second": plan.answer_tokens_per_sec,
+    }
+    left = max(over - time.monotonic(), 0.0)
+    if plan.first_token_sec is not None and plan.first_token_sec > left:
+        row["status"] = f"not reached: {plan.first_token_sec:.0f} s are planned, {left:.0f} s left"
+        return
+    chat = context.model.chat
+    question = "a" * max(1, QUESTION - len(chat.turn("")))
+    first = _last(Conversation(context), question, 2)
+    each = max(first.decode_sec, 1e-6)  # of two tokens: the first took part of it, so this is an upper bound
+    tokens = max(2, int(min(DECODED, (over - time.monotonic()) / each)))
+    second = _last(Conversation(context), question, tokens)
+    row |= {
+        "first_token_seconds": second.time_to_first_token_sec,
+        "tokens_per_second": second.tokens_per_second,
+        "answer_tokens": second.answer_tokens,
+        "status": "done",
+    }
+
+
+def _last(conversation: Conversation, question: str, tokens: int) -> Answer:
+    *_, last = conversation.ask(question, Sampling(temperature=2.0, max_tokens=tokens, seed=3))
+    assert isinstance(last, Answer)
+    return last

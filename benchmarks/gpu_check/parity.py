@@ -1,0 +1,50 @@
+"""Part 1: the seam is exact, and so is every kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from benchmarks.gpu_check.check import Check
+from benchmarks.gpu_kernels import kernel_rows
+from benchmarks.random_models import config_of, random_network
+from engine import make_method
+from engine.memory import NOT_IN_SOURCE
+from engine.seam import attach
+
+SEAM = {"what": "seam, bf16"}
+KERNELS = {"kernel": "all"}
+
+
+def check_seam(check: Check, name: str) -> None:
+    """Two layers of real width, read in chunks in bf16: no further from float32 than twice transformers' own."""
+    config = config_of(name, check.tiny, layers=2)
+    vocabulary: int = config.vocab_size
+    ids = torch.randint(vocabulary, (600,), generator=torch.Generator().manual_seed(1)).to(check.place)
+    low = random_network(config, check.place, torch.bfloat16, nf4=False)
+    made: Any = random_network(config, check.place, torch.bfloat16, nf4=False)  # the same weights
+    high = made.float()
+    with torch.no_grad():
+        exact = high(input_ids=ids[None], use_cache=False).logits[0]
+        theirs = low(input_ids=ids[None], use_cache=False).logits[0].float()
+    spec = attach(low)
+    memory = make_method("full").new_memory(spec, lambda text: 1)
+    pieces = []
+    with torch.no_grad():
+        for chunk in torch.split(ids, 171):
+            memory.begin(torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32))
+            pieces.append(low(input_ids=chunk[None], use_cache=False, memory=memory).logits[0].float())
+            memory.commit()
+    ours = torch.cat(pieces)
+    error, allowed = float((ours - exact).norm() / exact.norm()), 2 * float((theirs - exact).norm() / exact.norm())
+    row = check.row("parity", model=name, **SEAM)
+    row |= {"error": error, "allowed": allowed, "ok": error <= allowed, "status": "done"}
+
+
+def check_kernels(check: Check) -> None:
+    """Every kernel against its reference."""
+    rows = kernel_rows(check.place, list(check.lengths))
+    agreed = all(row["agrees"] is not False for row in rows)  # None: only timed
+    check.row("kernels", **KERNELS).update(ok=agreed, status="done")
+    check.rows += [{"part": "kernels", **row, "status": "done"} for row in rows]

@@ -1,0 +1,67 @@
+"""The tables, on the screen and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.gpu_check.check import Check, Row
+from benchmarks.report import machine, table
+
+COLUMNS = {
+    "model": ["model", "what", "seconds", "status"],
+    "parity": ["model", "what", "error", "allowed", "ok", "status"],
+    "kernels": [
+        *("kernel", "what", "dtype", "length", "error", "reference_error", "agrees", "seconds", "sdpa_seconds"),
+        "status",
+    ],
+    "reading": [
+        *("model", "method", "tokens", "tokens_per_second", "planned_tokens_per_second", "to_dense"),
+        *("device_bytes", "planned_device_bytes", "host_bytes", "planned_host_bytes", "status"),
+    ],
+    "answering": [
+        *("model", "method", "tokens", "first_token_seconds", "planned_first_token_seconds"),
+        *("tokens_per_second", "planned_tokens_per_second", "to_dense", "status"),
+    ],
+}
+
+
+def compare(rows: list[Row]) -> None:
+    """Write beside every speed how many times that of the dense cache it is, at the same length of the same model."""
+    dense = {
+        (row["part"], row["model"], row["tokens"]): row["tokens_per_second"]
+        for row in rows
+        if row.get("method") == "dense" and row["status"] == "done"
+    }
+    for row in rows:
+        speed = row.get("tokens_per_second")
+        other = dense.get((row["part"], row.get("model"), row.get("tokens")))
+        if speed and other and row["status"] == "done":
+            row["to_dense"] = speed / other
+
+
+def write(check: Check, out: Path) -> None:
+    """The result as JSON."""
+    result = {
+        "benchmark": "gpu-check",
+        "machine": machine(),
+        "device_limit_bytes": check.limit,
+        "tiny": check.tiny,
+        "rows": check.rows,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def tables(rows: list[Row]) -> str:
+    """One table per part; bytes in GB."""
+    shown = []
+    for part, columns in COLUMNS.items():
+        mine = [{key: _gigabytes(key, value) for key, value in row.items()} for row in rows if row["part"] == part]
+        if mine:
+            shown.append(f"{part}\n{table(mine, columns)}")
+    return "\n\n".join(shown)
+
+
+def _gigabytes(key: str, value: object) -> object:
+    return f"{value / 1e9:.2f} GB" if key.endswith("_bytes") and isinstance(value, int) else value

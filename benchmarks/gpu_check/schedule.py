@@ -1,0 +1,104 @@
+"""Who comes when, and with how much of the time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+
+import psutil
+
+from benchmarks.gpu_check.caches import CACHES, KVPRESS, check_cache
+from benchmarks.gpu_check.check import Check
+from benchmarks.gpu_check.gauge import free_all, wait
+from benchmarks.gpu_check.methods import check_method
+from benchmarks.gpu_check.parity import KERNELS, SEAM, check_kernels, check_seam
+from benchmarks.random_models import config_of, random_model
+from engine import METHODS, Machine, Model, Planner, Rates, measure_rates, skeleton_of
+from engine.beacons import FILE as BEACONS
+from engine.beacons import Beacons, save_beacons
+from engine.beside import forget
+from engine.retaining import FILE as HEADS
+from engine.retaining import RetainingHeads, save_heads
+
+PARITY_SHARE = 0.03  # of all the time, for each model's seam and for the kernels
+MODEL_SHARES = {"Llama-3.1-8B": 4.0}  # others 1.0
+METHOD_SHARES = {"infinipot": 3.0, "infinitehip": 3.0, "infllm": 2.0, "locret": 2.0}  # of a model's time; others 1.0
+WEIGHTS = {"what": "weights made"}
+
+
+def run(check: Check, names: list[str]) -> None:
+    """All parts with the models of these names."""
+    _lay_out(check, names)
+    share_sec = PARITY_SHARE * check.left()
+    for name in names:
+        check.attempt({"model": name, **SEAM}, share_sec, lambda over, name=name: check_seam(check, name))  # type: ignore[misc]
+    check.attempt(KERNELS, share_sec, lambda over: check_kernels(check))
+    rates = measure_rates(check.place, check.dtype)
+    for name, share in _shares(names, MODEL_SHARES):
+        check_model(check, name, rates, share * check.left())
+        free_all(check.place)
+
+
+def _lay_out(check: Check, names: list[str]) -> None:
+    """A row for everything that is to be measured."""
+    for name in names:
+        check.row("parity", model=name, **SEAM)
+        check.row("model", model=name, **WEIGHTS)
+        for method in _order(check):
+            for length in check.lengths[:1] if method == KVPRESS else check.lengths:
+                check.row("reading", model=name, method=method, tokens=length)
+    check.row("kernels", **KERNELS)
+
+
+def _order(check: Check) -> list[str]:
+    """The dense cache comes first, as all others are compared with it; then condensing, then retrieving methods."""
+    ours = sorted(METHODS, key=lambda each: (METHODS[each].family not in ("condensing", "retrieving"), each))
+    return [each for each in (*CACHES, *ours) if each in check.methods]
+
+
+def _shares(names: list[str], weights: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Each name and its share of what is left when its turn comes, which is for it and for those behind it."""
+    for number, name in enumerate(names):
+        yield name, weights.get(name, 1.0) / sum(weights.get(each, 1.0) for each in names[number:])
+
+
+def check_model(check: Check, name: str, rates: Rates, share_sec: float) -> None:
+    """All methods and caches with one model."""
+    ends = time.monotonic() + share_sec
+    model = check.attempt({"model": name}, share_sec, lambda over: _model(check, name))
+    if model is None:
+        return
+    planner = Planner(
+        skeleton_of(model.network, model.spec),
+        Machine(check.limit, int(psutil.virtual_memory().available * 0.9), check.place.type == "cpu", rates),
+        model.turn_length,
+        len(model.chat.prefix),
+    )
+
+    def measure(method: str, over: float) -> None:
+        if method in CACHES:
+            check_cache(check, model, method, over)
+        else:
+            check_method(check, model, planner, method, over)
+
+    for method, share in _shares(_order(check), METHOD_SHARES):
+        facts = {"model": name, "method": method}
+        check.attempt(facts, share * (ends - time.monotonic()), lambda over, method=method: measure(method, over))  # type: ignore[misc]
+        forget()  # weights of the method, which are no part of what the next one takes
+        said = [row["status"] for row in check.rows if facts.items() <= row.items()]
+        print(f"{name}, {method}: {'; '.join(dict.fromkeys(said))}", file=sys.stderr, flush=True)
+
+
+def _model(check: Check, name: str) -> Model:
+    """A model of noise, and beside it, of noise as well, what some methods train for one."""
+    began, folder = wait(check.place), check.folder / name
+    model = random_model(name, config_of(name, check.tiny), check.place, check.dtype, True, folder)
+    with check.place:
+        if "locret" in check.methods:
+            heads = RetainingHeads(model.spec, [1024] * len(model.spec.layers))
+            save_heads(heads, folder / HEADS, model.spec, {})
+        if "beacon" in check.methods:
+            save_beacons(Beacons(model.spec), folder / BEACONS, model.spec, {})
+    check.row("model", model=name, **WEIGHTS).update(seconds=wait(check.place) - began, status="done")
+    return model

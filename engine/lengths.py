@@ -1,0 +1,20 @@
+"""Lengths of texts as people write them. K and M are 1,024 and 1,048,576, as in a model's window of 128K."""
+
+import re
+
+from engine.errors import SettingsError
+
+MULTIPLES = {"": 1, "k": 1 << 10, "m": 1 << 20}
+
+
+def tokens_of(text: str) -> int:
+    """A number of tokens: "2048", "12,345", "2K" (2,048), "1.5M" (1,572,864).
+
+    Raises:
+        SettingsError: it is none, or less than one.
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kKmM]?)", text.replace(",", "").replace("_", "").strip())
+    tokens = 0 if found is None else int(float(found[1]) * MULTIPLES[found[2].lower()])
+    if tokens < 1:
+        raise SettingsError(f"A length is a number of tokens such as 250000, 128K or 1M, not {text!r}.")
+    return tokens

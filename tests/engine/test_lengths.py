@@ -1,0 +1,21 @@
+"""One reading of lengths for every command."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import SettingsError, tokens_of
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("7", 7), ("12,345", 12345), ("20_000", 20000), ("2K", 2048), ("128k", 131072), ("1M", 1 << 20), ("1.5K", 1536)],
+)
+def test_a_length_is_read(text: str, tokens: int) -> None:
+    assert tokens_of(text) == tokens
+
+
+@pytest.mark.parametrize("text", ["", "-3", "0", "much", "2G", "K"])
+def test_what_is_no_length_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match=f"not {text!r}"):
+        tokens_of(text)

@@ -1,0 +1,40 @@
+"""A training that was stopped and resumed ends where an uninterrupted one ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.settings import TrainingSettings
+
+
+class Interrupted(Exception):
+    """By the test."""
+
+
+def trained_and_resumed(train: Callable[..., Path], settings: TrainingSettings, folder: Path) -> Path:
+    """Train in one go, and again with an interruption after two thirds; the weights of the first."""
+    lines: list[Any] = []
+    whole = train(settings, lines.append)
+    assert [line.step for line in lines] == list(range(1, settings.steps + 1))
+
+    def stop(line: Any) -> None:
+        if line.step == settings.steps * 2 // 3:
+            raise Interrupted
+
+    other = dataclasses.replace(
+        settings, work_dir=folder / "other", out=folder / "other.safetensors", checkpoint_seconds=-1
+    )
+    with pytest.raises(Interrupted):
+        train(other, stop)
+    again = train(dataclasses.replace(other, resume=True))
+    assert again.read_bytes()[-5000:] == whole.read_bytes()[-5000:]
+    for run in (settings, other):
+        losses = [json.loads(line)["loss"] for line in (run.work_dir / "log.jsonl").read_text().splitlines()]
+        assert losses == [line.loss for line in lines]
+    return whole

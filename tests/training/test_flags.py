@@ -1,0 +1,26 @@
+"""A training's progress on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from training.flags import settings_parser, show
+from training.locret.settings import LocretSettings
+from training.pocket import Progress
+
+
+def test_every_twentieth_step_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for step in range(1, 41):
+        show(Progress(step, 4_000_000, 8.0, 0.25, "far", "chat 512", 1.5, 2.25, 0.5, 1.0))
+    first, _ = capsys.readouterr().err.splitlines()
+    assert first.strip() == (
+        "25.0% far chat 512 step 20, 4.00 M tokens, 500,000 tokens/s, loss 1.500, language 2.250, right 50.0%"
+    )
+
+
+def test_help_has_the_settings_of_all_trainings_and_those_of_this_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        settings_parser(LocretSettings, "train").parse_args(["--help"])
+    said = capsys.readouterr().out
+    assert "alpha: weight of" in said
+    assert "steps: length of the run" in said

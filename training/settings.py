@@ -1,0 +1,55 @@
+"""What can be chosen about every training for a frozen model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.pocket.settings import PocketSettings
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Settings that every training for a frozen model has.
+
+    Attributes:
+        model: folder or hub id of the model the weights are for.
+        data: JSONL file with a {"text": ..., "question": ..., "answer": ...} a line; none for documents with facts and
+            questions made on the spot, which is for the pocket model.
+        out: file for the weights; none for METHOD.safetensors beside the model. A card goes beside it.
+        work_dir: checkpoint and loss log.
+        pocket_dir, data_dir: where the tokenised prose of the pocket model's own training lies, or is to be made from;
+            only without `data`.
+        device: auto, cpu or cuda.
+        resume: continue from the checkpoint in `work_dir`.
+        seed: fixes weights, documents, their order, and all else that is drawn.
+        steps: length of the run.
+        warmup: steps until the learning rate is reached.
+        batch: examples a step.
+        max_tokens: longest example; a longer text is cut.
+        held_out: examples that are not trained on but measured at the end.
+        checkpoint_seconds: time between checkpoints.
+    """
+
+    model: str = "assets/pocket"
+    data: Path | None = None
+    out: Path | None = None
+    work_dir: Path = Path("runs/training")
+    pocket_dir: Path = PocketSettings.work_dir
+    data_dir: Path = PocketSettings.data_dir
+    device: str = "auto"
+    resume: bool = False
+    seed: int = 20
+    steps: int = 1000
+    warmup: int = 30
+    batch: int = 1
+    max_tokens: int = 1024
+    held_out: int = 16
+    checkpoint_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "held_out"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if not 0 <= self.warmup < self.steps:
+            raise ValueError(f"warmup must lie between 0 and steps ({self.steps}), not {self.warmup}")
+        if self.max_tokens < 256:
+            raise ValueError(f"max_tokens must be 256 or more, not {self.max_tokens}")
