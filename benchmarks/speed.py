@@ -1,4 +1,7 @@
-"""Two comparisons in one run: our `full` with transformers' own `generate`, and reading with the bare model.
+"""Comparisons in one run: our `full` with transformers' own `generate`, and reading with the bare model.
+
+The bare model passes over the same chunks and remembers nothing: once seeing each chunk alone, and once with as many
+entries before each as the method's budget, so that what attention to them costs is told from what the method adds.
 
     python -m benchmarks.speed
 
@@ -69,23 +72,27 @@ def against_generate(model: Model, folder: str, ids: Tensor) -> dict[str, Any]:
     return _row("full against transformers generate", len(ids), pairs) | {"same_tokens": same}
 
 
-def against_bare(model: Model, name: str, budget: int, ids: Tensor) -> dict[str, Any]:
-    """Reading with a method against the model's forward over chunks of the same size that remember nothing."""
-    method = shared.variant(name, budget)
+def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor) -> dict[str, Any]:
+    """Reading with a method against the model's forward over chunks of the same size, with `entries` before each."""
+    method, full = shared.variant(name, budget), shared.variant("full", None)
 
     def read() -> None:
         for _ in Reader(model, method, ids).run():
             pass
 
+    memory = full.new_memory(model.spec, model.turn_length)
+    memory.reserve(entries + CHUNK)
+    for chunk in torch.split(ids[:entries], CHUNK) if entries else ():
+        model.forward(chunk, memory, torch.zeros(len(chunk), dtype=torch.int32))
+        memory.commit()
+
     def bare() -> None:
-        full = shared.variant("full", None)
-        for chunk in torch.split(ids, CHUNK):
-            memory = full.new_memory(model.spec, model.turn_length)
-            memory.reserve(len(chunk))
+        for chunk in torch.split(ids, CHUNK):  # never committed, so each takes the place of the one before
             model.forward(chunk, memory, torch.zeros(len(chunk), dtype=torch.int32))
 
     pairs = [(seconds(read), seconds(bare)) for _ in range(REPEATS)]
-    return _row(f"{name} {budget} against the bare model", len(ids), pairs)
+    seeing = f"seeing {entries} entries more" if entries else "seeing each chunk alone"
+    return _row(f"{name} {budget} against the bare model {seeing}", len(ids), pairs)
 
 
 def _row(what: str, tokens: int, pairs: list[tuple[float, float]]) -> dict[str, Any]:
@@ -104,14 +111,8 @@ def main(argv: list[str] | None = None) -> int:
     haystack = Haystack(model, chosen.data)
     rows = [against_generate(model, folder, haystack.trial("prose", length, 0.5, 0).ids) for length in (512, 1536)]
     text = haystack.trial("prose", chosen.tokens, 0.5, 0).ids
-    for name, budget in (
-        ("streaming", 512),
-        ("exact", 512),
-        ("infinipot", 512),
-        ("infinipot", 1024),
-        ("infinipot", 2048),
-    ):
-        rows.append(against_bare(model, name, budget, text))
+    for name, budget in (("streaming", 512), ("exact", 512), ("infinipot", 512), ("infinipot", 2048), ("locret", 1024)):
+        rows += [against_bare(model, name, budget, entries, text) for entries in (0, budget)]
     publish("speed", rows, chosen.out, chosen.json, model=model.name)
     return 0
 
