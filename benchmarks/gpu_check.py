@@ -20,7 +20,6 @@ was trained would cost more or less for its attention's sparsity is not seen her
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gc
 import importlib
 import importlib.util
@@ -274,9 +273,9 @@ def check_method(check: Check, model: Model, planner: Planner, name: str, over: 
 
 def _fitting(planner: Planner, name: str, lengths: tuple[int, ...]) -> tuple[Method, list[int]]:
     """A method with the host tier that fits most of the lengths, and which those are."""
-    fields = {each.name for each in dataclasses.fields(METHODS[name])}
+    chosen = make_method(name).settings().get("store") in STORES
     found: list[tuple[Method, list[int]]] = []
-    for store in STORES if "store" in fields else ("",):
+    for store in STORES if chosen else ("",):
         try:
             method = make_method(name, **({"store": store} if store else {}))
         except EngineError:
