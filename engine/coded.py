@@ -23,7 +23,7 @@ from engine.errors import SettingsError
 from engine.seam import LayerSpec, ModelSpec
 from engine.slots import Slots
 from kernels import quantise
-from kernels.rows import Levels, Pages, Slabs, take
+from kernels.rows import Levels, Pages, Slabs
 
 CODES = {"int8": torch.int8, "int4": torch.quint4x2, "fp8": torch.float8_e4m3fn}  # of quint4x2 two are in a byte
 MODEL = "model"  # the store that is no code
@@ -232,8 +232,7 @@ class CodedSlots(Slots):
         pieces = []
         for slots, count in self.sides(base, length):
             if slots.coded:
-                every = torch.arange(slots.coded, device=slots.keys.device).expand(slots.keys.shape[0], -1)
-                pieces.append(take([(slots._pages(name), slots.coded)], every))
+                pieces.append(slots._pages(name).numbers(slots.coded))
             pieces.append(slots._bank(name)[:, : count - slots.coded])
         return torch.cat(pieces, dim=1)
 

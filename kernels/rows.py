@@ -91,6 +91,12 @@ class Pages:
         scale = self.scale.view(-1).index_select(0, places // self.page)
         return quantise.dequantise(codes, scale, self.kind, self.dtype)[:, 0]
 
+    def numbers(self, count: int) -> Tensor:
+        """The first `count` rows [H, count, D], levelled back."""
+        rows = quantise.unpack(self.codes[:, :count], self.kind, torch.float32)
+        rows.mul_(self.scale.repeat_interleave(self.page, dim=1)[:, :count, None])
+        return rows.mul_(self.levels.spread[:, None]).add_(self.levels.centre[:, None]).to(self.dtype)
+
     def scores(self, q: Tensor, count: int, step: int = 2048) -> Tensor:
         """Dot products float32 [H, R, count] of q [H, R, D] with the first `count` rows; some thousand at a time."""
         q = q.float()
