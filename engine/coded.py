@@ -53,23 +53,23 @@ def check_codes(spec: ModelSpec, kind: torch.dtype) -> None:
 class Coding:
     """How slots are coded.
 
-    kind: one of `quantise.KINDS`; waiting: entries per head that wait for one another; passing: tokens that may come
-    behind them in a pass and are never kept (a catalyst's).
+    kind: one of `quantise.KINDS`; waiting: entries per head that wait for one another; catalyst: tokens that may come
+    behind them in a pass and are never kept.
     """
 
     kind: torch.dtype
     waiting: int
-    passing: int = 0
+    catalyst: int = 0
 
     @classmethod
-    def of(cls, store: str, budget: int | None, passing: int = 0) -> Coding | None:
+    def of(cls, store: str, budget: int | None, catalyst: int = 0) -> Coding | None:
         """By the name of a store; None for the model's own type."""
         if store == MODEL:
             return None
         if budget is None:
-            return cls(CODES[store], UNBOUNDED_WAIT, passing)
+            return cls(CODES[store], UNBOUNDED_WAIT, catalyst)
         least = min(LEAST_WAIT, budget // 4)
-        return cls(CODES[store], max(least, min(LONGEST_WAIT, budget // WAIT_SHARE)), passing)
+        return cls(CODES[store], max(least, min(LONGEST_WAIT, budget // WAIT_SHARE)), catalyst)
 
     def check(self, spec: ModelSpec) -> None:
         """See `check_codes`."""
@@ -84,7 +84,7 @@ class Coding:
         total = 0
         for layer in spec.layers:
             entry = 2 * (quantise.width(self.kind, layer.head_size) + 4) + 8
-            wait = (self.waiting + self.passing) * 2 * layer.head_size * spec.dtype.itemsize
+            wait = (self.waiting + self.catalyst) * 2 * layer.head_size * spec.dtype.itemsize
             total += layer.kv_heads * (capacity * entry + wait)
         return total
 
@@ -94,7 +94,7 @@ class Coding:
 
 
 class CodedSlots(Slots):
-    """The first `coded` entries in codes, those behind them in `keys` and `values` [H, waiting + passing, D]."""
+    """The first `coded` entries in codes, those behind them in `keys` and `values` [H, waiting + catalyst, D]."""
 
     ROWS: ClassVar[tuple[str, ...]] = (
         *("keys_codes", "keys_scale", "values_codes", "values_scale"),
@@ -112,7 +112,7 @@ class CodedSlots(Slots):
 
     def _allocate(self, spec: ModelSpec, capacity: int) -> None:
         heads, size, kind = self.layer.kv_heads, self.layer.head_size, self.coding.kind
-        waiting = (heads, self.coding.waiting + self.coding.passing, size)
+        waiting = (heads, self.coding.waiting + self.coding.catalyst, size)
         self.keys = torch.empty(waiting, dtype=spec.dtype, device=spec.device)
         self.values = torch.empty_like(self.keys)
         stored = torch.uint8 if kind == torch.quint4x2 else kind

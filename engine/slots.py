@@ -296,10 +296,11 @@ class SlotMemory(Memory):
             slots.source[:, begin:stop] = self._incoming
             if novelty is not None:
                 slots.score[:, begin:stop] = novelty
+        first = self.own[0]
+        if self.coding is not None and first.waiting(end + first.surplus) == self.coding.waiting:
+            self.own = [slots.settled(end + slots.surplus) for slots in self.own]  # or not at all, if memory runs out
         self.length = end
         self.seen += len(self._incoming)
-        if self.pass_limit() == 0:
-            self.own = [slots.settled(end + slots.surplus) for slots in self.own]
 
     def keep_best(self, scores: list[Tensor], size: int, spared: int) -> None:
         """Keep `size` entries per head on average; the `spared` highest of each head stay, whatever the share.
