@@ -27,6 +27,7 @@ RUNS = {
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
 RETRIEVING = "infllm,infinitehip"
+KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") for store in ("model", "int8", "int4"))
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ PLAN = [
     Run("facts-full", "needle", "--methods full --tokens 256,512,1K,2K --trials 20"),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 10"),
     Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 10"),
+    Run("facts-kept-stores", "needle", f"--methods {KEPT} --budgets 1024 --tokens 2K --trials 8"),
     Run("cache", "cache", "--tokens 4K"),
     Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 4"),
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),

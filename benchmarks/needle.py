@@ -18,12 +18,17 @@ from benchmarks.report import publish
 from engine import Answer, Conversation, Method, Model, Reader, Sampling
 
 
-def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int]:
-    """Read a trial's document once and ask its questions in turn: right answers, and right ones with a right source."""
+def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int, dict[str, int]]:
+    """Read a trial's document once and ask its questions in turn.
+
+    Returns:
+        Right answers, right ones with a right source, and the bytes of the finished reading by tier.
+    """
     reader = Reader(model, method, trial.ids)
     for _ in reader.run():
         pass
-    conversation = Conversation(reader.context())
+    context = reader.context()
+    conversation = Conversation(context)
     right = sourced = 0
     for question in trial.questions:
         *_, answer = conversation.ask(question.text, Sampling(max_tokens=32))
@@ -32,7 +37,7 @@ def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int]:
             right += 1
             first = answer.passages[0] if answer.passages else None
             sourced += first is not None and first.start < question.end and question.start < first.end
-    return right, sourced
+    return right, sourced, context.usage().bytes
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,9 +68,9 @@ def main(argv: list[str] | None = None) -> int:
                         asked = correct = sourced = 0
                         for number in range(chosen.trials):
                             trial = haystack.trial(kind, tokens, depth or 0.0, chosen.seed + number)
-                            right, found = ask(model, method, trial)
+                            right, found, kv_bytes = ask(model, method, trial)
                             asked, correct, sourced = asked + len(trial.questions), correct + right, sourced + found
-                        row |= {"asked": asked, "correct": correct, "sourced": sourced}
+                        row |= {"asked": asked, "correct": correct, "sourced": sourced, "kv_bytes": kv_bytes}
                         rows.append(row | {"seconds": round(time.perf_counter() - started, 1)})
                         print(rows[-1], file=sys.stderr, flush=True)
     publish("needle", rows, chosen.out, chosen.json, model=model.name, trials=chosen.trials)

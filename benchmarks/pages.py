@@ -69,6 +69,24 @@ def accuracy(title: str, rows: list[Row]) -> str:
     return f"### {title}\n\n{note}\n\n" + markdown(["", *map(length, lengths)], lines)
 
 
+def kept_stores(rows: list[Row]) -> str:
+    """What kept entries in codes still know, and the bytes that they take."""
+    lines, plain = [], 0
+    for row in rows:
+        method, _, store = row["method"].partition(":store=")
+        held = row["kv_bytes"]["device"]
+        plain = held if store == "model" else plain
+        share = f"{100 * held / plain:.0f} %" if plain else ""
+        lines.append([method, store, length(row["tokens"]), percent([row]), f"{held / 1e6:.2f}", share])
+    note = (
+        f"Facts as above, budget {rows[0]['budget']}, {rows[0]['asked']} questions a cell, exact answers in %. Bytes "
+        "are of the finished reading, all that is allocated for it; `model` is the type that the model computes in, "
+        "which on a CPU is float32."
+    )
+    header = ["", "store", "tokens", "right", "KV MB", "of `model`"]
+    return "\n\n".join(["### Kept entries in codes", note, markdown(header, lines)])
+
+
 TITLES = {
     "passkey": "One pass key in the paper's repeated filler",
     "prose": "One pass key in real prose",
@@ -299,6 +317,7 @@ def cache_table(result: dict[str, Any]) -> str:
 def main() -> int:
     """Write the page."""
     results = load()
+    kept = results.pop("facts-kept-stores", {"rows": []})["rows"]
     needles = rows_of(results, "needle")
     rows = [row for row in needles if ":" not in row["method"]]
     devices = sorted({str(result["machine"]["device"]) for result in results.values()})
@@ -314,6 +333,8 @@ def main() -> int:
     varied = [row for row in needles if ":" in row["method"]]
     if varied:
         text.append(accuracy("Facts again, with one setting changed at a time", varied))
+    if kept:
+        text.append(kept_stores(kept))
     if rows:
         text.append(sources(rows))
     for name, section in SECTIONS.items():

@@ -47,6 +47,7 @@ class Footprint:
     searched: entries of the host tier that each token of an answer is compared with.
     inserted: tokens of the method's own that go through the model beside them.
     weight_bytes: on the device, of trained weights that the method has beside the model's.
+    coded: whether entries are turned from codes into numbers, a layer's at a time, before they are attended to.
     explicit: whether reading takes a matrix of logits, or of keys gathered for it; else it runs in fused kernels.
     """
 
@@ -60,6 +61,7 @@ class Footprint:
     searched: int = 0
     inserted: int = 0
     weight_bytes: int = 0
+    coded: bool = False
     explicit: bool = False
     host_spare_bytes: int = 0
 

@@ -69,6 +69,10 @@ class Memory(ABC):
         """How many tokens the next pass may carry; 0 means that the memory must be condensed first."""
         return UNLIMITED
 
+    def pass_limit(self) -> int:
+        """How many tokens the next pass may carry at most, however much room there is; never 0."""
+        return UNLIMITED
+
     @contextmanager
     def observing(self) -> Iterator[None]:
         """While a catalyst passes: note what its tokens attend to. Only for methods that have a catalyst."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from engine.coded import Coding
 from engine.errors import SettingsError
 from engine.footprint import Footprint, Task, mean_attended
 from engine.footprint import TurnTokens as TurnTokens
@@ -52,6 +53,10 @@ class Method(ABC):
         """
         return ""
 
+    def coding(self, turn_tokens: TurnTokens) -> Coding | None:
+        """How its slots are coded; None where entries stay in the model's own type."""
+        return None
+
     def passing(self, spec: ModelSpec) -> int:
         """Entries that a memory may hold beyond the budget: tokens on their way through, not judged yet."""
         return 0
@@ -73,15 +78,19 @@ class Method(ABC):
         passed = task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
         room = None if self.budget is None else self.budget + self.passing(spec)
         held = passed if room is None else min(passed, room)
-        size = slot_bytes(spec, room or max(held, FIRST_CAPACITY))
+        coding = self.coding(task.turn_tokens)
+        size = slot_bytes(spec, room or max(held, FIRST_CAPACITY), coding)
+        levels = 0 if coding is None else coding.level_bytes(spec)
+        levelled = levels if coding is not None and passed >= coding.waiting else 0
         return Footprint(
-            usage=Usage({DEVICE: held}, {DEVICE: size}),
+            usage=Usage({DEVICE: held}, {DEVICE: size + levelled}),
             spare_bytes=0 if room is None else size,
-            tail_bytes=slot_bytes(spec, room or FIRST_CAPACITY),
+            tail_bytes=slot_bytes(spec, room or FIRST_CAPACITY, coding) + levels,
             passed=passed,
             attended=mean_attended(passed, held),
             widest=held,
             answering=held,
+            coded=coding is not None,
         )
 
     def pass_multiple(self) -> int:

@@ -59,7 +59,7 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
             yield condense(model, method, memory)
             continue
         started = time.perf_counter()
-        end = min(at + chunk, at + room, len(ids))
+        end = min(at + min(chunk, room, memory.pass_limit()), len(ids))
         worked = _worked_out(model, method, memory, ids[at:end], source[at:end], max(LEAST_PASS, multiple))
         if worked is None:
             chunk = -(-(end - at) // (2 * multiple)) * multiple

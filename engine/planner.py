@@ -31,6 +31,7 @@ PREFIX = 32  # tokens of a chat template before the text, where no tokenizer say
 OPERATIONS = 60  # small operations per layer and pass
 LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
 GPU_BASE = 600 << 20  # what a CUDA context and its libraries take of a GPU
+CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
 LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
 SLOWEST = 1.0  # tokens per second of an answer below which a method is not recommended
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
@@ -181,6 +182,8 @@ class Planner:
         keys = max(footprint.widest, rows)
         tensors = rows * (4 * query_heads + 3 * kv_heads) * width * size  # q, k, v, q rotated and the parts of that
         mask = rows * keys * (5 + size)
+        if footprint.coded:  # keys before RoPE and after, and what becomes of codes on the way, in float32
+            tensors += keys * kv_heads * width * (2 * size + 8)
         if not footprint.explicit:
             return tensors + mask
         logits = query_heads * rows * keys * (8 + size)  # logits and softmax in float32, then in the model's dtype
@@ -196,15 +199,18 @@ class Planner:
         through = footprint.passed + footprint.inserted
         rows = min(task.chunk * through / footprint.passed, through)
         head = self.model.head if method.needs_novelty() else 0
-        each = self._pass_sec(rates, rows, footprint.attended, head, quantize, footprint.explicit)
+        each = self._pass_sec(rates, rows, footprint.attended, head, quantize, footprint.explicit, footprint.coded)
         kept = _far_bytes(footprint)
         reading = through / rows * each + kept / rates.link
         searching = self._search_sec(rates, footprint)
-        asking = self._pass_sec(rates, QUESTION, footprint.answering, 0, quantize, True)
-        answering = self._pass_sec(rates, 1, footprint.answering, self.model.head, quantize, True) + searching
+        asking = self._pass_sec(rates, QUESTION, footprint.answering, 0, quantize, True, footprint.coded)
+        answering = self._pass_sec(rates, 1, footprint.answering, self.model.head, quantize, True, footprint.coded)
+        answering += searching
         return reading, asking + QUESTION * searching + answering, 1 / answering
 
-    def _pass_sec(self, rates: Rates, rows: float, attended: float, head: int, quantize: str, explicit: bool) -> float:
+    def _pass_sec(
+        self, rates: Rates, rows: float, attended: float, head: int, quantize: str, explicit: bool, coded: bool
+    ) -> float:
         """Of one pass through the model: its weights are read once, and unpacked if several tokens share them."""
         model = self.model
         size = model.spec.dtype.itemsize
@@ -216,7 +222,8 @@ class Planner:
         products = max((work.linear + work.head) / rates.flops, weights / rates.memory)
         logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
         attention = work.attention / rates.flops
-        moved = (attended * model.spec.entry_bytes + logits) / rates.memory
+        entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if coded else 0))
+        moved = (entries + logits) / rates.memory
         return products + attention + moved + OPERATIONS * len(model.spec.layers) * rates.operation_sec
 
     def _search_sec(self, rates: Rates, footprint: Footprint) -> float:

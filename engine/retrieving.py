@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engine.attention import Lists, Segment, Shown, Span
 from engine.cache import POLICIES, DeviceCache
+from engine.coded import CODES, check_codes
 from engine.footprint import Footprint, Task
 from engine.host import SLAB, HostTier, full_entries, host_bytes, page_of, slab_bytes
 from engine.measure import require_memory
@@ -29,9 +30,7 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float32": torch.float32,
     "float16": torch.float16,
-    "int8": torch.int8,
-    "int4": torch.quint4x2,  # two codes in a byte
-    "fp8": torch.float8_e4m3fn,
+    **CODES,
 }
 EMPTY = 1 << 60  # stands where there is no entry
 
@@ -125,12 +124,7 @@ class RetrievingMemory(WindowMemory):
             SettingsError: codes that this model or its device cannot have.
         """
         super().__init__(spec, sinks, window, query_block)
-        if dtype == torch.quint4x2:
-            odd = [layer.head_size for layer in spec.layers if layer.head_size % 2]
-            require(not odd, f"store=int4 needs an even head size, and this model's is {odd[:1]}: take int8.")
-        if dtype == torch.float8_e4m3fn and spec.device.type == "cuda":
-            able = torch.cuda.get_device_capability(spec.device) >= (8, 9)
-            require(able, "store=fp8 needs a GPU of compute capability 8.9 or more: take int8.")
+        check_codes(spec, dtype)
         self.host = HostTier(spec, dtype)
         self.tier = tier
         self.cache: DeviceCache | None = None

@@ -5,7 +5,8 @@ head, closes the gaps and rotates what is left to 0, 1, 2, ... (InfiniPot's CR-R
 first and its own behind them; condensing a fork gathers from both into slots of its own.
 
 Heads that hold equally many entries lie in one `Slots`: all heads of a layer, or each by itself where a budget is
-shared unevenly within layers (`sharing.py`). Nothing is padded: a head that keeps less takes less memory.
+shared unevenly within layers (`sharing.py`). Nothing is padded: a head that keeps less takes less memory. Slots hold
+entries in the model's own type, here, or in codes of 8 or 4 bits (`coded.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,9 @@ from engine.sharing import APART, shared
 from kernels.gathering import Room, gather
 from kernels.rows import Slabs
 
+if TYPE_CHECKING:
+    from engine.coded import Coding
+
 FIRST_CAPACITY = 256
 
 
@@ -41,6 +45,8 @@ class Slots:
     score is what an entry was given when it was read, for methods that judge by that: its novelty, its importance.
     """
 
+    ROWS: ClassVar[tuple[str, ...]] = ("keys", "rotated", "values", "source", "score")  # a row of each for every entry
+
     def __init__(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, surplus: int = 0) -> None:
         """Empty slots that begin at position first_slot, for the heads that `layer` describes.
 
@@ -50,16 +56,20 @@ class Slots:
         self.first_slot = first_slot
         self.surplus = surplus
         shape = (layer.kv_heads, capacity)
-        self.keys = torch.empty(*shape, layer.head_size, dtype=spec.dtype, device=spec.device)
-        self.rotated = torch.empty_like(self.keys)
-        self.values = torch.empty_like(self.keys)
         self.source = torch.full(shape, NOT_IN_SOURCE, dtype=torch.int32, device=spec.device)
         self.score = torch.zeros(shape, dtype=torch.float32, device=spec.device)
+        self._allocate(spec, capacity)
+
+    def _allocate(self, spec: ModelSpec, capacity: int) -> None:
+        shape = (self.layer.kv_heads, capacity, self.layer.head_size)
+        self.keys = torch.empty(shape, dtype=spec.dtype, device=spec.device)
+        self.rotated = torch.empty_like(self.keys)
+        self.values = torch.empty_like(self.keys)
 
     @property
     def capacity(self) -> int:
         """Entries per head that fit."""
-        return self.keys.shape[1]
+        return self.source.shape[1]
 
     def write(self, at: int, keys: Tensor, values: Tensor) -> None:
         """Put keys and values [H, T, D] behind the first `at` entries, growing by doubling where there is no room.
@@ -69,27 +79,72 @@ class Slots:
         end = at + keys.shape[1]
         if end > self.capacity:
             self._grow(max(end, 2 * self.capacity), at)
+        self.score[:, at:end] = 0.0
+        self._put(at, keys, values)
+
+    def _put(self, at: int, keys: Tensor, values: Tensor) -> None:
+        end = at + keys.shape[1]
         self.keys[:, at:end] = keys
         self.values[:, at:end] = values
         self.rotated[:, at:end] = self.layer.rope.rotate(keys, self.first_slot + at)
-        self.score[:, at:end] = 0.0
 
     def _grow(self, capacity: int, length: int) -> None:
         larger: dict[str, Tensor] = {}
-        for name in ("keys", "rotated", "values", "source", "score"):
+        for name in self.ROWS:
             old: Tensor = getattr(self, name)
             new = old.new_empty(old.shape[0], capacity, *old.shape[2:])
             new[:, :length] = old[:, :length]
             larger[name] = new
         vars(self).update(larger)  # all or none: memory may run out on the way
 
-    def nbytes(self) -> int:
-        """Bytes of all its tensors."""
-        return sum(t.nbytes for t in (self.keys, self.rotated, self.values, self.source, self.score))
+    def waiting(self, length: int) -> int:
+        """Of the first `length` entries, those that `settled` would do something about."""
+        return 0
+
+    def settled(self, length: int) -> Self:
+        """The same slots, no longer waiting; what these hold is not touched."""
+        return self
+
+    def sides(self, base: Self | None, length: int) -> list[tuple[Self, int]]:
+        """The slots before these, if there are any, and `length` entries of these: each with how many entries count."""
+        return [(self, length)] if base is None else [(base, self.first_slot), (self, length)]
+
+    def shown(self, base: Self | None, length: int) -> tuple[Slabs, Slabs]:
+        """Rotated keys, and values, of the base and of so many own entries."""
+        sides = self.sides(base, length)
+        return [(slots.rotated, count) for slots, count in sides], [(slots.values, count) for slots, count in sides]
+
+    def take_over(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
+        """Become entries index [H, M] of the base and the first `length` of old slots, rotated to 0, 1, 2, ..."""
+        sides = old.sides(base, length)
+        keys = [(slots.keys, count) for slots, count in sides]
+        values = [(slots.values, count) for slots, count in sides]
+        cos, sin = self.layer.rope.table(index.shape[1])
+        gather(keys, values, index, cos, sin, Room(self.keys, self.rotated, self.values))
+
+    def saved(self, length: int) -> dict[str, Tensor]:
+        """The first `length` entries by name, for disk."""
+        return {name: getattr(self, name)[:, :length].contiguous() for name in ("keys", "values", "source", "score")}
+
+    def load(self, saved: dict[str, Tensor], length: int) -> None:
+        """Become what was saved; these slots are empty."""
+        self.write(0, saved["keys"].to(self.keys), saved["values"].to(self.keys))
+        for name in ("source", "score"):
+            column: Tensor = getattr(self, name)
+            column[:, :length] = saved[name].to(column.device)
+
+    def follow(self, base: Self) -> None:
+        """Go on behind a base; only codes have something to take from it."""
+
+    def tensors(self) -> list[Tensor]:
+        """All that takes memory."""
+        return [getattr(self, name) for name in self.ROWS]
 
 
-def slot_bytes(spec: ModelSpec, capacity: int) -> int:
-    """Bytes of the slots of all layers: keys before and after RoPE, values, source and score."""
+def slot_bytes(spec: ModelSpec, capacity: int, coding: Coding | None = None) -> int:
+    """Bytes of the slots of all layers: keys before and after RoPE, values, source and score; in codes, as they say."""
+    if coding is not None:
+        return coding.slot_bytes(spec, capacity)
     heads = sum(layer.kv_heads for layer in spec.layers)
     return capacity * (spec.entry_bytes * 3 // 2 + 8 * heads)
 
@@ -106,11 +161,21 @@ class SlotMemory(Memory):
     Numbers of entries are averages over heads and layers; `Slots.surplus` says what some hold above that.
     """
 
-    def __init__(self, spec: ModelSpec, capacity: int | None = None, share: str = "even") -> None:
-        """capacity: entries to allocate at once, where the budget is known; share: see `sharing.py`."""
+    def __init__(
+        self, spec: ModelSpec, capacity: int | None = None, share: str = "even", coding: Coding | None = None
+    ) -> None:
+        """capacity: entries to allocate at once, where the budget is known; share: see `sharing.py`; coding: how they
+        are coded, None where they stay in the model's own type.
+
+        Raises:
+            SettingsError: codes that this model or its device cannot have.
+        """
         super().__init__(spec)
+        if coding is not None:
+            coding.check(spec)
         self.capacity = capacity
         self.share = share
+        self.coding = coding
         split = [_each_head(layer) if share in APART else [layer] for layer in spec.layers]
         self.heads = [heads for layer in split for heads in layer]  # what lies in each of the slots
         ends = list(itertools.accumulate(map(len, split)))
@@ -127,7 +192,15 @@ class SlotMemory(Memory):
         firsts = [self.base_length + slots.surplus for slots in self.base] or [0] * len(self.heads)
         more = surplus or [0] * len(self.heads)
         each = zip(self.heads, firsts, more, strict=True)
-        return [Slots(heads, self.spec, first, capacity + extra, extra) for heads, first, extra in each]
+        return [self._slots(heads, first, capacity + extra, extra) for heads, first, extra in each]
+
+    def _slots(self, heads: LayerSpec, first_slot: int, capacity: int, surplus: int) -> Slots:
+        if self.coding is None:
+            return Slots(heads, self.spec, first_slot, capacity, surplus)
+        return self.coding.slots(heads, self.spec, first_slot, capacity, surplus)
+
+    def _base(self, number: int) -> Slots | None:
+        return self.base[number] if self.base else None
 
     @property
     def entries(self) -> int:
@@ -141,7 +214,7 @@ class SlotMemory(Memory):
     def reserve(self, tokens: int) -> None:
         """Allocate for the whole reading where there is no budget."""
         if self.capacity is None and self.entries == 0:
-            needed = slot_bytes(self.spec, tokens)
+            needed = slot_bytes(self.spec, tokens, self.coding)
             require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self._new_slots(max(tokens, FIRST_CAPACITY))
 
@@ -149,6 +222,13 @@ class SlotMemory(Memory):
         """What the queries of the last pass saw is over."""
         super().begin(source)
         self._spans = {}
+
+    def pass_limit(self) -> int:
+        """What waits to be coded is coded between two passes, so that no query sees it both ways."""
+        if self.coding is None:
+            return super().pass_limit()
+        slots = self.own[0]  # tokens come to all heads alike
+        return self.coding.waiting - slots.waiting(self.length + slots.surplus)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over all slots."""
@@ -169,7 +249,7 @@ class SlotMemory(Memory):
         slots.write(before, k, v)
         new = q.shape[1]
         rotated = slots.layer.rope.rotate(q, held)
-        keys, values = self._bank(number, "rotated", before + new), self._bank(number, "values", before + new)
+        keys, values = slots.shown(self._base(number), before + new)
         own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window))
         beside, sources = self._beside(number, q)
         watched = self.mass is not None or self.observed is not None
@@ -216,6 +296,9 @@ class SlotMemory(Memory):
             slots.source[:, begin:stop] = self._incoming
             if novelty is not None:
                 slots.score[:, begin:stop] = novelty
+        first = self.own[0]
+        if self.coding is not None and first.waiting(end + first.surplus) == self.coding.waiting:
+            self.own = [slots.settled(end + slots.surplus) for slots in self.own]  # or not at all, if memory runs out
         self.length = end
         self.seen += len(self._incoming)
 
@@ -236,21 +319,13 @@ class SlotMemory(Memory):
         for number, (slots, index) in enumerate(zip(self.own, kept, strict=True)):
             size = index.shape[1]
             surplus = size - average
-            new = Slots(slots.layer, self.spec, 0, capacity + surplus, surplus)
-            cos, sin = slots.layer.rope.table(size)
-            end = self.length + slots.surplus
-            keys, values = self._bank(number, "keys", end), self._bank(number, "values", end)
-            gather(keys, values, index, cos, sin, Room(new.keys, new.rotated, new.values))
+            new = self._slots(slots.layer, 0, capacity + surplus, surplus)
+            new.take_over(slots, self._base(number), self.length + slots.surplus, index)
             new.source[:, :size] = self._column(number, "source").gather(1, index)
             new.score[:, :size] = self._column(number, "score").gather(1, index)
             fresh.append(new)
         self.own, self.base, self.base_length = fresh, [], 0
         self.length = average
-
-    def _bank(self, number: int, name: str, length: int) -> Slabs:
-        """Keys or values in slots `number`, base first, then so many of its own."""
-        own = (getattr(self.own[number], name), length)
-        return [(getattr(self.base[number], name), self.own[number].first_slot), own] if self.base else [own]
 
     def _column(self, number: int, name: str) -> Tensor:
         """All entries of slots `number`, base first: [H, held, ...]."""
@@ -267,6 +342,8 @@ class SlotMemory(Memory):
         child = copy.copy(self)
         child.base, child.base_length = self.own, self.length
         child.own, child.length = child._new_slots(FIRST_CAPACITY), 0
+        for own, base in zip(child.own, child.base, strict=True):
+            own.follow(base)
         return child
 
     def snapshot(self) -> Self:
@@ -281,14 +358,16 @@ class SlotMemory(Memory):
 
     def usage(self) -> Usage:
         """All slots are on the device; of a fork, the shared ones are counted too. Entries: the average."""
-        return Usage({DEVICE: self.entries}, {DEVICE: sum(slots.nbytes() for slots in [*self.base, *self.own])})
+        every = (tensor for slots in [*self.base, *self.own] for tensor in slots.tensors())
+        held = {tensor.data_ptr(): tensor.nbytes for tensor in every}  # what a fork shares with its context once
+        return Usage({DEVICE: self.entries}, {DEVICE: sum(held.values())})
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Own entries of all slots in one part."""
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for number, slots in enumerate(self.own):
-            for name in ("keys", "values", "source", "score"):
-                tensors[f"{number}.{name}"] = getattr(slots, name)[:, : self.length + slots.surplus].contiguous()
+            saved = slots.saved(self.length + slots.surplus)
+            tensors |= {f"{number}.{name}": tensor for name, tensor in saved.items()}
         if self.last_hidden is not None:
             tensors["last_hidden"] = self.last_hidden.contiguous()
         meta = {
@@ -311,10 +390,8 @@ class SlotMemory(Memory):
             self.base, self.base_length = [], 0
             self.own = self._new_slots(max(self.capacity or FIRST_CAPACITY, int(meta["length"])), meta["surplus"])
         for number, slots in enumerate(self.own):
-            end = meta["length"] + slots.surplus
-            slots.write(0, tensors[f"{number}.keys"].to(slots.keys), tensors[f"{number}.values"].to(slots.values))
-            slots.source[:, :end] = tensors[f"{number}.source"].to(slots.source.device)
-            slots.score[:, :end] = tensors[f"{number}.score"].to(slots.score.device)
+            mine = {name.removeprefix(f"{number}."): x for name, x in tensors.items() if name.startswith(f"{number}.")}
+            slots.load(mine, meta["length"] + slots.surplus)
         self.length, self.seen = int(meta["length"]), int(meta["seen"])
         hidden = tensors.get("last_hidden")
         self.last_hidden = None if hidden is None else hidden.to(self.spec.device)

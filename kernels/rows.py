@@ -45,7 +45,10 @@ class Levels:
 
 @dataclass(frozen=True)
 class Pages:
-    """A slab in codes: codes [H, capacity, W], scale float32 [H, capacity / PAGE]; rows come out in `dtype`."""
+    """A slab in codes: codes [H, capacity, W], scale float32 [H, capacity / page]; rows come out in `dtype`.
+
+    Pages of PAGE rows take the least room; rows with a scale each (pages of one) can be moved about as they are.
+    """
 
     codes: Tensor
     scale: Tensor
@@ -60,6 +63,11 @@ class Pages:
         return heads, capacity, self.levels.centre.shape[1]
 
     @property
+    def page(self) -> int:
+        """Rows that share a scale."""
+        return self.codes.shape[1] // self.scale.shape[1]
+
+    @property
     def device(self) -> torch.device:
         """Where the codes are."""
         return self.codes.device
@@ -72,16 +80,22 @@ class Pages:
         """Code rows [H, N, D] from row `at` on; both whole pages."""
         heads, count, size = x.shape
         level = (x.to(self.device, torch.float32) - self.levels.centre[:, None]) / self.levels.spread[:, None]
-        codes, scale = quantise.quantise(level.reshape(-1, PAGE, size), self.kind)
+        codes, scale = quantise.quantise(level.reshape(-1, self.page, size), self.kind)
         stored = self.codes[:, at : at + count]
         stored.copy_(codes.view(heads, count, -1))
-        self.scale[:, at // PAGE : (at + count) // PAGE] = scale.view(heads, -1)
+        self.scale[:, at // self.page : (at + count) // self.page] = scale.view(heads, -1)
 
     def rows(self, places: Tensor) -> Tensor:
         """Rows [N, D] at places [N] of all heads' rows together, not levelled back yet."""
         codes = self.codes.view(-1, 1, self.codes.shape[2]).index_select(0, places)
-        scale = self.scale.view(-1).index_select(0, places // PAGE)
+        scale = self.scale.view(-1).index_select(0, places // self.page)
         return quantise.dequantise(codes, scale, self.kind, self.dtype)[:, 0]
+
+    def numbers(self, count: int) -> Tensor:
+        """The first `count` rows [H, count, D], levelled back."""
+        rows = quantise.unpack(self.codes[:, :count], self.kind, torch.float32)
+        rows.mul_(self.scale.repeat_interleave(self.page, dim=1)[:, :count, None])
+        return rows.mul_(self.levels.spread[:, None]).add_(self.levels.centre[:, None]).to(self.dtype)
 
     def scores(self, q: Tensor, count: int, step: int = 2048) -> Tensor:
         """Dot products float32 [H, R, count] of q [H, R, D] with the first `count` rows; some thousand at a time."""
@@ -91,7 +105,7 @@ class Pages:
         for at in range(0, count, step):
             codes = quantise.unpack(self.codes[:, at : min(at + step, count)], self.kind, torch.float32)
             pieces.append(turned @ codes.transpose(1, 2))
-        scale = self.scale.repeat_interleave(PAGE, dim=1)[:, None, :count]
+        scale = self.scale.repeat_interleave(self.page, dim=1)[:, None, :count]
         return torch.cat(pieces, dim=2).mul_(scale).add_(q @ self.levels.centre[..., None])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 
 import torch
@@ -10,11 +9,9 @@ import torch
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import Gauge
 from engine import (
-    METHODS,
     Answer,
     Context,
     Conversation,
-    EngineError,
     Method,
     Model,
     Plan,
@@ -68,14 +65,11 @@ def check_method(check: Check, model: Model, planner: Planner, name: str, over: 
 
 def _fitting(planner: Planner, name: str, lengths: tuple[int, ...]) -> tuple[Method, list[int]]:
     """A method with the host tier that fits most of the lengths, and which those are."""
-    fields = {each.name for each in dataclasses.fields(METHODS[name])}
-    found: list[tuple[Method, list[int]]] = []
-    for store in STORES if "store" in fields else ("",):
-        try:
-            method = make_method(name, **({"store": store} if store else {}))
-        except EngineError:
-            continue  # a way of storing that there is not (yet)
-        found.append((method, [each for each in lengths if planner.plan(method, each, "nf4").fits]))
+    plain = make_method(name)
+    methods = [plain]
+    if plain.settings().get("store") in STORES:
+        methods = [make_method(name, store=store) for store in STORES]
+    found = [(method, [each for each in lengths if planner.plan(method, each, "nf4").fits]) for method in methods]
     return max(found, key=lambda each: len(each[1]))  # of equals the first, which is the least lossy
 
 

@@ -22,6 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from engine.coded import MODEL, STORES, Coding
 from engine.errors import SettingsError
 from engine.footprint import Footprint, Task
 from engine.method import Method, TurnTokens, require
@@ -49,7 +50,7 @@ class InfiniPot(Method):
     prompt: a key of PROMPTS or a prompt of one's own; question: what prompt Q is filled with; keep: |C|/|M|;
     novelty_share: alpha, 0 for CaP alone, 1 for NuC alone; pooling: neighbours a catalyst score is max-pooled over
     (odd, 1 for none); reduction: over the query heads of a group; share: how what the catalyst chooses is shared among
-    layers and heads (`sharing.py`).
+    layers and heads (`sharing.py`); store: what entries are kept as (`coded.py`).
     """
 
     name: ClassVar[str] = "infinipot"
@@ -64,6 +65,7 @@ class InfiniPot(Method):
     pooling: int = 9
     reduction: str = "max"
     share: str = "even"
+    store: str = MODEL
 
     def __post_init__(self) -> None:
         """Reject settings that contradict one another."""
@@ -77,6 +79,7 @@ class InfiniPot(Method):
         require(self.pooling >= 1 and self.pooling % 2 == 1, f"pooling is odd and positive, not {self.pooling}.")
         require(self.reduction in REDUCTIONS, f"reduction is one of {', '.join(REDUCTIONS)}, not '{self.reduction}'.")
         require(self.share in SHARES, f"share is one of {', '.join(SHARES)}, not '{self.share}'.")
+        require(self.store in STORES, f"store is one of {', '.join(STORES)}, not '{self.store}'.")
         require(bool(self.prompt), "prompt is G, G1, G2, Q, U, P or a text of your own; it cannot be empty.")
         require(self.prompt != "Q" or bool(self.question), "prompt Q needs a question: set question=...")
 
@@ -90,6 +93,14 @@ class InfiniPot(Method):
             return None
         return PROMPTS.get(self.prompt, self.prompt).replace("{question}", self.question)
 
+    def coding(self, turn_tokens: TurnTokens) -> Coding | None:
+        """The catalyst passes behind what waits."""
+        return Coding.of(self.store, self.budget, self._catalyst_tokens(turn_tokens))
+
+    def _catalyst_tokens(self, turn_tokens: TurnTokens) -> int:
+        prompt = self.catalyst()
+        return turn_tokens(prompt) if prompt else 0
+
     def tail_reserve(self) -> int:
         """A finished pot keeps a quarter free, so that a first question seldom waits for a distillation."""
         return 0 if self.budget is None else min(256, self.budget // 4)
@@ -100,22 +111,20 @@ class InfiniPot(Method):
         Raises:
             SettingsError: the catalyst prompt leaves no room to read.
         """
-        prompt = self.catalyst()
-        length = turn_tokens(prompt) if prompt else 0
+        length = self._catalyst_tokens(turn_tokens)
         if self.budget is not None and self.budget - round(self.keep * self.budget) < 2 * length + 16:
             raise SettingsError(
                 f"A pot of {self.budget} distilled to {round(self.keep * self.budget)} leaves no room for a catalyst "
                 f"prompt of {length} tokens: raise the budget, or lower keep."
             )
-        return (kind or Pot)(spec, self, length)
+        return (kind or Pot)(spec, self, length, self.coding(turn_tokens))
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """One pot, however long the text; each distillation costs a pass of the catalyst."""
         plain = super().plan(spec, task)
         if self.budget is None:
             return plain
-        catalyst = self.catalyst()
-        length = task.turn_tokens(catalyst) if catalyst else 0
+        length = self._catalyst_tokens(task.turn_tokens)
         size, room = round(self.keep * self.budget), self.budget - length
         if task.total <= room:
             times, held = 0, task.total
@@ -134,9 +143,9 @@ class InfiniPot(Method):
 class Pot(SlotMemory):
     """The memory pot."""
 
-    def __init__(self, spec: ModelSpec, settings: InfiniPot, catalyst_tokens: int) -> None:
+    def __init__(self, spec: ModelSpec, settings: InfiniPot, catalyst_tokens: int, coding: Coding | None) -> None:
         """catalyst_tokens: entries the catalyst takes while the pot is distilled; they count against the budget."""
-        super().__init__(spec, settings.budget, settings.share)
+        super().__init__(spec, settings.budget, settings.share, coding)
         self.settings = settings
         self.catalyst_tokens = catalyst_tokens
 

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from engine.coded import MODEL, STORES, Coding
 from engine.footprint import Footprint, Task
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
@@ -42,8 +43,8 @@ class Locret(Method):
 
     budget: b; chunk: B, tokens between two evictions, None for half the budget; stabilizers: n_s, None for a sixth of
     the budget; local: n_loc; pooling: neighbours a score is max-pooled over before the cut (odd, 1 for none); share:
-    how the budget is shared among layers and heads (`sharing.py`); heads: file of the retaining heads, empty for those
-    beside the model.
+    how the budget is shared among layers and heads (`sharing.py`); store: what entries are kept as (`coded.py`); heads:
+    file of the retaining heads, empty for those beside the model.
     """
 
     name: ClassVar[str] = "locret"
@@ -56,6 +57,7 @@ class Locret(Method):
     local: int = 100
     pooling: int = 5
     share: str = "even"
+    store: str = MODEL
     heads: str = ""
 
     def __post_init__(self) -> None:
@@ -71,6 +73,7 @@ class Locret(Method):
         require(self.local >= 0, f"local is a number of tokens, 0 or more, not {self.local}.")
         require(self.pooling >= 1 and self.pooling % 2 == 1, f"pooling is odd and positive, not {self.pooling}.")
         require(self.share in SHARES, f"share is one of {', '.join(SHARES)}, not '{self.share}'.")
+        require(self.store in STORES, f"store is one of {', '.join(STORES)}, not '{self.store}'.")
         if self.heads:  # a saved reading must find them from another working directory
             object.__setattr__(self, "heads", str(Path(self.heads).expanduser().resolve()))
 
@@ -91,6 +94,10 @@ class Locret(Method):
     def passing(self, spec: ModelSpec) -> int:
         """The chunk and the last tokens, which the paper does not count."""
         return 0 if self.budget is None else self.chunk_tokens + self.local
+
+    def coding(self, turn_tokens: TurnTokens) -> Coding | None:
+        """By the store."""
+        return Coding.of(self.store, self.budget)
 
     def tail_reserve(self) -> int:
         """A finished reading has had its last eviction, and so has room for a whole chunk."""
@@ -115,16 +122,16 @@ class Locret(Method):
         Raises:
             WeightsError: no retaining heads, or none that fit this model.
         """
-        return (kind or RetainedMemory)(spec, self, find_heads(spec, self.heads))
+        return (kind or RetainedMemory)(spec, self, find_heads(spec, self.heads), self.coding(turn_tokens))
 
 
 class RetainedMemory(SlotMemory):
     """Entries with their causal importance; the least important go whenever a chunk is over."""
 
-    def __init__(self, spec: ModelSpec, settings: Locret, heads: RetainingHeads) -> None:
+    def __init__(self, spec: ModelSpec, settings: Locret, heads: RetainingHeads, coding: Coding | None) -> None:
         """heads: in the dtype and on the device of the model."""
         capacity = None if settings.budget is None else settings.budget + settings.passing(spec)
-        super().__init__(spec, capacity, settings.share)
+        super().__init__(spec, capacity, settings.share, coding)
         self.settings = settings
         self.retaining = heads
         self.text_end = 0  # where the last `local` tokens of the text begin; 0 while no text is announced

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks import needle, options
 from benchmarks.haystack import DATA, FACTS, Haystack, NoProse, is_right
-from benchmarks.pages import accuracy, length
+from benchmarks.pages import accuracy, kept_stores, length
 from engine import Model
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
 
@@ -101,6 +101,20 @@ def test_rows_count_every_question(
     table = accuracy("One pass key", rows)
     assert "streaming 256" in table
     assert "1K" in table
+
+
+def test_kept_stores_stand_side_by_side_with_their_bytes(
+    model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(options, "open_model", lambda chosen: model)
+    methods = ",".join(f"infinipot:novelty_share=1:store={store}" for store in ("model", "int8", "int4"))
+    wanted = f"--methods {methods} --budgets 256 --tokens 700 --kinds passkey --depths 0.5 --trials 1 --json"
+    assert needle.main(wanted.split()) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    plain, eight, four = (row["kv_bytes"]["device"] for row in rows)
+    assert four < eight < plain / 2
+    table = kept_stores(rows)
+    assert f"| infinipot:novelty_share=1 | int4 | 700 | 0 | {four / 1e6:.2f} | {100 * four / plain:.0f} % |" in table
 
 
 def test_lengths_are_read_and_written() -> None:

@@ -67,6 +67,10 @@ TIGHT: dict[str, Method] = {
     "infinipot-cap": make_method("infinipot", budget=160, prompt="Sum up.", novelty_share=0.0),
     "infinipot-nuc": make_method("infinipot", budget=160, novelty_share=1.0),
     "locret": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12),
+    "locret-int8": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, store="int8"),
+    "locret-int4-all": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, store="int4", share="all"),
+    "infinipot-int8-heads": make_method("infinipot", budget=160, prompt="Sum up.", store="int8", share="heads"),
+    "infinipot-fp8": make_method("infinipot", budget=160, prompt="Sum up.", store="fp8"),
     "beacon": make_method("beacon", budget=40, window=32, ratio=4),
     "beacon-adaptive": make_method("beacon", budget=96, window=32),
     "beacon-thinned": make_method("beacon", budget=16, window=48, ratio=2),
@@ -89,6 +93,8 @@ CODES_CLOSE = {
     "fp8": {"atol": 5e-2, "rtol": 5e-2},
     "int4": {"atol": 0.1, "rtol": 0.1},
 }
+# Everything that is attended to was rounded to a code: error of the logits, as a share of their size.
+ROUNDED = {"int8": 0.015, "fp8": 0.1, "int4": 0.25}
 
 
 def close(method: Method) -> dict[str, float]:
@@ -105,7 +111,10 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
     unlimited = with_budget(method, None)
     expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
     logits = next_logits(model, unlimited, read(model, unlimited, ids).memory, QUESTION)
-    torch.testing.assert_close(logits, expected, **CLOSE)
+    if method.coding(model.turn_length) is None:
+        torch.testing.assert_close(logits, expected, **CLOSE)
+    else:
+        assert 0 < (logits - expected).norm() <= ROUNDED[method.settings()["store"]] * expected.norm()
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,9 @@ def test_the_plan_is_what_a_reading_holds(
     assert saved <= footprint.usage.bytes[DEVICE] + 4 * 48  # the last hidden state goes along
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", [*sorted(METHODS), "infinipot:int8", "locret:int4"])
 def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, name: str) -> None:
-    method = make_method(name)
+    method = with_store(name)
     footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
     reader = Reader(model, method, ids, 64)
     for _ in reader.run():
@@ -97,6 +97,12 @@ def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, na
     answer(conversation, "Who?", tokens=40)
     device = conversation.usage().bytes[DEVICE]
     assert device <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+
+
+def with_store(name: str) -> Method:
+    """A method by its name and, behind a colon, a store."""
+    name, _, store = name.partition(":")
+    return make_method(name, **({"store": store} if store else {}))
 
 
 def peak_of_pass(model: Model, method: Method, ids: Tensor, chunk: int) -> int:
@@ -117,13 +123,13 @@ def peak_of_pass(model: Model, method: Method, ids: Tensor, chunk: int) -> int:
     return peak
 
 
-@pytest.mark.parametrize("name", ["exact", "infinipot", "full"])
+@pytest.mark.parametrize("name", ["exact", "infinipot", "infinipot:int4", "full"])
 def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
     config = tiny_config()
     config.update({"hidden_size": 96, "intermediate_size": 256, "head_dim": 16, "vocab_size": 1000})
     torch.manual_seed(0)
     model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), "wide", "-")
-    method = make_method(name)
+    method = with_store(name)
     ids = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),))
     plan = Planner(skeleton_of(model.network, model.spec), Machine(64 * GB, 0, True), model.turn_length).plan(
         method, len(ids)

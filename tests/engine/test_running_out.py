@@ -39,11 +39,11 @@ def test_a_reading_that_ran_out_ends_in_the_same_state(
     expected = read(model, method, ids, chunk=64)
     reader = Reader(model, method, ids, chunk=96)
     with monkeypatch.context() as patch:
-        tried = starve(patch, reader.memory, 30, torch.OutOfMemoryError("CUDA out of memory."))
+        tried = starve(patch, reader.memory, 20, torch.OutOfMemoryError("CUDA out of memory."))
         for _ in reader.run():
             pass
-    assert max(tried) > 30
-    assert sum(size for size in tried if size <= 30) >= reader.total
+    assert max(tried) > 20
+    assert sum(size for size in tried if size <= 20) >= reader.total
     context = reader.context()
     assert context.usage().entries == expected.usage().entries
     for layer in range(len(model.spec.layers)):

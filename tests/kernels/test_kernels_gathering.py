@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from kernels.gathering import Room, reference
-from kernels.rows import Levels, Pages, parted, plain, take, take_same
+from kernels.quantise import KINDS, width
+from kernels.rows import PAGE, Levels, Pages, parted, plain, take, take_same
 from tests.kernels.banks import DEVICE, case
 
 pytest.importorskip("triton")
@@ -78,3 +79,16 @@ def test_codes_behind_sinks_are_read_as_they_are_taken() -> None:
     assert (whole[:, 5:] - x).abs().max() < 0.05
     with pytest.raises(ValueError, match="in codes"):
         plain(bank)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=["int8", "int4", "fp8"])
+@pytest.mark.parametrize("page", [1, PAGE])
+def test_all_rows_at_once_are_those_that_are_taken(kind: torch.dtype, page: int) -> None:
+    x = torch.randn(2, 128, 16, generator=torch.Generator().manual_seed(0))
+    stored = torch.uint8 if kind == torch.quint4x2 else kind
+    codes, scale = torch.empty(2, 192, width(kind, 16), dtype=stored), torch.empty(2, 192 // page)
+    pages = Pages(codes, scale, Levels.of(x), kind, torch.float32)
+    pages.write(0, x)
+    taken = take([(pages, 128)], torch.arange(101).expand(2, -1))
+    torch.testing.assert_close(pages.numbers(101), taken)
+    assert (taken - x[:, :101]).abs().max() < (0.5 if kind == torch.quint4x2 else 0.2)

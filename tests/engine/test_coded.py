@@ -1,0 +1,156 @@
+"""Kept entries in codes: what they cost in exactness, what they save in bytes, and that they are rounded once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import Conversation, Model, SettingsError, make_method
+from engine.coded import CODES, CodedSlots, Coding, check_codes
+from engine.memory import Memory
+from engine.records import DEVICE
+from engine.slots import SlotMemory, slot_bytes
+from tests.engine.reading import answer, read
+
+every_store = pytest.mark.parametrize("store", CODES)
+SETTINGS = {
+    "infinipot": {"budget": 160, "prompt": "Sum up."},
+    "locret": {"budget": 96, "chunk": 40, "stabilizers": 16, "local": 12},
+}
+
+
+def first_layer(memory: Memory) -> CodedSlots:
+    """Its slots; the first layer's keys and values follow from the tokens alone, however they are read."""
+    assert isinstance(memory, SlotMemory)
+    assert isinstance(memory.own[0], CodedSlots)
+    return memory.own[0]
+
+
+def exact_first_layer(model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Its keys and values [H, T, D] of the text, as they are."""
+    memory = read(model, make_method("full"), ids).memory
+    assert isinstance(memory, SlotMemory)
+    prefix = len(model.chat.prefix)
+    return memory.own[0].keys[:, prefix : memory.length], memory.own[0].values[:, prefix : memory.length]
+
+
+@every_store
+@pytest.mark.parametrize("name", SETTINGS)
+def test_an_entry_is_rounded_once_however_often_it_is_kept(model: Model, ids: Tensor, name: str, store: str) -> None:
+    """Reading and nine turns condense many times; what is left has the codes of the entry as it was read."""
+    method = make_method(name, **SETTINGS[name], store=store)
+    conversation = Conversation(read(model, method, ids))
+    for number in range(9):
+        answer(conversation, f"question number {number}?")
+    assert isinstance(conversation.memory, SlotMemory)
+    assert not conversation.memory.base
+    slots = first_layer(conversation.memory)
+    source = slots.source[:, : slots.coded].long()
+    assert int((source >= 0).sum()) > 20
+    for bank, exact in zip(("keys", "values"), exact_first_layer(model, ids), strict=True):
+        held = slots._pages(bank)
+        for head in range(len(source)):
+            text = source[head] >= 0
+            rows = exact[:, source[head][text]]
+            fresh = dataclasses.replace(
+                held,
+                codes=held.codes.new_empty(len(rows), rows.shape[1], held.codes.shape[2]),
+                scale=held.scale.new_empty(len(rows), rows.shape[1]),
+            )
+            fresh.write(0, rows)
+            torch.testing.assert_close(held.scale[head, : slots.coded][text], fresh.scale[head], rtol=1e-5, atol=0)
+            differ = held.codes[head, : slots.coded][text].float() != fresh.codes[head].float()
+            assert differ.float().mean() < 1e-3  # passes of another size change the last bit of a number
+
+
+@every_store
+def test_no_number_is_off_by_more_than_its_code_allows(model: Model, ids: Tensor, store: str) -> None:
+    memory = read(model, make_method("locret", budget=None, store=store), ids).memory
+    slots, prefix = first_layer(memory), len(model.chat.prefix)
+    assert isinstance(memory, SlotMemory)
+    assert 0 < slots.coded < memory.length
+    for bank, exact in zip(("keys", "values"), exact_first_layer(model, ids), strict=True):
+        pages = slots._pages(bank)
+        error = (slots._numbers(bank, None, memory.length)[:, prefix:] - exact).abs()
+        count = slots.coded - prefix
+        step = pages.scale[:, prefix : slots.coded, None] * pages.levels.spread[:, None]
+        if store == "fp8":  # three bits behind the point of the levelled number, and a fixed step near zero
+            levelled = (exact[:, :count] - pages.levels.centre[:, None]).abs()
+            allowed = torch.maximum(levelled / 16, step * 2**-10)
+        else:
+            allowed = step / 2
+        assert bool((error[:, :count] <= 1.002 * allowed + 1e-6).all())
+        assert error[:, :count].max() > 1e-4  # and it is not the identity
+        assert error[:, count:].max() < 1e-6  # what waits is as it came
+
+
+@pytest.mark.parametrize("share", ["even", "all"])
+@pytest.mark.parametrize("name", SETTINGS)
+@every_store
+def test_bytes_are_those_of_the_storage(model: Model, ids: Tensor, name: str, store: str, share: str) -> None:
+    method = make_method(name, **SETTINGS[name], store=store, share=share)
+    coding = method.coding(model.turn_length)
+    assert coding is not None
+    assert method.budget is not None
+    room = method.budget + method.passing(model.spec)
+    conversation = Conversation(read(model, method, ids))
+    context = conversation.context.memory
+    levels = coding.level_bytes(model.spec)
+    assert context.usage().bytes[DEVICE] == coding.slot_bytes(model.spec, room) + levels
+    shared = context.fork().usage().bytes[DEVICE] - context.usage().bytes[DEVICE]
+    assert shared == coding.slot_bytes(model.spec, 256)  # a fork's own, with the context's levels
+    for number in range(9):
+        answer(conversation, f"question number {number}?")
+    memory = conversation.memory
+    assert isinstance(memory, SlotMemory)
+    storage = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for s in memory.own for t in s.tensors()}
+    assert sum(storage.values()) == coding.slot_bytes(model.spec, room) + levels == memory.usage().bytes[DEVICE]
+
+
+@pytest.mark.parametrize("size", [48, 128])
+@pytest.mark.parametrize("name", ["infinipot", "locret"])
+@pytest.mark.parametrize("budget", [1024, 2048, 16384])
+def test_codes_take_the_promised_share_of_sixteen_bits(model: Model, name: str, size: int, budget: int) -> None:
+    layers = [dataclasses.replace(layer, head_size=size) for layer in model.spec.layers]
+    spec = dataclasses.replace(model.spec, layers=layers, dtype=torch.bfloat16)
+    for store, most in (("int8", 0.48), ("fp8", 0.48), ("int4", 0.32 if size == 48 else 0.30)):
+        method = make_method(name, budget=budget, store=store)
+        coding, room = method.coding(lambda text: 20), budget + method.passing(spec)  # of a catalyst
+        assert coding is not None
+        assert coding.slot_bytes(spec, room) + coding.level_bytes(spec) <= most * slot_bytes(spec, room)
+
+
+def test_a_conversation_over_a_context_without_codes_has_levels_of_its_own(model: Model, ids: Tensor) -> None:
+    method = make_method("locret", budget=2048, store="int8")
+    coding = method.coding(model.turn_length)
+    assert coding is not None
+    context = read(model, method, ids[:20])
+    conversation = Conversation(context)
+    assert first_layer(context.memory).coded == 0
+    for number in range(12):
+        answer(conversation, f"a long question, number {number}, of which there are some?")
+    coded = first_layer(conversation.memory).coded
+    assert coded > 0
+    assert coded % coding.waiting == 0
+    assert first_layer(context.memory).levels is None
+
+
+def test_how_much_waits_follows_the_budget() -> None:
+    waits = {budget: Coding.of("int8", budget) for budget in (None, 16, 96, 1024, 2048, 1 << 20)}
+    assert [coding.waiting for coding in waits.values() if coding] == [256, 4, 24, 128, 256, 2048]
+    assert Coding.of("model", 1024) is None
+
+
+def test_stores_that_cannot_be_are_refused_before_reading(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SETTINGS:
+        with pytest.raises(SettingsError, match=r"store is one of model, int8, int4, fp8, not 'int2'"):
+            make_method(name, store="int2")
+    odd = [dataclasses.replace(layer, head_size=7) for layer in model.spec.layers]
+    with pytest.raises(SettingsError, match="even head size, and this model's is 7: take int8"):
+        make_method("infinipot", store="int4").new_memory(dataclasses.replace(model.spec, layers=odd), len)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
+    with pytest.raises(SettingsError, match=r"capability 8\.9 or more: take int8"):
+        check_codes(dataclasses.replace(model.spec, device=torch.device("cuda")), torch.float8_e4m3fn)
