@@ -91,7 +91,10 @@ def begin(
         if known is not None and status == "reading":
             known = _take_over(service, known)
         if known is not None:
-            return known if status == "ready" else service.store.update_context(known.id, status="reading")
+            more = list(dict.fromkeys([*known.warnings, *warnings]))  # this time other files may have been left out
+            if status != "ready":
+                return service.store.update_context(known.id, status="reading", warnings=more)
+            return known if more == known.warnings else service.store.update_context(known.id, warnings=more)
     plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit
     require_disk(plan, service.home)
     row = service.store.add_context(

@@ -35,18 +35,41 @@ HEAD = """
     const wanted = localStorage.getItem("stockpot-theme");
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
   };
-  let shown = "";
+  let shown = "", settled = "", placed = false;
   const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
+  // A finished turn is shown once from its question on, or a long one from the end of its answer: its sources, which
+  // come last, may be longer than the window. After that nothing moves by itself.
+  const settle = (talk) => {
+    const last = talk?.querySelector("#past .turn:last-of-type");
+    if (!last || last.id === settled || !talk.clientHeight) return;
+    settled = last.id;
+    if (last.id === shown && talk.dataset.follow === "no") return;  // the reader has gone elsewhere meanwhile
+    const view = talk.getBoundingClientRect(), turn = last.getBoundingClientRect();
+    const said = (last.querySelector(".measured, .note") || last).getBoundingClientRect();
+    talk.scrollTop += Math.max(turn.top - 20 - view.top, said.bottom + 60 - view.bottom);
+  };
+  // What was left can be gone back to, but for an upload, which became a context.
+  const place = (query) => {
+    const before = new URLSearchParams(location.search), now = new URLSearchParams(query);
+    const left = ["context", "session"].some((key) => before.get(key) && before.get(key) !== now.get(key));
+    const push = placed && left && !before.get("context")?.startsWith("j-");
+    placed = true;
+    if (query !== location.search) history[push ? "pushState" : "replaceState"](null, "", location.pathname + query);
+  };
   const follow = () => {
-    const talk = document.querySelector("#conversation");
-    if (talk && talk.dataset.follow !== "no") talk.scrollTop = talk.scrollHeight;
-    const live = document.querySelector("#live-turn .turn");
-    if (live && live.id !== shown) { shown = live.id; live.scrollIntoView({ block: "nearest" }); }
+    const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
+    if (live) {
+      if (live.id !== shown) {
+        shown = live.id;
+        talk.dataset.follow = "yes";
+        live.scrollIntoView({ block: "nearest" });
+      }
+      if (talk.dataset.follow !== "no") talk.scrollTop = talk.scrollHeight;
+    } else settle(talk);
     for (const each of document.querySelectorAll("details[data-fold]"))
       if (unfolded.has(each.dataset.fold) && !each.dataset.met) each.open = true, each.dataset.met = "yes";
     const where = document.querySelector("#where [data-query]");
-    if (where && where.dataset.query !== location.search)
-      history.replaceState(null, "", location.pathname + where.dataset.query);
+    if (where) place(where.dataset.query);
   };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
@@ -64,6 +87,7 @@ HEAD = """
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);
     });
+    addEventListener("popstate", () => location.reload());
     document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });
     document.addEventListener("toggle", (event) => {
       const fold = event.target.dataset?.fold;
