@@ -35,15 +35,19 @@ HEAD = """
     const wanted = localStorage.getItem("stockpot-theme");
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
   };
-  let shown = "", settled = "", placed = false;
+  let shown = "", settled = "", reached = "", placed = false, until = 0;
   const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
   // A finished turn is shown once from its question on, or a long one from the end of its answer: its sources, which
   // come last, may be longer than the window. After that nothing moves by itself.
   const settle = (talk) => {
     const last = talk?.querySelector("#past .turn:last-of-type");
-    if (!last || last.id === settled || !talk.clientHeight) return;
-    settled = last.id;
-    if (last.id === shown && talk.dataset.follow === "no") return;  // the reader has gone elsewhere meanwhile
+    if (!last || !talk.clientHeight) return;
+    if (last.id !== settled) {
+      settled = last.id;
+      const away = last.id === shown && talk.dataset.follow === "no";  // the reader has gone elsewhere meanwhile
+      until = away ? 0 : performance.now() + 700;  // what stands above and below takes its room in steps
+    }
+    if (performance.now() > until) return;
     const view = talk.getBoundingClientRect(), turn = last.getBoundingClientRect();
     const said = (last.querySelector(".measured, .note") || last).getBoundingClientRect();
     talk.scrollTop += Math.max(turn.top - 20 - view.top, said.bottom + 60 - view.bottom);
@@ -54,7 +58,8 @@ HEAD = """
     const left = ["context", "session"].some((key) => before.get(key) && before.get(key) !== now.get(key));
     const push = placed && left && !before.get("context")?.startsWith("j-");
     placed = true;
-    if (query !== location.search) history[push ? "pushState" : "replaceState"](null, "", location.pathname + query);
+    if (query === location.search) return;
+    history[push ? "pushState" : "replaceState"](null, "", location.pathname + query);
   };
   const follow = () => {
     const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
@@ -70,6 +75,11 @@ HEAD = """
       if (unfolded.has(each.dataset.fold) && !each.dataset.met) each.open = true, each.dataset.met = "yes";
     const where = document.querySelector("#where [data-query]");
     if (where) place(where.dataset.query);
+    const chosen = document.querySelector("#contexts label.selected input");
+    if (chosen && chosen.value !== reached) {
+      reached = chosen.value;
+      chosen.closest("label").scrollIntoView({ block: "nearest" });
+    }
   };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
