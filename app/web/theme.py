@@ -37,6 +37,15 @@ HEAD = """
   };
   let shown = "", settled = "", reached = "", placed = false, until = 0;
   const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
+  // A finished answer is read out; while it is being written, it changes too often for that.
+  const announce = (text) => {
+    let teller = document.querySelector("#teller");
+    if (!teller) {
+      teller = Object.assign(document.createElement("div"), { id: "teller", className: "sr", ariaLive: "polite" });
+      document.querySelector("#frame").append(teller);
+    }
+    teller.textContent = text;
+  };
   // A finished turn is shown once from its question on, or a long one from the end of its answer: its sources, which
   // come last, may be longer than the window. After that nothing moves by itself.
   const settle = (talk) => {
@@ -44,6 +53,7 @@ HEAD = """
     if (!last || !talk.clientHeight) return;
     if (last.id !== settled) {
       settled = last.id;
+      if (last.id === shown) announce(last.querySelector(".answer-text, .note")?.textContent || "");
       const away = last.id === shown && talk.dataset.follow === "no";  // the reader has gone elsewhere meanwhile
       until = away ? 0 : performance.now() + 700;  // what stands above and below takes its room in steps
     }
@@ -81,6 +91,17 @@ HEAD = """
       chosen.closest("label").scrollIntoView({ block: "nearest" });
     }
   };
+  const copy = async (button) => {
+    const said = button.closest(".answer").querySelector(".answer-text"), before = button.textContent;
+    try {
+      await navigator.clipboard.writeText(said.textContent);
+      button.textContent = "Copied";
+    } catch {  // no clipboard without https, or not allowed: leave it selected
+      getSelection().selectAllChildren(said);
+      button.textContent = "Selected: press Ctrl-C";
+    }
+    setTimeout(() => button.textContent = before, 2500);
+  };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
     document.querySelector("[data-action=menu]")?.setAttribute("aria-expanded", String(open));
@@ -94,6 +115,7 @@ HEAD = """
         localStorage.setItem("stockpot-theme", next);
         apply();
       }
+      if (button && button.dataset.action === "copy") copy(button);
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);
     });

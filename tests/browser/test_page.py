@@ -88,6 +88,10 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(turn.locator(".sources .place").first).to_contain_text("on the page")
     assert tab.locator("#live-turn .turn").count() == 0
     expect(tab.locator("#panel")).to_contain_text("Answering")
+    said = turn.locator(".answer-text").inner_text()
+    expect(tab.locator("#teller[aria-live=polite]")).to_have_text(said)  # to those who cannot see it
+    turn.get_by_role("button", name="Copy").click()
+    expect(turn.get_by_role("button", name=re.compile("Copied|Selected"))).to_be_visible()
 
 
 def test_two_tabs_show_the_same_answer_and_one_can_stop_it(tab: Page, server: Server, reading: dict[str, Any]) -> None:
