@@ -37,11 +37,18 @@ class Added:
 
 
 def add_documents(
-    service: Service, files: Sequence[Path], options: Options, on_page: OnPage, *, skip_broken: bool = False
+    service: Service,
+    files: Sequence[Path],
+    options: Options,
+    on_page: OnPage,
+    *,
+    skip_broken: bool = False,
+    added: Added | None = None,
 ) -> Added:
     """Turn files into documents and keep them.
 
     Args:
+        added: what to add to; it says how far this came also if it ends with an error.
         skip_broken: leave out a file that cannot be used, with a warning, as long as another one can.
 
     Raises:
@@ -50,7 +57,7 @@ def add_documents(
     """
     if options.title and len(files) > 1:
         raise UsageError("--title names one document; give it with a single file, or rename the documents afterwards.")
-    added, failures = Added(), []
+    added, failures = Added() if added is None else added, []
     for path in files:
         on_page(path.name, 0, 0)
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app import readings, turns
-from app.documents import Options, add_documents
+from app.documents import Added, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
@@ -159,7 +159,7 @@ class Worker(threading.Thread):
         payload, store = job.payload, self.service.store
         files = [Path(each) for each in payload["files"]]
         options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"])
-        last, locked = 0.0, False
+        last, locked, added = 0.0, False, Added()
 
         def on_page(name: str, done: int, total: int) -> None:
             nonlocal last
@@ -176,7 +176,7 @@ class Worker(threading.Thread):
             store.update_job(job.id, stage=report.stage)
 
         try:
-            added = add_documents(self.service, files, options, on_page, skip_broken=True)
+            add_documents(self.service, files, options, on_page, skip_broken=True, added=added)
             context = readings.begin(
                 self.service,
                 [row.id for row in added.documents],
@@ -201,8 +201,18 @@ class Worker(threading.Thread):
             else:
                 self.read(context.id)
         finally:
-            if not (locked or self._stopping.is_set()):
-                remove_uploads(files, self.service.home)
+            if not self._stopping.is_set():
+                self._forget_unread(added, job)
+                if not locked:
+                    remove_uploads(files, self.service.home)
+
+    def _forget_unread(self, added: Added, job: JobRow) -> None:
+        """Delete the documents of an upload that became no context: nobody would see them on the page."""
+        store = self.service.store
+        for row in added.documents:
+            if row.created_at >= (job.started_at or 0.0) and not store.contexts(row.id):
+                self.service.library.drop(row.id)
+                store.delete_document(row.id)
 
     def _read(self, job: JobRow) -> None:
         store, history = self.service.store, 0.0

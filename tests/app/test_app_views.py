@@ -152,7 +152,7 @@ def test_a_job_says_what_it_is_doing() -> None:
     assert "Waiting for its turn" in ingest_card(waiting)
     running = replace(JOB, status="running", stage="")
     assert "Waiting" not in ingest_card(running)
-    stopping = replace(JOB, status="running", stage="encoding", cancel_requested=True)
+    stopping = replace(JOB, status="running", stage="turning text into tokens: 40%", cancel_requested=True)
     assert "Stopping" in ingest_card(stopping)
     assert "Stopping" in reading_card(context(status="reading"), "A book", [], stopping, {})
 

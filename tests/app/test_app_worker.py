@@ -105,16 +105,26 @@ def test_files_left_out_are_named_also_where_the_rest_was_read_before(
 def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = service.library.document
+    open_document = service.library.document
 
-    def opened(document_id: str) -> Document:  # the last that is done before the text is encoded
+    def asked_meanwhile(document_id: str) -> Document:  # the last thing before the text is encoded
         service.store.request_cancel(service.store.jobs(status="running")[0].id)
-        return whole(document_id)
+        return open_document(document_id)
 
-    monkeypatch.setattr(service.library, "document", opened)
-    context = read_book(service, worker, tmp_path, 20, wait=False)
-    assert service.store.context(context).status == "paused"
-    assert service.store.jobs(subject_id=context) == []
+    monkeypatch.setattr(service.library, "document", asked_meanwhile)
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "cancelled"
+    assert (service.store.contexts(), service.store.documents()) == ([], [])
+
+
+def test_a_text_that_cannot_be_read_is_not_kept_unseen(service: Service, worker: Worker, tmp_path: Path) -> None:
+    known = read_book(service, worker, tmp_path, 20)
+    for paragraphs in (20, 30):
+        files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
+        job = worker.ingest(files, "exact", {"budget": 320, "top_k": 300}, Options())  # leaves no room for a question
+        assert ended(service, job.id) == "failed"
+        assert [row.id for row in service.store.documents()] == service.store.context(known).document_ids
 
 
 def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ STAGES = {
     "ready": "Read",
     "saving": "Saving",
     "loading the model": "Loading the model",
-    "encoding": "Turning text into tokens",
     "": "Beginning",
 }
 WAITING, STOPPING = "Waiting for its turn", "Stopping as soon as it can"
