@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from app.commands import asking, bench, machine, planning, reading, serving, shelf, train
-from app.errors import UsageError, expected, phrase
+from app.errors import expected, phrase, wrong_usage
 from app.home import QUANTIZED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.verbose or not (expected(error) or isinstance(error, KeyboardInterrupt)):
             logging.getLogger(__name__).error("%s failed", arguments.command, exc_info=error)
         print(f"stockpot: {phrase(error)}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 1
+        return 2 if wrong_usage(error) else 1
 
 
 if __name__ == "__main__":

@@ -12,8 +12,11 @@ from sessions import DocumentRow
 
 log = logging.getLogger(__name__)
 
+LEFT_OUT = "Left out: "
+"""How the warning about a file that could not be used begins."""
+
 OnPage = Callable[[str, int, int], None]
-"""Called with the file's name, pages done and pages in all."""
+"""Called with the file's name, pages done and pages in all: 0 as long as they are not known. What it raises ends it."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,18 @@ class Added:
 
 
 def add_documents(
-    service: Service, files: Sequence[Path], options: Options, on_page: OnPage, *, skip_broken: bool = False
+    service: Service,
+    files: Sequence[Path],
+    options: Options,
+    on_page: OnPage,
+    *,
+    skip_broken: bool = False,
+    added: Added | None = None,
 ) -> Added:
     """Turn files into documents and keep them.
 
     Args:
+        added: what to add to; it says how far this came also if it ends with an error.
         skip_broken: leave out a file that cannot be used, with a warning, as long as another one can.
 
     Raises:
@@ -47,8 +57,9 @@ def add_documents(
     """
     if options.title and len(files) > 1:
         raise UsageError("--title names one document; give it with a single file, or rename the documents afterwards.")
-    added, failures = Added(), []
+    added, failures = Added() if added is None else added, []
     for path in files:
+        on_page(path.name, 0, 0)
         try:
             row = _add(service, path, options, on_page)
         except (ingest.IngestError, OSError) as error:
@@ -56,7 +67,7 @@ def add_documents(
                 raise
             log.info("left out %s: %s", path.name, error)
             failures.append(error)
-            added.warnings.append(f"Left out: {phrase(error)}")
+            added.warnings.append(f"{LEFT_OUT}{phrase(error)}")
             continue
         if all(row.id != other.id for other in added.documents):
             added.documents.append(row)

@@ -44,6 +44,12 @@ def expected(error: BaseException) -> bool:
     return _is_spoken(error) or isinstance(error, OSError | MemoryError)
 
 
+def wrong_usage(error: BaseException) -> bool:
+    """Whether the request itself was wrong: an unknown setting or method, a number out of range."""
+    settings = getattr(sys.modules.get("engine"), "SettingsError", None)
+    return isinstance(error, UsageError) or (settings is not None and isinstance(error, settings))
+
+
 def phrase(error: BaseException) -> str:
     """Say `error` in one sentence that a person understands, with what to do next where that is known."""
     message = str(error).strip()

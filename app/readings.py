@@ -72,6 +72,7 @@ def begin(
 
     Raises:
         engine.EngineError: the settings or the model cannot be.
+        Exception: whatever `report` raises, which ends it: nothing is kept.
         AppError: it is being read right now, or it would not fit the memory that is free.
     """
     import engine
@@ -81,9 +82,12 @@ def begin(
     report(Report("loading the model"))
     model = service.models.get(name)
     method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
-    report(Report("encoding"))
     rows = [service.store.document(each) for each in document_ids]
-    stream = compose(model, [(row.id, service.library.document(row.id), row.title) for row in rows])
+    stream = compose(
+        model,
+        [(row.id, service.library.document(row.id), row.title) for row in rows],
+        lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
+    )
     fingerprint = engine.fingerprint(model, method, stream.ids)
     ids = list(document_ids)
     for status in ("ready", "paused", "failed", "reading"):
@@ -91,7 +95,10 @@ def begin(
         if known is not None and status == "reading":
             known = _take_over(service, known)
         if known is not None:
-            return known if status == "ready" else service.store.update_context(known.id, status="reading")
+            more = list(dict.fromkeys([*known.warnings, *warnings]))  # this time other files may have been left out
+            if status != "ready":
+                return service.store.update_context(known.id, status="reading", warnings=more)
+            return known if more == known.warnings else service.store.update_context(known.id, warnings=more)
     plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit
     require_disk(plan, service.home)
     row = service.store.add_context(

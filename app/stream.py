@@ -79,21 +79,26 @@ def heading(title: str) -> str:
 def compose(
     model: "engine.Model",
     documents: Sequence[tuple[str, "ingest.Document", str]],
-    on_document: Callable[[int], None] = lambda done: None,
+    on_share: Callable[[float], None] = lambda share: None,
 ) -> Stream:
     """Encode documents, one after another, into one stream.
 
     Args:
         documents: (id, document, title); each gets a heading line if there are several.
-        on_document: called with the number of documents encoded so far.
+        on_share: called with the share of the text that is done, now and then; what it raises ends it.
     """
     ids, starts, stretches, first = [], [], [], 0
-    for number, (document_id, document, title) in enumerate(documents, 1):
+    done, total = 0, sum(len(document.text) for _, document, _ in documents) or 1
+
+    def report(characters: int) -> None:
+        on_share(min(1.0, (done + characters) / total))
+
+    for document_id, document, title in documents:
         before = heading(title) if len(documents) > 1 else ""
-        encoding = model.encode(before + document.text)
+        encoding = model.encode(before + document.text, report)
         ids.append(encoding.ids.cpu().long())
         starts.append((encoding.starts.cpu().long() - len(before)).clamp(min=0))
         stretches.append(Stretch(document_id, first, first + len(encoding.ids), len(document.text)))
         first += len(encoding.ids)
-        on_document(number)
+        done += len(document.text)
     return Stream(torch.cat(ids), torch.cat(starts), tuple(stretches))

@@ -33,6 +33,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def shorten(text: str, most: int) -> str:
+    """Text of at most `most` characters: "A very long ti…"."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
 def printable(text: str) -> str:
     """Text without control characters but line ends and tabs: a document or a model must not steer the terminal."""
     return "".join(letter for letter in text if letter in "\n\t" or (letter >= " " and not "\x7f" <= letter <= "\x9f"))

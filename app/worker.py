@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from app import readings, turns
-from app.documents import Options, add_documents
+from app.documents import Added, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
+from ingest import PasswordNeeded, WrongPassword
 from sessions import JobRow, NotFound, StoreError
 
 INGEST, READ, ANSWER = "ingest", "read", "answer"
@@ -75,6 +76,22 @@ class Worker(threading.Thread):
         job = self.service.store.add_job(READ, context_id)
         self._wake.set()
         return job
+
+    def unlock(self, job_id: str, password: str) -> JobRow:
+        """Queue an upload again that needed a password, or another one.
+
+        Raises:
+            AppError: its file is not kept any more.
+        """
+        job = self.service.store.job(job_id)
+        if not is_locked(job):
+            raise AppError("That upload is not here any more: drop the file in again, with its password.")
+        self.service.store.update_job(job_id, progress={"dismissed": True})
+        given = job.payload
+        options = Options(given["title"], password, given["ocr"])
+        return self.ingest(
+            [Path(each) for each in given["files"]], given["method"], given["settings"], options, given["model"]
+        )
 
     def answer(self, turn_id: str, options: turns.AnswerOptions) -> JobRow:
         """Queue a question."""
@@ -142,7 +159,7 @@ class Worker(threading.Thread):
         payload, store = job.payload, self.service.store
         files = [Path(each) for each in payload["files"]]
         options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"])
-        last = 0.0
+        last, locked, added = 0.0, False, Added()
 
         def on_page(name: str, done: int, total: int) -> None:
             nonlocal last
@@ -151,9 +168,15 @@ class Worker(threading.Thread):
             if time.monotonic() - last > 0.2 or done == total:
                 last = time.monotonic()
                 store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total)
+            self._answer_waiting()
+
+        def on_stage(report: Report) -> None:
+            if store.cancel_requested(job.id):
+                raise Stopped
+            store.update_job(job.id, stage=report.stage)
 
         try:
-            added = add_documents(self.service, files, options, on_page, skip_broken=True)
+            add_documents(self.service, files, options, on_page, skip_broken=True, added=added)
             context = readings.begin(
                 self.service,
                 [row.id for row in added.documents],
@@ -161,20 +184,35 @@ class Worker(threading.Thread):
                 payload["settings"],
                 payload["model"],
                 added.warnings,
-                lambda report: self._stage(job, report.stage),
+                on_stage,
             )
         except Stopped:
             self._end(job, "cancelled")
+        except (PasswordNeeded, WrongPassword):
+            locked = True  # the files stay, so that a password is all that is missing
+            store.update_job(job.id, progress={"locked": True})
+            raise
         else:
             store.update_job(job.id, status="done", stage="done", progress={"context": context.id})
-            if context.status != "ready":
+            if context.status == "ready":
+                return
+            if store.cancel_requested(job.id):  # asked for while the text was turned into tokens
+                store.update_context(context.id, status="paused")
+            else:
                 self.read(context.id)
         finally:
             if not self._stopping.is_set():
-                _remove_uploads(files, self.service.home)
+                self._forget_unread(added, job)
+                if not locked:
+                    remove_uploads(files, self.service.home)
 
-    def _stage(self, job: JobRow, stage: str) -> None:
-        self.service.store.update_job(job.id, stage=stage)
+    def _forget_unread(self, added: Added, job: JobRow) -> None:
+        """Delete the documents of an upload that became no context: nobody would see them on the page."""
+        store = self.service.store
+        for row in added.documents:
+            if row.created_at >= (job.started_at or 0.0) and not store.contexts(row.id):
+                self.service.library.drop(row.id)
+                store.delete_document(row.id)
 
     def _read(self, job: JobRow) -> None:
         store, history = self.service.store, 0.0
@@ -227,6 +265,11 @@ class Worker(threading.Thread):
         self._end(job, turn.status)
 
 
+def is_locked(job: JobRow) -> bool:
+    """Whether an upload ended for want of a password, and its files are still here."""
+    return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
+
+
 def _memory() -> dict[str, int]:
     import engine
 
@@ -234,7 +277,7 @@ def _memory() -> dict[str, int]:
     return {"process_bytes": int(report["process_bytes"]), "gpu_bytes": int(report["gpu_bytes"])}
 
 
-def _remove_uploads(files: list[Path], home: Path) -> None:
+def remove_uploads(files: list[Path], home: Path) -> None:
     """Remove the copies that were made of uploads, and nothing outside their folder."""
     uploads = home / "uploads"
     for folder in {path.parent for path in files}:

@@ -58,12 +58,12 @@ class Chat:
         return rendered
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
 
     def _plain(self, text: str) -> list[int]:
         """Ids of text by a person: special tokens spelled out in it stay text."""
-        options: dict[str, Any] = {"add_special_tokens": False, "split_special_tokens": True}
+        options: dict[str, Any] = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         ids: list[int] = self.tokenizer(text, **options)["input_ids"]
         return ids
 

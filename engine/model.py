@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,8 +105,12 @@ class Model:
         softcap = getattr(config, "final_logit_softcapping", None)
         return torch.tanh(logits / softcap) * softcap if softcap else logits
 
-    def encode(self, text: str) -> Encoding:
-        """Tokens of a document's text. Special tokens spelled out in it stay text."""
+    def encode(self, text: str, on_piece: Callable[[int], None] = lambda characters: None) -> Encoding:
+        """Tokens of a document's text. Special tokens spelled out in it stay text.
+
+        Args:
+            on_piece: called with the number of characters that are done, now and then; what it raises ends it.
+        """
         ids: list[Tensor] = []
         starts: list[Tensor] = []
         at = 0
@@ -123,6 +128,7 @@ class Model:
             ids.append(torch.tensor(piece["input_ids"], dtype=torch.long))
             starts.append(torch.tensor([start for start, _ in piece["offset_mapping"]], dtype=torch.long) + at)
             at = end
+            on_piece(at)
         empty = torch.zeros(0, dtype=torch.long)
         return Encoding(torch.cat(ids or [empty]), torch.cat(starts or [empty]))
 

@@ -29,7 +29,9 @@ _WINDOWS = {
 }
 _SYMBOL_BULLETS = re.compile("[\uf0b7\uf0a7\uf0d8\uf0fc\uf0a8\uf076\uf06e\uf0e0]")  # Word's, from Symbol and Wingdings
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
-_PLAIN = re.compile("[!-~]+(?: [!-~]+)*")  # nothing to tidy: most lines of English
+# Nothing to tidy: most paragraphs of Western books. None of these characters has another form under NFC.
+_LETTERS = r"[!-~\xa1-\xac\xae-\u017f\u2010-\u2027\u2030-\u205e]++"
+PLAIN = re.compile(rf"{_LETTERS}(?:(?: |\n\n?){_LETTERS})*+")
 _SPACES = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 # TeX sets ğ as breve + g with old fonts. Acute, grave and tilde are left: they also serve as quotes and operators.
@@ -46,7 +48,7 @@ _OPEN_DASH = re.compile(r"(?:[\w.,;:!?”’)][-‐‑–—]|[-–—]{2}|—|/
 
 def tidy(text: str) -> str:
     """Plain characters, single spaces, lines without blank ends, at most one blank line in a row. NFC."""
-    if _PLAIN.fullmatch(text):
+    if PLAIN.fullmatch(text):
         return text
     text = _BREAKS.sub("\n", text).translate(_WINDOWS)
     text = _JUNK.sub("", text)

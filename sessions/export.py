@@ -33,7 +33,8 @@ class Export(Deletion):
         budget = "" if context.budget is None else f", budget {context.budget:,}"
         lines = [f"# {_line(session.title)}", ""]
         for document in documents:
-            lines.append(f"- *{_line(document.title)}* ({document.format}, {document.pages:,} pages)")
+            pages = f"{document.pages:,} page{'s' * (document.pages != 1)}"
+            lines.append(f"- *{_line(document.title)}* ({document.format}, {pages})")
         lines += [
             "",
             f"Read by {_line(context.model)} with {_line(context.method)}{budget}. {_date(session.created_at)}.",

@@ -7,9 +7,7 @@ from app.commands.common import Arguments, Commands
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
-    parser = commands.add_parser(
-        "bench", parents=[shared], help="measure accuracy, speed and attention mass", add_help=False
-    )
+    parser = commands.add_parser("bench", parents=[shared], help="measure accuracy, speed and attention mass")
     parser.add_argument(
         "benchmark", choices=("needle", "latency", "mass", "ablation", "growth"), help="what to measure"
     )

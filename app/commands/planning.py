@@ -138,6 +138,11 @@ def _advice(result: dict[str, Any]) -> str:
     return f"Best here: {best['method']}{with_budget}{weights}: {best['reason']}."
 
 
+def _count(parameters: int) -> str:
+    """Weights in millions or billions: "2.8 M", "8.03 B"."""
+    return f"{parameters / 1e6:.1f} M" if parameters < 1e9 else f"{parameters / 1e9:.2f} B"
+
+
 def run_models(arguments: Arguments) -> int:
     """List the models."""
     from app.home import home_folder
@@ -151,7 +156,7 @@ def run_models(arguments: Arguments) -> int:
         {
             "name": each.name,
             "place": each.place,
-            "parameters": f"{each.parameters / 1e9:.2f} B" if each.parameters else None,
+            "parameters": _count(each.parameters) if each.parameters else None,
             **{name: byte_size(size) for name, size in each.weight_bytes.items()},
             "token": byte_size(each.entry_bytes) if each.entry_bytes else None,
             "window": f"{each.window:,}" if each.window else None,

@@ -15,7 +15,7 @@ from app.commands.common import (
     stop_on_signals,
 )
 from app.errors import UsageError
-from app.words import byte_size, clock
+from app.words import byte_size, clock, plural
 
 if TYPE_CHECKING:
     from app.readings import Report
@@ -99,7 +99,7 @@ def run(arguments: Arguments) -> int:
             service,
             arguments.files,
             options,
-            lambda name, done, total: progress.show(f"{name}: page {done:,} of {total:,}"),
+            lambda name, done, total: progress.show(f"{name}: page {done:,} of {total:,}" if total else name),
         )
         for warning in added.warnings:
             note(f"warning: {warning}")
@@ -172,7 +172,7 @@ def in_words(result: dict[str, Any]) -> str:
     """The same for a person."""
     lines = []
     for document in result["documents"]:
-        lines.append(f"{document['title']}: {document['pages']:,} pages, {document['characters']:,} characters")
+        lines.append(f"{document['title']}: {plural(document['pages'], 'page')}, {document['characters']:,} characters")
     budget = "no budget" if result["budget"] is None else f"budget {result['budget']:,}"
     kv = ", ".join(f"{byte_size(size)} on the {tier}" for tier, size in result["kv_bytes"].items() if size)
     lines += [

@@ -16,8 +16,9 @@ from app.commands.common import (
     table,
 )
 from app.errors import UsageError
-from app.words import byte_size, printable
+from app.words import byte_size, printable, shorten
 
+LONGEST_TITLE = 60
 COLUMNS = {
     "documents": {
         "id": "ID",
@@ -88,7 +89,8 @@ def run_list(arguments: Arguments) -> int:
         print_json(rows)
         return 0
     key = "updated_at" if arguments.noun == "sessions" else "created_at"
-    text = table([{**row, "when": _when(row[key])} for row in rows], COLUMNS[arguments.noun])
+    shown = [{**row, "title": shorten(row["title"], LONGEST_TITLE), "when": _when(row[key])} for row in rows]
+    text = table(shown, COLUMNS[arguments.noun])
     if text:
         print(printable(text))
     else:

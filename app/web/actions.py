@@ -20,7 +20,7 @@ from app.web.new_reading import OCR, model_choices, settings_from
 from app.web.screen import Chosen, Screen
 from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
-from app.worker import Worker
+from app.worker import Worker, remove_uploads
 
 
 class Actions:
@@ -118,10 +118,17 @@ class Actions:
         self.worker.read(chosen.context)
         return chosen
 
+    def unlock(self, chosen: Chosen, password: str | None) -> tuple[Chosen, list[Any]]:
+        """Try an encrypted upload again, with this password."""
+        if not password:
+            raise AppError("Type the password of the file first.")
+        return Chosen(self.worker.unlock(chosen.context, password).id), [gr.update(value="")]
+
     def discard_reading(self, chosen: Chosen) -> Chosen:
         """Remove a reading that stopped, or the note of an upload that failed."""
         if chosen.context.startswith("j-"):
-            self.service.store.update_job(chosen.context, progress={"dismissed": True})
+            job = self.service.store.update_job(chosen.context, progress={"dismissed": True})
+            remove_uploads([Path(each) for each in job.payload["files"]], self.service.home)
         else:
             shelf.delete(self.service, "context", self.service.store.context(chosen.context))
         return Chosen()

@@ -10,9 +10,7 @@ from app.home import sample_book
 from app.local_models import local_models
 from app.methods import methods_table
 from app.words import byte_size
-from ingest import SUPPORTED
 
-SUFFIXES = [f".{suffix}" for suffix in (*SUPPORTED, "htm", "markdown", "azw")]
 OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
 
 
@@ -41,14 +39,12 @@ def build_new_reading(default_model: str) -> NewReading:
     with gr.Column(elem_id="new-view", elem_classes="view") as area:
         gr.HTML(
             '<header class="hello"><h1>Read something long</h1><p>Drop in books or papers. They are read once, '
-            "from the first word to the last; after that every question, in any session, reuses the reading."
-            "</p></header>",
+            "from the first word to the last; after that every question, in any session, reuses the reading. "
+            "PDF, EPUB, MOBI, FictionBook, Word, HTML, Markdown and plain text of any kind.</p></header>",
             apply_default_css=False,
             elem_id="hello",
         )
-        files = gr.File(
-            file_count="multiple", file_types=SUFFIXES, label="Files", show_label=False, elem_id="files", height=190
-        )
+        files = gr.File(file_count="multiple", label="Files", show_label=False, elem_id="files", height=190)
         sample = gr.Button("Read the sample book", size="sm", elem_id="sample", visible=sample_book() is not None)
         method = gr.Radio(
             choices=[(f"{row['name']}\n{row['summary']}", row["name"]) for row in methods],
@@ -85,7 +81,8 @@ def build_new_reading(default_model: str) -> NewReading:
                 elem_id="model",
                 info="One that is on this machine, or the name of a folder or hub id; :nf4 behind it keeps 4 bits.",
             )
-        start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
+        with gr.Row(elem_id="start-row"):
+            start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
     return NewReading(area, files, sample, method, budget, title, password, ocr, model, settings, groups, start)
 
 

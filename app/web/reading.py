@@ -11,6 +11,9 @@ class Reading:
 
     area: gr.Column
     card: gr.HTML
+    unlock_area: gr.Row
+    password: gr.Textbox
+    unlock: gr.Button
     cancel: gr.Button
     resume: gr.Button
     discard: gr.Button
@@ -20,8 +23,11 @@ def build_reading() -> Reading:
     """Build it in the column at hand."""
     with gr.Column(visible=False, elem_id="reading-view", elem_classes="view") as area:
         card = gr.HTML(apply_default_css=False, elem_id="reading-card")
+        with gr.Row(visible=False, elem_id="unlock-row") as unlock_area:
+            password = gr.Textbox(label="Password of this file", type="password", elem_id="unlock-password", scale=6)
+            unlock = gr.Button("Try again", variant="primary", size="sm", elem_id="unlock", scale=0, min_width=110)
         with gr.Row(elem_id="reading-actions"):
             cancel = gr.Button("Stop reading", elem_id="cancel", size="sm")
             resume = gr.Button("Go on reading", variant="primary", elem_id="resume", size="sm", visible=False)
             discard = gr.Button("Remove", variant="stop", elem_id="discard", size="sm", visible=False)
-    return Reading(area, card, cancel, resume, discard)
+    return Reading(area, card, unlock_area, password, unlock, cancel, resume, discard)

@@ -19,7 +19,7 @@ from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, live_turn
 from app.words import plural
-from app.worker import ANSWER, INGEST, READ
+from app.worker import ANSWER, INGEST, READ, is_locked
 from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]
@@ -134,17 +134,14 @@ class Screen:
         ]
 
     def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
-        card, cancel, resume, discard = "", False, False, False
+        card, cancel, resume, discard, locked = "", False, False, False, False
         if job is not None:
-            card, cancel = ingest_card(job), job.status in ("queued", "running")
-            discard = not cancel
+            active = job.status in ("queued", "running")
+            card, cancel, discard = ingest_card(job), active and not job.cancel_requested, not active
+            locked = is_locked(job)
         elif context is not None and context.status != "ready":
-            active = [
-                each
-                for each in self.store.jobs(subject_id=context.id, kind=READ)
-                if each.status in ("queued", "running")
-            ]
-            work = active[-1] if active else None
+            jobs = self.store.jobs(subject_id=context.id, kind=READ)
+            work = next((each for each in reversed(jobs) if each.status in ("queued", "running")), None)
             title = shelf.context_title(self.service, context)
             progress = work.progress if work else {}
             card = reading_card(context, title, self.store.context_documents(context.id), work, progress)
@@ -153,6 +150,7 @@ class Screen:
             discard = resume
         return {
             "card": {"value": card},
+            "unlock_area": {"visible": locked},
             "cancel": {"visible": cancel},
             "resume": {"visible": resume},
             "discard": {"visible": discard},
@@ -167,7 +165,8 @@ class Screen:
             lines = [self._coverage(document.id) for document in documents]
             if len(documents) > 1:
                 lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
-            head = context_head(context, shelf.context_title(self.service, context), documents, lines)
+            title = shelf.context_title(self.service, context)
+            head = context_head(context, title, documents, lines, expanded=not turns)
             past = conversation(
                 [turn for turn in turns if turn.status != "answering"],
                 {document.id: document.title for document in documents},
@@ -208,7 +207,7 @@ class Screen:
 
 
 EMPTY = (
-    '<div class="empty"><p>Everything has been read. Ask for a name, a number, a place, a reason, or the passage '
+    '<div class="empty"><p>It has been read. Ask for a name, a number, a place, a reason, or the passage '
     "that mentions something.</p></div>"
 )
 

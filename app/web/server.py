@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import AppError
+from app.errors import AppError, UsageError
 from app.home import ASSETS, home_folder, named_model
 from app.planning import bytes_of
 from app.web.guard import Guard, credentials
@@ -78,7 +78,9 @@ def _open_page(server: "uvicorn.Server", address: str) -> None:
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raise AppError if nobody can listen there, before anything heavy is loaded."""
+    """Raise AppError or UsageError if nobody can listen there, before anything heavy is loaded."""
+    if not 0 < port < 65536:
+        raise UsageError(f"--port takes a number from 1 to 65535, not {port}.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

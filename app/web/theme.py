@@ -35,18 +35,72 @@ HEAD = """
     const wanted = localStorage.getItem("stockpot-theme");
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
   };
-  let shown = "";
+  let shown = "", settled = "", reached = "", placed = false, until = 0;
   const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
+  // A finished answer is read out; while it is being written, it changes too often for that.
+  const announce = (text) => {
+    let teller = document.querySelector("#teller");
+    if (!teller) {
+      teller = Object.assign(document.createElement("div"), { id: "teller", className: "sr", ariaLive: "polite" });
+      document.querySelector("#frame").append(teller);
+    }
+    teller.textContent = text;
+  };
+  // A finished turn is shown once from its question on, or a long one from the end of its answer: its sources, which
+  // come last, may be longer than the window. After that nothing moves by itself.
+  const settle = (talk) => {
+    const last = talk?.querySelector("#past .turn:last-of-type");
+    if (!last || !talk.clientHeight) return;
+    if (last.id !== settled) {
+      settled = last.id;
+      if (last.id === shown) announce(last.querySelector(".answer-text, .note")?.textContent || "");
+      const away = last.id === shown && talk.dataset.follow === "no";  // the reader has gone elsewhere meanwhile
+      until = away ? 0 : performance.now() + 700;  // what stands above and below takes its room in steps
+    }
+    if (performance.now() > until) return;
+    const view = talk.getBoundingClientRect(), turn = last.getBoundingClientRect();
+    const said = (last.querySelector(".measured, .note") || last).getBoundingClientRect();
+    talk.scrollTop += Math.max(turn.top - 20 - view.top, said.bottom + 60 - view.bottom);
+  };
+  // What was left can be gone back to, but for an upload, which became a context.
+  const place = (query) => {
+    const before = new URLSearchParams(location.search), now = new URLSearchParams(query);
+    const left = ["context", "session"].some((key) => before.get(key) && before.get(key) !== now.get(key));
+    const push = placed && left && !before.get("context")?.startsWith("j-");
+    placed = true;
+    if (query === location.search) return;
+    history[push ? "pushState" : "replaceState"](null, "", location.pathname + query);
+  };
   const follow = () => {
-    const talk = document.querySelector("#conversation");
-    if (talk && talk.dataset.follow !== "no") talk.scrollTop = talk.scrollHeight;
-    const live = document.querySelector("#live-turn .turn");
-    if (live && live.id !== shown) { shown = live.id; live.scrollIntoView({ block: "nearest" }); }
+    const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
+    if (live) {
+      if (live.id !== shown) {
+        shown = live.id;
+        talk.dataset.follow = "yes";
+        live.scrollIntoView({ block: "nearest" });
+      }
+      if (talk.dataset.follow !== "no") talk.scrollTop = talk.scrollHeight;
+    } else settle(talk);
     for (const each of document.querySelectorAll("details[data-fold]"))
       if (unfolded.has(each.dataset.fold) && !each.dataset.met) each.open = true, each.dataset.met = "yes";
     const where = document.querySelector("#where [data-query]");
-    if (where && where.dataset.query !== location.search)
-      history.replaceState(null, "", location.pathname + where.dataset.query);
+    if (where) place(where.dataset.query);
+    const chosen = document.querySelector("#contexts label.selected input");
+    if (chosen && chosen.value !== reached) {
+      reached = chosen.value;
+      chosen.closest("label").scrollIntoView({ block: "nearest" });
+    }
+  };
+  const copy = async (button) => {
+    const said = button.closest(".answer").querySelector(".answer-text"), before = button.textContent;
+    try {
+      await navigator.clipboard.writeText(said.textContent);
+      button.textContent = "Copied";
+    } catch {  // no clipboard without https, or not allowed: leave it selected
+      getSelection().selectAllChildren(said);
+      button.textContent = "Selected: press Ctrl-C";
+    }
+    setTimeout(() => button.textContent = before, 2500);
   };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
@@ -61,9 +115,11 @@ HEAD = """
         localStorage.setItem("stockpot-theme", next);
         apply();
       }
+      if (button && button.dataset.action === "copy") copy(button);
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);
     });
+    addEventListener("popstate", () => location.reload());
     document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });
     document.addEventListener("toggle", (event) => {
       const fold = event.target.dataset?.fold;

@@ -55,6 +55,7 @@ class Page:
             "reading_view": self.reading.area,
             "talk_view": self.talk.area,
             "card": self.reading.card,
+            "unlock_area": self.reading.unlock_area,
             "cancel": self.reading.cancel,
             "resume": self.reading.resume,
             "discard": self.reading.discard,
@@ -170,6 +171,8 @@ class Wiring:
             [new.files, new.title, new.password],
         )
         self.on(new.sample.click, do.read_sample, [new.method, new.budget, new.model, *settings])
+        self.on(reading.unlock.click, do.unlock, [reading.password], [reading.password])
+        self.on(reading.password.submit, do.unlock, [reading.password], [reading.password])
         self.on(reading.cancel.click, do.stop_reading)
         self.on(reading.resume.click, do.resume_reading)
         self.on(reading.discard.click, do.discard_reading)

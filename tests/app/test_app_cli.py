@@ -156,6 +156,10 @@ def test_a_model_cannot_steer_the_terminal() -> None:
         (("ingest", "a.txt", "--set", "sinks"), "KEY=VALUE"),
         (("ask", "c-222222", " "), "empty"),
         (("ask", "c-222222", "Who?", "--temperature", "9"), "temperature"),
+        (("ingest", "missing.pdf", "--method", "magic"), "magic"),
+        (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
+        (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
+        (("serve", "--port", "99999"), "65535"),
     ],
 )
 def test_wrong_usage_ends_with_2(
@@ -170,9 +174,6 @@ def test_wrong_usage_ends_with_2(
     ("arguments", "words"),
     [
         (("ingest", "missing.pdf"), "missing.pdf"),
-        (("ingest", "missing.pdf", "--method", "magic"), "magic"),
-        (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
-        (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
         (("ask", "Moby Dick", "Who?"), "Moby Dick"),
         (("show", "d-222222"), "d-222222"),
         (("export", "s-222222"), "s-222222"),
@@ -185,6 +186,25 @@ def test_what_cannot_be_done_ends_with_1_and_a_sentence(
     assert (status, out) == (1, "")
     assert words in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["bench", "train"])
+def test_commands_that_hand_their_options_on_have_a_help_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    status, out, _ = in_process(tmp_path, capsys, command, "--help")
+    assert status == 0
+    assert f"usage: stockpot {command}" in out
+
+
+def test_long_titles_leave_a_list_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(tmp_path) as store:
+        row = store.add_document(
+            sha256="0" * 64, title="On and on " * 30, format="txt", pages=1, characters=3, content={}, file=None
+        )
+    status, out, _ = in_process(tmp_path, capsys, "list", "documents")
+    assert (status, max(map(len, out.splitlines())) < 140) == (0, True)
+    assert f"{row.title[:59]}…" in out
 
 
 def test_listing_renaming_searching_and_deleting(

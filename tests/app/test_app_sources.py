@@ -23,7 +23,7 @@ LIBRARY = Library({"d-first": FIRST, "d-second": SECOND}.__getitem__)
 class Letters:
     """Encodes every character as one token."""
 
-    def encode(self, text: str) -> Encoding:
+    def encode(self, text: str, on_piece: object = None) -> Encoding:
         return Encoding(torch.tensor([ord(letter) for letter in text]), torch.arange(len(text)))
 
 

@@ -1,5 +1,6 @@
 """Nothing from a document, a model or a person is ever markup."""
 
+from dataclasses import replace
 from typing import Any
 
 from app.web.views.live import Live, panel
@@ -144,3 +145,24 @@ def test_histories_are_thinned_to_means() -> None:
     assert thin([float(n) for n in range(100)], 4) == [12.0, 37.0, 62.0, 87.0]
     assert 'aria-label="speed"' in sparkline([1.0, 3.0], "speed")
     assert "<svg" not in sparkline([1.0], "speed")
+
+
+def test_a_job_says_what_it_is_doing() -> None:
+    waiting = replace(JOB, status="queued", stage="")
+    assert "Waiting for its turn" in ingest_card(waiting)
+    running = replace(JOB, status="running", stage="")
+    assert "Waiting" not in ingest_card(running)
+    stopping = replace(JOB, status="running", stage="turning text into tokens: 40%", cancel_requested=True)
+    assert "Stopping" in ingest_card(stopping)
+    assert "Stopping" in reading_card(context(status="reading"), "A book", [], stopping, {})
+
+
+def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins() -> None:
+    row = context(status="ready", warnings=["Left out: a.pdf is encrypted.", "Left out: b.txt is empty.", "Odd font."])
+    fresh, later = (context_head(row, "Books", [], [], expanded=each) for each in (True, False))
+    assert "2 files were left out" in fresh
+    assert "1 warning<" in fresh
+    assert "<li>a.pdf is encrypted.</li>" in fresh
+    assert '<details class="warnings left-out" open>' in fresh
+    assert " open" not in later
+    assert "2 files were left out" in later

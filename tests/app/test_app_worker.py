@@ -6,13 +6,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pymupdf
 import pytest
 
 from app.documents import Options
+from app.errors import AppError
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
 from app.web.uploads import copy_in
-from app.worker import Worker
+from app.worker import Worker, is_locked
+from ingest import Document
 from sessions import Store
 from tests.app.helpers import ROOT, book_text, wait_for
 
@@ -60,6 +63,68 @@ def test_a_job_that_fails_ends_alone_with_a_sentence(service: Service, worker: W
     assert history[-1].values["tokens_done"] >= service.store.context(context).tokens
     assert history[-1].values["usage"]["bytes"]["host"] > 0
     assert history[-1].values["process_bytes"] > 0
+
+
+def locked_pdf(path: Path) -> bytes:
+    with pymupdf.open() as pdf:
+        pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
+        pdf.save(path, encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
+    return path.read_bytes()
+
+
+def test_an_encrypted_upload_is_kept_until_its_password_is_given(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
+    job = worker.ingest(files, "exact", SETTINGS, Options(title="The Keeper"))
+    for password, status in (("herring", "failed"), ("swordfish", "done")):
+        assert ended(service, job.id) == "failed"
+        assert is_locked(service.store.job(job.id))
+        before, job = job, worker.unlock(job.id, password)
+        assert ended(service, job.id) == status
+        assert service.store.job(before.id).progress == {"dismissed": True}
+    assert [row.title for row in service.store.documents()] == ["The Keeper"]
+    assert not files[0].exists()
+    with pytest.raises(AppError, match="drop the file in again"):
+        worker.unlock(job.id, "swordfish")
+
+
+def test_files_left_out_are_named_also_where_the_rest_was_read_before(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    context = read_book(service, worker, tmp_path, 20)
+    assert service.store.context(context).warnings == []
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    (files[0].parent / "torn.pdf").write_bytes(b"%PDF-1.4 nonsense")
+    job = worker.ingest([*files, files[0].parent / "torn.pdf"], "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "done"
+    assert service.store.job(job.id).progress["context"] == context
+    assert "torn.pdf" in service.store.context(context).warnings[0]
+
+
+def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_document = service.library.document
+
+    def asked_meanwhile(document_id: str) -> Document:  # the last thing before the text is encoded
+        service.store.request_cancel(service.store.jobs(status="running")[0].id)
+        return open_document(document_id)
+
+    monkeypatch.setattr(service.library, "document", asked_meanwhile)
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "cancelled"
+    assert (service.store.contexts(), service.store.documents()) == ([], [])
+
+
+def test_a_text_that_cannot_be_read_is_not_kept_unseen(service: Service, worker: Worker, tmp_path: Path) -> None:
+    known = read_book(service, worker, tmp_path, 20)
+    for paragraphs in (20, 30):
+        files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
+        job = worker.ingest(files, "exact", {"budget": 320, "top_k": 300}, Options())  # leaves no room for a question
+        assert ended(service, job.id) == "failed"
+        assert [row.id for row in service.store.documents()] == service.store.context(known).document_ids
 
 
 def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_path: Path) -> None:

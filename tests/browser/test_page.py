@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pymupdf
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -72,6 +73,7 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(tab.locator("#context-head")).to_contain_text("have text")
     assert int(tab.locator("#kv-entries").inner_text().replace(",", "")) <= 512
 
+    tab.set_viewport_size({"width": 1440, "height": 560})
     ask(tab, "Who kept the lamp?", 600)  # long enough to be met half-way
     live = tab.locator("#live-turn .answer-text")
     expect(live).not_to_be_empty()
@@ -79,12 +81,17 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(tab.locator(".question")).to_have_text(["Who kept the lamp?"])
     turn = tab.locator("#past .turn")
     expect(turn).to_have_count(1, timeout=60_000)
+    expect(turn.locator(".measured")).to_be_in_viewport()  # and not scrolled away by the sources under it
     expect(turn.locator(".measured")).to_contain_text("to first token")
     expect(turn.locator(".measured")).to_contain_text("600 tokens")
     expect(turn.locator(".sources li").first).to_be_visible()
     expect(turn.locator(".sources .place").first).to_contain_text("on the page")
     assert tab.locator("#live-turn .turn").count() == 0
     expect(tab.locator("#panel")).to_contain_text("Answering")
+    said = turn.locator(".answer-text").inner_text()
+    expect(tab.locator("#teller[aria-live=polite]")).to_have_text(said)  # to those who cannot see it
+    turn.get_by_role("button", name="Copy").click()
+    expect(turn.get_by_role("button", name=re.compile("Copied|Selected"))).to_be_visible()
 
 
 def test_two_tabs_show_the_same_answer_and_one_can_stop_it(tab: Page, server: Server, reading: dict[str, Any]) -> None:
@@ -148,6 +155,27 @@ def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path
     expect(tab.locator("#reading-card [role=alert]")).to_contain_text("torn.pdf")
     tab.locator("#discard").click()
     expect(tab.locator("#contexts")).not_to_contain_text("torn")
+
+
+def test_an_encrypted_file_asks_for_its_password(tab: Page, server: Server, tmp_path: Path) -> None:
+    with pymupdf.open() as pdf:
+        pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
+        pdf.save(tmp_path / "made.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
+    job = server.upload(("Locked.pdf", (tmp_path / "made.pdf").read_bytes()), method="exact", budget="320")
+    visit(tab, server, f"?context={job['id']}")
+    expect(tab.locator("#reading-card [role=alert]")).to_contain_text("encrypted")
+    tab.locator("#unlock-password input").fill("swordfish")
+    tab.locator("#unlock-password input").press("Enter")
+    expect(tab.locator("#context-head")).to_contain_text("1 of 1 page has text")
+
+
+def test_going_back_leads_to_what_was_shown_before(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    visit(tab, server, f"?context={reading['id']}")
+    expect(tab.locator("#context-head .how")).to_be_visible()
+    tab.get_by_role("button", name="New reading").click()
+    expect(tab.locator("#new-view")).to_be_visible()
+    tab.go_back()
+    expect(tab.locator("#context-head .how")).to_be_visible()
 
 
 def test_sessions_are_renamed_found_exported_and_deleted(

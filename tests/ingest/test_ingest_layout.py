@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ingest import ingest
-from ingest.clean import doubts, join_lines, mend_accents, tidy, unreadable, vocabulary
+from ingest.clean import PLAIN, doubts, join_lines, mend_accents, tidy, unreadable, vocabulary
 from tests.ingest import makers
 
 
@@ -30,6 +30,17 @@ from tests.ingest import makers
 def test_tidy(raw: str, clean: str) -> None:
     assert tidy(raw) == clean
     assert tidy(clean) == clean
+
+
+def test_what_is_taken_for_tidy_is_what_tidying_leaves_alone() -> None:
+    for letter in map(chr, range(0x20, 0x2100)):
+        for text in (f"a{letter}b", f"{letter}", f"a {letter}\n\n{letter} b", f"a\n{letter}"):
+            if PLAIN.fullmatch(text):
+                assert tidy(f"\t{text}") == text  # a tab makes it go the long way
+    assert PLAIN.fullmatch("“It’s naïve – or déjà vu…”\nhe said.")
+    assert not any(
+        PLAIN.fullmatch(text) for text in ("a  b", " a", "a ", "a\n\n\nb", "a \nb", "so\u00adft", "e\u0301", "")
+    )
 
 
 WORDS = vocabulary(["a low-dimensional space and high art", "the long-term plan and more words", "well-known high"])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.documents import LEFT_OUT
 from app.web.views.markup import bar, esc
 from app.words import byte_size, clock, plural, speed
 from sessions import ContextRow, DocumentRow, JobRow
@@ -13,9 +14,9 @@ STAGES = {
     "ready": "Read",
     "saving": "Saving",
     "loading the model": "Loading the model",
-    "encoding": "Turning text into tokens",
-    "": "Waiting for its turn",
+    "": "Beginning",
 }
+WAITING, STOPPING = "Waiting for its turn", "Stopping as soon as it can"
 ENDED = {
     "paused": "Stopped. What was read so far is kept: it goes on from there.",
     "cancelled": "Cancelled.",
@@ -31,7 +32,7 @@ def ingest_card(job: JobRow) -> str:
         return f'<section class="card">{head}<p class="note failed" role="alert">{esc(job.error or "")}</p></section>'
     if job.status == "cancelled":
         return f'<section class="card">{head}<p class="note">Cancelled. Nothing was kept.</p></section>'
-    stage = job.stage[:1].upper() + job.stage[1:] if job.stage not in STAGES else STAGES[job.stage]
+    stage = _stage(job)
     pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
     share = job.done / job.total if job.total else 0.0
     line = bar(share, f"Pages: {pages or 'none yet'}", "wide")
@@ -39,6 +40,15 @@ def ingest_card(job: JobRow) -> str:
         f'<section class="card">{head}<p class="stage" role="status">{esc(stage)}</p>'
         f'{line}<p class="figures"><span>{pages}</span></p></section>'
     )
+
+
+def _stage(job: JobRow) -> str:
+    """What a job is doing, in words."""
+    if job.status == "queued":
+        return WAITING
+    if job.cancel_requested:
+        return STOPPING
+    return STAGES.get(job.stage, job.stage[:1].upper() + job.stage[1:])
 
 
 def reading_card(
@@ -53,11 +63,7 @@ def reading_card(
     total = int(progress.get("tokens_total", 0)) or context.tokens
     share = done / total if total else 0.0
     running = context.status == "reading"
-    stage = STAGES.get(job.stage if job else "", job.stage if job else "")
-    if job is not None and job.status == "queued":
-        stage = STAGES[""]
-    elif job is None and running:
-        stage = "Read by another program"
+    stage = _stage(job) if job else "Read by another program"
     if not running:
         stage = context.error or ENDED.get(context.status, context.status)
     left = f"{clock(progress.get('seconds_left'))} left" if running and progress.get("tokens_per_second") else ""
@@ -97,21 +103,37 @@ def context_head(
     title: str,
     documents: Sequence[DocumentRow],
     coverage: Sequence[str],
+    *,
+    expanded: bool = False,
 ) -> str:
-    """What stands over a conversation: the documents, how they were read, and what a person should know."""
+    """What stands over a conversation: the documents, how they were read, and what a person should know.
+
+    Args:
+        coverage: a line for each document.
+        expanded: show which files were left out unfolded.
+    """
     budget = f"budget {context.budget:,}" if context.budget else "no budget"
     model = context.model.rpartition("/")[2]
     how = f"{plural(context.tokens, 'token')} read by {model} with {context.method}, {budget}"
     kinds = ", ".join(f"{document.format.upper()}" for document in documents)
-    warnings = list(dict.fromkeys([*context.warnings]))
-    doubts = "".join(f"<li>{esc(each)}</li>" for each in warnings)
-    notice = (
-        f'<details class="warnings"><summary>{plural(len(warnings), "warning")}</summary><ul>{doubts}</ul></details>'
-        if warnings
-        else ""
-    )
+    warnings = list(dict.fromkeys(context.warnings))
+    missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
+    doubts = [each for each in warnings if not each.startswith(LEFT_OUT)]
+    left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
+    notice = _folded(left_out, missing, "left-out", expanded) + _folded(plural(len(doubts), "warning"), doubts)
     lines = "".join(f"<span>{esc(line)}</span>" for line in coverage)
     return (
         f'<header class="context-head"><h1>{esc(title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
         f'<p class="coverage">{lines}</p>{notice}</header>'
+    )
+
+
+def _folded(summary: str, items: Sequence[str], kind: str = "", expanded: bool = False) -> str:
+    """A list under its summary; nothing for no items."""
+    if not items:
+        return ""
+    lines = "".join(f"<li>{esc(each)}</li>" for each in items)
+    return (
+        f'<details class="warnings {kind}"{" open" if expanded else ""}><summary>{esc(summary)}</summary>'
+        f"<ul>{lines}</ul></details>"
     )

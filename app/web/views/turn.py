@@ -88,7 +88,8 @@ def _measured(turn: TurnRow) -> str:
         f'<p class="measured"><span title="From the question to the first token of the answer">'
         f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
         f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
-        f"<span>{plural(numbers['answer_tokens'], 'token')}{cut}</span></p>"
+        f"<span>{plural(numbers['answer_tokens'], 'token')}{cut}</span>"
+        f'<button type="button" data-action="copy">Copy</button></p>'
     )
 
 
