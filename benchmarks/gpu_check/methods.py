@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 import torch
 
@@ -18,6 +19,7 @@ from engine import (
     Planner,
     Reader,
     Sampling,
+    SettingsError,
     make_method,
 )
 from engine.records import DEVICE, HOST
@@ -68,7 +70,10 @@ def _fitting(planner: Planner, name: str, lengths: tuple[int, ...]) -> tuple[Met
     plain = make_method(name)
     methods = [plain]
     if plain.settings().get("store") in STORES:
-        methods = [make_method(name, store=store) for store in STORES]
+        methods = []
+        for store in STORES:
+            with suppress(SettingsError):  # not every method can look up what is stored in codes
+                methods.append(make_method(name, store=store))
     found = [(method, [each for each in lengths if planner.plan(method, each, "nf4").fits]) for method in methods]
     return max(found, key=lambda each: len(each[1]))  # of equals the first, which is the least lossy
 
