@@ -231,12 +231,12 @@ class HostTier:
         blocks = -(-visible // BLOCK)
         scores = torch.full((heads, queries, blocks * BLOCK), float("-inf"))
         kv_heads = self.spec.layers[layer].kv_heads
-        grouped = q.to("cpu").reshape(kv_heads, -1, size)
+        grouped = q.to("cpu", torch.float32).reshape(kv_heads, -1, size)
         at = 0
         for slab in self.slabs:
             end = min(at + slab.length, visible)
             if end > at:
-                scores[..., at:end] = _scores(slab.keys[layer], grouped, end - at).view(heads, queries, -1)
+                rows.score(slab.keys[layer], grouped, scores.view(kv_heads, -1, scores.shape[2])[..., at:end])
             at += slab.length
         first = int(limits[0])
         if first < visible:
@@ -376,8 +376,3 @@ def _write(bank: Bank, at: int, x: Tensor) -> None:
         bank.write(at, x)
     else:
         bank[:, at : at + x.shape[1]] = x.to("cpu", bank.dtype)
-
-
-def _scores(bank: Bank, q: Tensor, count: int) -> Tensor:
-    """Dot products [H, R, count] of q [H, R, D] with the first `count` keys."""
-    return bank.scores(q, count) if isinstance(bank, Pages) else q.to(bank.dtype) @ bank[:, :count].transpose(1, 2)

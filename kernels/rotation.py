@@ -13,4 +13,5 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         return x
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     first, second = x[..., :half], x[..., half : 2 * half]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin, x[..., 2 * half :]), dim=-1)
+    turned = (first * cos).sub_(second * sin), (second * cos).add_(first * sin)
+    return torch.cat((*turned, x[..., 2 * half :]), dim=-1)

@@ -16,6 +16,7 @@ from torch import Tensor
 from kernels import quantise
 
 PAGE = 64  # rows of a head that share a scale
+STEP = 4096  # rows in codes that are scored at a time, so that a core's cache holds their numbers; whole pages
 FLATTEST = 0.25  # of the mean spread, what a channel's counts for at least: it may vary more later than at first
 
 
@@ -97,20 +98,27 @@ class Pages:
         rows.mul_(self.scale.repeat_interleave(self.page, dim=1)[:, :count, None])
         return rows.mul_(self.levels.spread[:, None]).add_(self.levels.centre[:, None]).to(self.dtype)
 
-    def scores(self, q: Tensor, count: int, step: int = 2048) -> Tensor:
-        """Dot products float32 [H, R, count] of q [H, R, D] with the first `count` rows; some thousand at a time."""
-        q = q.float()
-        turned = q * self.levels.spread[:, None]
-        pieces = []
-        for at in range(0, count, step):
-            codes = quantise.unpack(self.codes[:, at : min(at + step, count)], self.kind, torch.float32)
-            pieces.append(turned @ codes.transpose(1, 2))
-        scale = self.scale.repeat_interleave(self.page, dim=1)[:, None, :count]
-        return torch.cat(pieces, dim=2).mul_(scale).add_(q @ self.levels.centre[..., None])
+    def score(self, q: Tensor, out: Tensor) -> None:
+        """See `score`: codes are multiplied as they are, and each product by the scale of its page."""
+        turned, shift = q * self.levels.spread[:, None], q @ self.levels.centre[..., None]
+        for at in range(0, out.shape[2], STEP):
+            part = out[..., at : at + STEP]
+            count, pages = part.shape[2], slice(at // self.page, (at + STEP) // self.page)
+            found = quantise.products(turned, self.codes[:, at : at + count], self.kind)
+            scale = self.scale[:, None, pages].repeat_interleave(self.page, dim=2)[..., :count]
+            torch.mul(found, scale, out=part).add_(shift)
 
 
 Bank = Tensor | Pages
 Slabs = Sequence[tuple[Bank, int]]  # [H, capacity, D] contiguous, and how many rows of it count
+
+
+def score(bank: Bank, q: Tensor, out: Tensor) -> None:
+    """Write dot products of q [H, R, D] with the first N rows of a bank to `out` [H, R, N], both float32."""
+    if isinstance(bank, Pages):
+        bank.score(q, out)
+    else:
+        out.copy_(q.to(bank.dtype) @ bank[:, : out.shape[2]].transpose(1, 2))
 
 
 def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:
@@ -136,7 +144,7 @@ def reachable(slabs: Slabs, q: Tensor) -> bool:
 
 
 class Share(NamedTuple):
-    """What slab `number` holds of an index: at its places `here` (None for all of it), these rows of the slab."""
+    """What slab `number` holds of an index: at its places `here` (None: at all of them), these rows of the slab."""
 
     number: int
     here: Tensor | None
@@ -151,11 +159,12 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
         rows = _rows(first, _flat_index(first, index))
     else:
         rows = torch.empty(index.numel(), size, dtype=first.dtype, device=first.device)
-        at = 0
+        flat, at = index.reshape(-1), 0
+        head = torch.arange(heads, device=index.device).repeat_interleave(index.shape[1])
         for slab, length in slabs:
-            here = ((index >= at) & (index < at + length)).view(-1).nonzero()[:, 0]
+            here = ((flat >= at) & (flat < at + length)).nonzero()[:, 0]
             if len(here):
-                rows.index_copy_(0, here, _rows(slab, _flat_index(slab, index - at)[here]))
+                rows.index_copy_(0, here, _rows(slab, flat[here] - at + head[here] * slab.shape[1]))
             at += length
     rows = rows.view(heads, -1, size)
     if isinstance(first, Pages):  # the slabs of a bank share their levels
@@ -164,8 +173,26 @@ def take(slabs: Slabs, index: Tensor) -> Tensor:
     return rows
 
 
+def among(slabs: Slabs, first: int, end: int) -> tuple[Slabs, int]:
+    """Those slabs in which rows first .. end - 1 lie, at least the last one, and how many rows are before them."""
+    before = 0
+    for number, (_, length) in enumerate(slabs):
+        if first < before + length or number == len(slabs) - 1:
+            break
+        before += length
+    stop, at = number + 1, before + length
+    while stop < len(slabs) and at < end:
+        at += slabs[stop][1]
+        stop += 1
+    return slabs[number:stop], before
+
+
 def parted(lengths: Sequence[int], index: Tensor) -> list[Share]:
-    """Which rows of an index [N], int64 within the bank, lie in which slab; slabs that hold none are left out."""
+    """Which rows of an index [N], int64 within the bank, lie in which slab; slabs that hold none are left out.
+
+    The slab that holds most comes first and gives some row of its own to every other place, which those that follow
+    write over: one gather instead of a gather and a copy.
+    """
     shares: list[Share] = []
     at = 0
     for number, length in enumerate(lengths):
@@ -175,20 +202,21 @@ def parted(lengths: Sequence[int], index: Tensor) -> list[Share]:
         if len(here):
             shares.append(Share(number, here, index[here] - at))
         at += length
-    return shares
+    most = max(shares, key=lambda share: len(share.rows))
+    first = sum(lengths[: most.number])
+    everywhere = (index - first).clamp_(0, lengths[most.number] - 1)
+    return [Share(most.number, None, everywhere), *(share for share in shares if share is not most)]
 
 
-def take_same(slabs: Slabs, shares: Sequence[Share], count: int, like: Tensor) -> Tensor:
-    """Rows [H, count, D] of one index for all heads, parted by slab, in the dtype of `like` and where it is.
+def take_same(slabs: Slabs, shares: Sequence[Share], like: Tensor) -> Tensor:
+    """Rows [H, N, D] of one index for all heads, parted by slab, in the dtype of `like` and where it is.
 
     Slabs may be of several dtypes and on several devices.
     """
-    heads, _, size = slabs[0][0].shape
-    if len(shares) == 1 and shares[0].here is None:
-        return _same(slabs[shares[0].number][0], shares[0].rows, like)
-    rows = torch.empty(heads, count, size, dtype=like.dtype, device=like.device)
-    for number, here, inside in shares:
-        assert here is not None, "a share that is the whole index is the only one"
+    first, *others = shares
+    rows = _same(slabs[first.number][0], first.rows, like)
+    for number, here, inside in others:
+        assert here is not None, "only the first share is of all places"
         rows.index_copy_(1, here, _same(slabs[number][0], inside, like))
     return rows
 

@@ -102,6 +102,11 @@ class Lists:
         """
         return {}
 
+    @cached_property
+    def still(self) -> bool:
+        """Whether all keys stand at position 0, and turning them there changes nothing."""
+        return not bool(self.places.any()) and bool((self.cos[0] == 1).all())
+
     def part(self, begin: int, end: int) -> Lists:
         """Of blocks begin .. end - 1."""
         if begin <= 0 and end >= len(self.index):
@@ -281,18 +286,22 @@ def per_list(weights: Tensor, lists: Lists | None) -> Tensor:
 
 def listed(slabs: Slabs, lists: Lists, q: Tensor) -> Tensor:
     """Rows [H, NB, N, D] of the lists, in the dtype of q and where it is."""
-    rows = take_same(slabs, lists.parted(slabs), lists.index.numel(), q)
+    rows = take_same(slabs, lists.parted(slabs), q)
     return rows.view(len(rows), *lists.index.shape, -1)
 
 
 def rotated(keys: Slabs, lists: Lists, q: Tensor) -> Tensor:
     """Keys [H, NB, N, D] of the lists, turned to their positions."""
     if len(lists.index) > 1:
-        return rotate(listed(keys, lists, q), lists.cos[lists.places], lists.sin[lists.places])
+        return _turned(listed(keys, lists, q), lists)
     bank = (q.dtype, *(slab.data_ptr() for slab, _ in keys))
     if bank not in lists.turned:
-        lists.turned[bank] = rotate(listed(keys, lists, q), lists.cos[lists.places], lists.sin[lists.places])
+        lists.turned[bank] = _turned(listed(keys, lists, q), lists)
     return lists.turned[bank]
+
+
+def _turned(keys: Tensor, lists: Lists) -> Tensor:
+    return keys if lists.still else rotate(keys, lists.cos[lists.places], lists.sin[lists.places])
 
 
 def fold(x: Tensor, heads: int, blocks: int, size: int) -> Tensor:

@@ -55,6 +55,16 @@ def unpack(codes: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
     return torch.cat([codes & 15, codes >> 4], dim=-1).to(dtype) - ZERO
 
 
+def products(q: Tensor, codes: Tensor, kind: torch.dtype) -> Tensor:
+    """Dot products [H, R, N] of q [H, R, D] with codes [H, N, W] as numbers, not scaled."""
+    if kind != torch.quint4x2:
+        return q @ codes.to(q.dtype).transpose(1, 2)
+    half = codes.shape[2]
+    pairs = (q[..., :half], codes & 15), (q[..., half:], codes >> 4)
+    low, high = (part @ digits.to(q.dtype).transpose(1, 2) for part, digits in pairs)
+    return low.add_(high).sub_(ZERO * q.sum(dim=2, keepdim=True))
+
+
 def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
     """Pages [R, P, D] in `dtype` from codes [R, P, W] and scales float32 [R]."""
     return (unpack(codes, kind, torch.float32) * scale[:, None, None]).to(dtype)

@@ -63,7 +63,7 @@ def test_one_index_for_all_heads_reads_slabs_of_several_dtypes(lowest: int) -> N
     index[7] = lowest  # of the first slab, or of the last
     shares = parted([length for _, length in given.keys], index)
     assert len(shares) == (1 if lowest else 3)
-    assert torch.equal(take_same(given.keys, shares, 60, whole), whole[:, index])
+    assert torch.equal(take_same(given.keys, shares, whole), whole[:, index])
 
 
 def test_codes_behind_sinks_are_read_as_they_are_taken() -> None:
@@ -75,7 +75,7 @@ def test_codes_behind_sinks_are_read_as_they_are_taken() -> None:
     index = torch.randint(0, 133, (40,), generator=generator)
     bank = [(sinks, 5), (pages, 128)]
     whole = torch.cat([sinks, take([(pages, 128)], torch.arange(128).expand(2, -1))], dim=1)
-    assert torch.equal(take_same(bank, parted((5, 128), index), 40, sinks), whole[:, index])
+    assert torch.equal(take_same(bank, parted((5, 128), index), sinks), whole[:, index])
     assert (whole[:, 5:] - x).abs().max() < 0.05
     with pytest.raises(ValueError, match="in codes"):
         plain(bank)

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernels import rows as banks
 from kernels.quantise import KINDS, reference, width
+from kernels.rows import Levels, Pages
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = {torch.int8: "int8", torch.quint4x2: "int4", torch.float8_e4m3fn: "fp8"}
@@ -60,6 +62,23 @@ def test_the_kernel_equals_the_reference(kind: torch.dtype, rows: int, size: int
         torch.testing.assert_close(mine, theirs, rtol=1 / 8 if kind == torch.float8_e4m3fn else 0, atol=1)
     numbers = reference.dequantise(codes, scale, kind, dtype)
     torch.testing.assert_close(kernel.dequantise(codes, scale, kind, dtype), numbers, rtol=1e-2, atol=1e-30)
+
+
+@every_kind
+@pytest.mark.parametrize("count", [128, 300, 320])
+def test_scores_of_codes_are_those_of_the_numbers_that_they_stand_for(
+    kind: torch.dtype, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(banks, "STEP", 128)
+    x = torch.randn(2, 320, 48, generator=torch.Generator().manual_seed(1)) + 3
+    codes = torch.empty(2, 320, width(kind, 48), dtype=torch.uint8 if kind == torch.quint4x2 else kind)
+    bank = Pages(codes, torch.empty(2, 5), Levels.of(x), kind, torch.float32)
+    bank.write(0, x)
+    q, found = torch.randn(2, 3, 48, generator=torch.Generator().manual_seed(2)), torch.full((2, 3, 400), -1.0)
+    banks.score(bank, q, found[..., 40 : 40 + count])
+    numbers = banks.take([(bank, 320)], torch.arange(count).expand(2, -1))
+    torch.testing.assert_close(found[..., 40 : 40 + count], q @ numbers.transpose(1, 2), rtol=1e-4, atol=1e-4)
+    assert bool((found[..., :40] == -1).all() and (found[..., 40 + count :] == -1).all())
 
 
 def test_an_odd_head_size_has_no_four_bit_codes() -> None:
