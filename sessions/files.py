@@ -47,7 +47,7 @@ def sha256_of(path: Path, length: int | None = None) -> str:
 
 
 def crc32_of(path: Path) -> int:
-    """Checksum of a file: sees what happens to files by accident, some six times as fast as `sha256_of`."""
+    """Checksum of a file: sees what happens to files by accident, several times as fast as `sha256_of`."""
     room = memoryview(bytearray(_CHUNK))
     checksum = 0
     with path.open("rb", buffering=0) as handle:
