@@ -90,6 +90,27 @@ def test_no_answer_rests_on_an_altered_slab(
         assert open_conversation(service, session).conversation.turns == 2
 
 
+def test_an_answer_is_not_kept_if_a_slab_was_altered_meanwhile(service: Service, book: Path) -> None:
+    row = read_through(service, add(service, book))
+    session = service.store.add_session(row.id).id
+    ask(service, session)
+    file = slabs(service, row)[1]
+    whole = file.read_bytes()
+    pieces: list[str] = []
+
+    def alter(text: str) -> None:
+        if not pieces:
+            flip(file)
+        pieces.append(text)
+
+    turn = keep_question(service, session, "Who kept the lamp?")
+    with pytest.raises(StoreCorrupt, match="The contents of"):
+        answer(service, turn.id, SHORT, alter)
+    assert service.store.turn(turn.id).status == "failed"
+    file.write_bytes(whole)
+    assert open_conversation(service, session).conversation.turns == 1
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [(flip, "The contents of"), (truncate, "were written"), (Path.unlink, "is missing")],
