@@ -31,6 +31,7 @@ class OpenContext:
     model: "engine.Model"
     context: "engine.Context"
     stream: Stream
+    stamps: dict[str, tuple[int, int, int]]  # of its files, as they were before they were checked
 
 
 @dataclass
@@ -39,6 +40,7 @@ class OpenConversation:
 
     opened: OpenContext
     conversation: "engine.Conversation"
+    stamps: dict[str, tuple[int, int, int]]  # of the files of its tail
 
 
 @dataclass(frozen=True)
@@ -139,13 +141,23 @@ class OpenContexts:
 def open_context(service: "Service", context_id: str) -> OpenContext:
     """The finished reading with this id, from memory or from disk.
 
+    Much of it stays in its files, so one whose files were touched since is opened, and checked, anew.
+
     Raises:
-        sessions.StoreError: it is not finished, or not what was written.
+        sessions.StoreError: it is not finished, or its files are not what was written.
         engine.EngineError: its model cannot be used here, or is another one than read it.
     """
     usage = service.store.context(context_id).usage.get("bytes", {})
     expected = int(usage.get("device", 0)) + int(usage.get("host", 0))
-    return service.contexts.get(context_id, expected, lambda: _load_context(service, context_id))
+
+    def load() -> OpenContext:
+        return _load_context(service, context_id)
+
+    opened = service.contexts.get(context_id, expected, load)
+    if opened.stamps == service.store.context_state(context_id).stamps():
+        return opened
+    service.contexts.drop(context_id)
+    return service.contexts.get(context_id, expected, load)
 
 
 def _load_context(service: "Service", context_id: str) -> OpenContext:
@@ -156,7 +168,9 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
         raise AppError(f"Context {context_id} is {row.status}: it can be asked when its documents have been read.")
     model = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
-    parts, meta = service.store.context_state(context_id).load(row.fingerprint)
+    folder = service.store.context_state(context_id)
+    stamps = folder.stamps()
+    parts, meta = folder.load(row.fingerprint)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
         raise engine.ContextMismatch(
@@ -165,24 +179,33 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
         )
     context = engine.Context.load(model, method, parts, meta["context"])
     context.memory.adopt(parts)
-    return OpenContext(row, model, context, stream)
+    return OpenContext(row, model, context, stream, stamps)
 
 
 def open_conversation(service: "Service", session_id: str) -> OpenConversation:
     """The session's conversation, with everything said so far in it."""
     opened = open_context(service, service.store.session(session_id).context_id)  # which is in use from now on
-    return service.conversations.get(session_id, lambda: _load_conversation(service, session_id, opened))
+
+    def load() -> OpenConversation:
+        return _load_conversation(service, session_id, opened)
+
+    held = service.conversations.get(session_id, load)
+    if held.stamps == service.store.session_state(session_id).stamps():
+        return held
+    service.conversations.drop(session_id)
+    return service.conversations.get(session_id, load)
 
 
 def _load_conversation(service: "Service", session_id: str, opened: OpenContext) -> OpenConversation:
     import engine
 
     folder = service.store.session_state(session_id)
+    stamps = folder.stamps()
     if not folder.exists():
-        return OpenConversation(opened, engine.Conversation(opened.context))
+        return OpenConversation(opened, engine.Conversation(opened.context), stamps)
     parts, meta = folder.load(opened.row.fingerprint)
     _mend_last_turn(service, meta["turn"])
-    return OpenConversation(opened, engine.Conversation.load(opened.context, parts, meta["conversation"]))
+    return OpenConversation(opened, engine.Conversation.load(opened.context, parts, meta["conversation"]), stamps)
 
 
 def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
@@ -200,8 +223,10 @@ def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
 def save_conversation(service: "Service", session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
     """Save the session's tail, with the turn that it ends in (id, answer, reasoning, sources, measurements)."""
     parts, meta = open_one.conversation.state()
-    service.store.session_state(session_id).save(
+    folder = service.store.session_state(session_id)
+    folder.save(
         {name: Part(part.tensors, part.sealed) for name, part in parts.items()},
         {"conversation": meta, "turn": turn},
         open_one.opened.row.fingerprint,
     )
+    open_one.stamps = folder.stamps()

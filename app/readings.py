@@ -231,7 +231,7 @@ def _checkpoint(service: Service, row: ContextRow, stream: Stream, reader: "engi
     parts, meta = reader.state()
     _save(service, row, stream, parts, reader=meta)
     if reader.memory.full_in_memory():
-        reader.memory.adopt(service.store.context_state(row.id).load(row.fingerprint)[0])
+        reader.memory.adopt(service.store.context_state(row.id).load(row.fingerprint, contents=False)[0])
     service.store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from app.errors import AppError, UsageError, phrase
-from app.opened import OpenConversation, open_conversation, save_conversation
+from app.opened import OpenConversation, open_context, open_conversation, save_conversation
 from app.readings import usage_json
 from app.service import Service
 from app.sources import check_quotations, find_sources
@@ -135,6 +135,7 @@ def _answer(
     if done is None:
         service.store.append_answer(turn.id, waiting, thought)
         return service.store.finish_turn(turn.id, status="cancelled")
+    open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
     return _finish(service, turn, open_one, done)
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import zlib
 from pathlib import Path
 
 _CHUNK = 1 << 20
@@ -43,6 +44,16 @@ def sha256_of(path: Path, length: int | None = None) -> str:
             digest.update(block)
             left -= len(block)
     return digest.hexdigest()
+
+
+def crc32_of(path: Path) -> int:
+    """Checksum of a file: sees what happens to files by accident, several times as fast as `sha256_of`."""
+    room = memoryview(bytearray(_CHUNK))
+    checksum = 0
+    with path.open("rb", buffering=0) as handle:
+        while count := handle.readinto(room):
+            checksum = zlib.crc32(room[:count], checksum)
+    return checksum
 
 
 def free_bytes(path: Path) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-from sessions.files import flush_file, sha256_of
+from sessions.files import crc32_of, flush_file, sha256_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ def write_part(file: Path, part: Part) -> dict[str, Any]:
         "bytes": file.stat().st_size,
         "header_sha256": header_sha256(file),
         "sha256": sha256_of(file),
+        "crc32": crc32_of(file),
         "sealed": part.sealed,
         "tensors": summary(part),
     }

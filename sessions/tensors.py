@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from sessions.errors import DiskFull, FingerprintMismatch, NotFound, StoreCorrupt, StoreError, is_disk_full
-from sessions.files import flush_directory, free_bytes, remove_tree, sha256_of, write_whole
+from sessions.files import crc32_of, flush_directory, free_bytes, remove_tree, sha256_of, write_whole
 from sessions.parts import Part, header_sha256, summary, write_part
 from sessions.rows import to_json
 
@@ -103,11 +103,15 @@ class TensorFolder:
                 raise StoreError(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
             self._remove_unlisted({entry["file"] for entry in listed.values()})
 
-    def load(self, fingerprint: str | None = None) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
+    def load(
+        self, fingerprint: str | None = None, contents: bool = True
+    ) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
         """The saved parts (memory-mapped, private to this process) and meta.
 
-        Size and header of every file are checked, and the contents of parts that are not sealed; `verify` checks
-        those of sealed ones as well.
+        Args:
+            fingerprint: that must have been saved; None for any.
+            contents: read every file through and compare its CRC-32. Sealed parts from before there was one are not
+                read, only `verify` reads them. False: sizes and headers alone, for who has just written them.
 
         Raises:
             NotFound: nothing is saved here. FingerprintMismatch: it was saved with another fingerprint.
@@ -118,11 +122,19 @@ class TensorFolder:
             if fingerprint is not None and state["fingerprint"] != fingerprint:
                 raise FingerprintMismatch(self.path, state["fingerprint"], fingerprint)
             try:
-                return {name: self._load_part(entry) for name, entry in state["parts"].items()}, state["meta"]
+                return {name: self._load_part(entry, contents) for name, entry in state["parts"].items()}, state["meta"]
             except (StoreCorrupt, FileNotFoundError):
                 # Somebody may have saved, and removed these files, while we were reading them.
                 if self._manifest()["generation"] == state["generation"]:
                     raise
+
+    def stamps(self) -> dict[str, tuple[int, int, int]]:
+        """Number, size and time of change of every file here: what differs if somebody touched one since."""
+        try:
+            found = [(entry.name, entry.stat()) for entry in os.scandir(self.path)]
+        except FileNotFoundError:  # deleted, or being deleted
+            return {}
+        return {name: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in found}
 
     def exists(self) -> bool:
         """Whether a state is saved here."""
@@ -142,9 +154,11 @@ class TensorFolder:
         return str(self._manifest()["fingerprint"])
 
     def verify(self) -> None:
-        """Read everything back and compare it with what was written; StoreCorrupt names the first that differs."""
+        """Read everything back and compare its SHA-256; StoreCorrupt names the first file that differs."""
         for entry in self._manifest()["parts"].values():
-            self._check(entry, contents=True)
+            file = self._check(entry)
+            if sha256_of(file) != entry["sha256"]:
+                raise self._altered(file)
 
     def delete(self) -> None:
         """Remove the folder. The manifest goes first, so that a crash does not leave half a state."""
@@ -164,7 +178,7 @@ class TensorFolder:
                 f"No state is saved in {self.path}: read the documents, or ask in the session, first."
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreCorrupt(f"{self.path / _MANIFEST} is damaged ({error}): {_AGAIN}") from error
+            raise StoreCorrupt(f"{self.path / _MANIFEST} is damaged ({error}): {self._again()}") from error
         if state["version"] != 1:
             raise StoreError(f"{self.path} has layout {state['version']}, this version reads 1: update, or read again.")
         return state
@@ -182,26 +196,34 @@ class TensorFolder:
         same = bool(entry["sealed"]) and entry["tensors"] == summary(part)
         return same and file.exists() and file.stat().st_size == entry["bytes"]
 
-    def _load_part(self, entry: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def _load_part(self, entry: dict[str, Any], contents: bool) -> dict[str, torch.Tensor]:
         from safetensors.torch import load_file
 
-        self._check(entry, contents=not entry["sealed"])
+        file = self._check(entry)
+        if contents and not _as_written(file, entry):
+            raise self._altered(file)
         try:
-            tensors: dict[str, torch.Tensor] = load_file(self.path / entry["file"])
+            tensors: dict[str, torch.Tensor] = load_file(file)
         except SafetensorError as error:
-            raise StoreCorrupt(f"{self.path / entry['file']} is damaged ({error}): {_AGAIN}") from error
+            raise StoreCorrupt(f"{file} is damaged ({error}): {self._again()}") from error
         return tensors
 
-    def _check(self, entry: dict[str, Any], contents: bool) -> None:
-        file = self.path / entry["file"]
+    def _check(self, entry: dict[str, Any]) -> Path:
+        """The file of a part, if its size and header are what was written."""
+        file: Path = self.path / entry["file"]
         if not file.exists():
-            raise StoreCorrupt(f"{file} is missing: {_AGAIN}")
+            raise StoreCorrupt(f"{file} is missing: {self._again()}")
         if (size := file.stat().st_size) != entry["bytes"]:
-            raise StoreCorrupt(f"{file} has {size:,} bytes, {entry['bytes']:,} were written: {_AGAIN}")
+            raise StoreCorrupt(f"{file} has {size:,} bytes, {entry['bytes']:,} were written: {self._again()}")
         if header_sha256(file) != entry["header_sha256"]:
-            raise StoreCorrupt(f"The header of {file} is not what was written: {_AGAIN}")
-        if contents and sha256_of(file) != entry["sha256"]:
-            raise StoreCorrupt(f"The contents of {file} are not what was written: {_AGAIN}")
+            raise StoreCorrupt(f"The header of {file} is not what was written: {self._again()}")
+        return file
+
+    def _altered(self, file: Path) -> StoreCorrupt:
+        return StoreCorrupt(f"The contents of {file} are not what was written: {self._again()}")
+
+    def _again(self) -> str:
+        return f"delete {self.path.name}, then read its documents again, or begin a new session."
 
     def _take_back(self) -> None:
         """Remove what a failed save wrote, unless its manifest is already the valid one."""
@@ -223,7 +245,10 @@ class TensorFolder:
                     _log.info("cannot remove %s yet: %s", file, error)
 
 
-_AGAIN = "delete it and read the documents again."
+def _as_written(file: Path, entry: dict[str, Any]) -> bool:
+    if "crc32" in entry:
+        return crc32_of(file) == int(entry["crc32"])
+    return bool(entry["sealed"]) or sha256_of(file) == str(entry["sha256"])  # saved before there was a CRC-32
 
 
 @contextmanager

@@ -159,16 +159,49 @@ def test_damaged_files_are_not_loaded(folder: TensorFolder, damage: Callable, to
         folder.load()
 
 
-def test_altered_contents_are_noticed_at_load_or_by_verify(folder: TensorFolder) -> None:
+@pytest.mark.parametrize("altered", ["small", "slab"])
+@pytest.mark.parametrize("at", [-1, -40, -1500, -(3 << 20)])
+def test_one_altered_bit_is_noticed_at_load_and_by_verify(folder: TensorFolder, altered: str, at: int) -> None:
+    size = 1 << 19  # more than is read at once
+    folder.save({"small": part(1, size=size), "slab": part(2, sealed=True, size=size)}, {}, "f")
+    _flip(next(folder.path.glob(f"{altered}.*")), at)
+    for look in (folder.load, folder.verify):
+        with pytest.raises(StoreCorrupt, match=rf"contents of .*{altered}.* delete state, then read") as caught:
+            look()
+    assert "\n" not in str(caught.value)
+    folder.load(contents=False)
+
+
+def test_a_state_from_before_there_was_a_crc_is_checked_as_it_was_then(folder: TensorFolder) -> None:
     folder.save({"small": part(1), "slab": part(2, sealed=True)}, {}, "f")
+    state = json.loads(json.loads((folder.path / "manifest.json").read_text())["state"])
+    for entry in state["parts"].values():
+        del entry["crc32"]
+    text = json.dumps(state)
+    whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "state": text}
+    (folder.path / "manifest.json").write_text(json.dumps(whole))
+    assert values(folder) == {"small": 1, "slab": 2}
     _flip(next(folder.path.glob("slab.*")), -1)
     folder.load()
     with pytest.raises(StoreCorrupt, match=r"contents.*slab"):
         folder.verify()
-    folder.save({"small": part(1), "slab": part(2)}, {}, "f")
     _flip(next(folder.path.glob("small.*")), -1)
-    with pytest.raises(StoreCorrupt, match="small"):
+    with pytest.raises(StoreCorrupt, match=r"contents.*small"):
         folder.load()
+
+
+def test_stamps_differ_when_a_file_was_touched(folder: TensorFolder) -> None:
+    assert folder.stamps() == {}
+    folder.save({"a": part(1), "b": part(2, sealed=True)}, {}, "f")
+    stamps = folder.stamps()
+    folder.load()
+    folder.verify()
+    assert folder.stamps() == stamps
+    file = next(folder.path.glob("b.*"))
+    _flip(file, -1)
+    assert {name for name, stamp in folder.stamps().items() if stamp != stamps[name]} == {file.name}
+    file.unlink()
+    assert stamps.keys() - folder.stamps().keys() == {file.name}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"sha256": "0", "state": "{}"}'])
@@ -356,11 +389,11 @@ def test_a_save_in_the_middle_of_a_load_is_not_damage(folder: TensorFolder, monk
     folder.save({"a": part(1), "b": part(1)}, {}, "f")
     real, calls = TensorFolder._load_part, []
 
-    def overtaken(self: TensorFolder, entry: dict) -> dict:
+    def overtaken(self: TensorFolder, entry: dict, contents: bool) -> dict:
         calls.append(entry["file"])
         if len(calls) == 2:
             folder.save({"a": part(2), "b": part(2)}, {}, "f")
-        return real(self, entry)
+        return real(self, entry, contents)
 
     monkeypatch.setattr(TensorFolder, "_load_part", overtaken)
     assert values(folder) == {"a": 2, "b": 2}
