@@ -29,6 +29,7 @@ class NewReading:
     model: gr.Dropdown
     settings: dict[tuple[str, str], Any]
     groups: dict[str, gr.Group]
+    estimate: gr.HTML
     start: gr.Button
 
 
@@ -61,6 +62,7 @@ def build_new_reading(default_model: str) -> NewReading:
             elem_id="budget",
             info="Entries per KV head and layer that may stay on the device. Empty for no limit.",
         )
+        estimate = gr.HTML(apply_default_css=False, elem_id="estimate")
         with gr.Accordion("More settings", open=False, elem_id="more"):
             settings, groups = _method_settings(methods, chosen["name"])
             with gr.Row():
@@ -83,7 +85,9 @@ def build_new_reading(default_model: str) -> NewReading:
             )
         with gr.Row(elem_id="start-row"):
             start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
-    return NewReading(area, files, sample, method, budget, title, password, ocr, model, settings, groups, start)
+    return NewReading(
+        area, files, sample, method, budget, title, password, ocr, model, settings, groups, estimate, start
+    )
 
 
 def model_choices(home: Path) -> list[tuple[str, str]]:

@@ -130,7 +130,7 @@ def test_a_truncated_slab_is_refused_in_a_sentence(service: Service, book: Path)
 
 def test_too_little_disk_is_said_before_reading(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = add(service, book)
-    monkeypatch.setattr("app.planning.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr("app.home.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(AppError, match="of disk, and there are"):
         begin(service, ids, "exact", BUDGET)
 
