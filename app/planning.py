@@ -202,11 +202,14 @@ def plan_reading(model: "engine.Model", name: str, method: "engine.Method", toke
     raise AppError(f"{shortage(plan, shared)} {_instead(planner, plan, weights=False)}")
 
 
-def estimate(name: str, method: "engine.Method", home: Path, device: str, *, loaded: bool) -> str:
+def estimate(
+    name: str, method: "engine.Method", home: Path, device: str, *, loaded: bool, measured: float | None = None
+) -> str:
     """What to expect of a method before there is a text: the longest that fits now, and how fast a book is read.
 
     Args:
         loaded: the model is in memory already, so that its weights no longer count against what is free.
+        measured: tokens per second of an earlier reading like this, which say more than a plan.
 
     Raises:
         AppError: nothing fits; the sentence is that of a book's refusal.
@@ -224,8 +227,10 @@ def estimate(name: str, method: "engine.Method", home: Path, device: str, *, loa
     if not plan.fits and plan.longest:
         plan = planner.plan(method, plan.longest, quantize, weights=not loaded)
     fits = "a text of any length" if plan.longest is None else f"up to about {roughly(plan.longest)} tokens"
+    if measured:
+        return f"Fits {fits} here; the last like this was read at about {roughly(measured)} tokens/s."
     rate = plan.reading_tokens_per_sec
-    return f"Fits {fits} here" + (f", read at about {roughly(rate)} tokens/s." if rate else ".")
+    return f"Fits {fits} here" + (f"; by plan it is read at about {roughly(rate)} tokens/s." if rate else ".")
 
 
 def require_disk(plan: "engine.Plan", home: Path) -> None:

@@ -114,7 +114,7 @@ def run_show(arguments: Arguments) -> int:
 def _describe(facts: dict[str, Any]) -> list[str]:
     lines = [f"{facts['kind']} {facts['id']}: {facts['title']}"]
     for key, value in facts.items():
-        if key in ("kind", "id", "title", "fingerprint") or value in (None, [], {}):
+        if key in ("kind", "id", "title", "fingerprint", "document_ids") or value in (None, [], {}):
             continue
         if key == "seconds":
             rate = f" ({speed(facts['tokens_read'] / value)} tokens/s)" if value else ""

@@ -70,7 +70,18 @@ class Actions:
         name = self._model(model) or models.default
         try:
             chosen = engine.make_method(method, **settings_from(method, budget, self.setting_keys, values))
-            line = estimate(name, chosen, self.service.home, models.device, loaded=models.held == name)
+            like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
+            speeds = [
+                row.tokens_read / row.seconds for row in like if row.settings == chosen.settings() and row.seconds
+            ]
+            line = estimate(
+                name,
+                chosen,
+                self.service.home,
+                models.device,
+                loaded=models.held == name,
+                measured=speeds[0] if speeds else None,
+            )
         except Exception as error:
             if not expected(error):
                 raise

@@ -62,7 +62,6 @@ def build_new_reading(default_model: str) -> NewReading:
             elem_id="budget",
             info="Entries per KV head and layer that may stay on the device. Empty for no limit.",
         )
-        estimate = gr.HTML(apply_default_css=False, elem_id="estimate")
         with gr.Accordion("More settings", open=False, elem_id="more"):
             settings, groups = _method_settings(methods, chosen["name"])
             with gr.Row():
@@ -85,6 +84,7 @@ def build_new_reading(default_model: str) -> NewReading:
             )
         with gr.Row(elem_id="start-row"):
             start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
+            estimate = gr.HTML(apply_default_css=False, elem_id="estimate")
     return NewReading(
         area, files, sample, method, budget, title, password, ocr, model, settings, groups, estimate, start
     )

@@ -186,7 +186,9 @@ def test_what_to_expect_is_said_before_there_is_a_text(
     def said(method: str, name: str = str(tiny), *, loaded: bool = False, **settings: Any) -> str:
         return estimate(name, engine.make_method(method, **settings), service.home, "cpu", loaded=loaded)
 
-    assert re.fullmatch(r"Fits a text of any length here, read at about [\d.,]+( M)? tokens/s\.", said("infinipot"))
+    assert re.fullmatch(
+        r"Fits a text of any length here; by plan it is read at about [\d.,]+( M)? tokens/s\.", said("infinipot")
+    )
     free_memory(monkeypatch, 4_000_000)
     weights_count, loaded = (tokens_in(said("full", loaded=loaded)) for loaded in (False, True))
     assert 0 < weights_count < loaded < 10_000
@@ -207,9 +209,28 @@ def tokens_in(line: str) -> int:
     return int(found[1].replace(",", ""))
 
 
+def a_document(service: Service) -> str:
+    row = service.store.add_document(
+        sha256="0" * 64, title="A", format="txt", pages=1, characters=3, content={}, file=None
+    )
+    return row.id
+
+
 def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
     actions = Actions(service, Worker(service), Screen(service), [("infinipot", "keep")], ["infinipot"])
     assert actions.estimate("infinipot", 512, None, 0.25).startswith('<p class="quiet" role="status">Fits ')
+    row = service.store.add_context(
+        model=service.models.default,
+        method="infinipot",
+        settings=engine.make_method("infinipot", budget=512, keep=0.25).settings(),
+        budget=512,
+        fingerprint="0" * 64,
+        document_ids=[a_document(service)],
+        tokens=9000,
+    )
+    service.store.update_context(row.id, tokens_read=9000, seconds=2.0)
+    assert "the last like this was read at about 4,500 tokens/s" in actions.estimate("infinipot", 512, None, 0.25)
+    assert "by plan" in actions.estimate("infinipot", 512, None, 0.5)
     for method, budget, model, keep, words in (
         ("infinipot", 512, None, 7, "keep"),
         ("exact", 3, "", 0.25, "budget of 3"),
