@@ -3,14 +3,13 @@
 import importlib.metadata
 import os
 import platform
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import phrase
-from app.home import POCKET, home_folder, model_source, sample_book, split_model
+from app.home import POCKET, disk_free, home_folder, model_source, nearest, sample_book, split_model
 from app.words import plural
 
 LEAST_MEMORY_BYTES = 2e9
@@ -73,15 +72,8 @@ def _memory() -> Check:
     )
 
 
-def _nearest(root: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there."""
-    while not root.exists():
-        root = root.parent
-    return root
-
-
 def _disk(root: Path) -> Check:
-    free = shutil.disk_usage(_nearest(root)).free
+    free = disk_free(root)
     enough = free >= LEAST_DISK_BYTES
     return Check(
         "disk",
@@ -95,7 +87,7 @@ def _disk(root: Path) -> Check:
 def _home(root: Path) -> Check:
     from sessions import Store, StoreError
 
-    if not os.access(_nearest(root), os.W_OK):
+    if not os.access(nearest(root), os.W_OK):
         return Check("home", False, True, f"{root} cannot be written.", "Choose another place with --home.")
     if not (root / "stockpot.db").exists():
         return Check("home", True, True, f"{root}, to be made at first use.")

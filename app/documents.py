@@ -30,10 +30,11 @@ class Options:
 
 @dataclass
 class Added:
-    """Documents in the order of their files, and what a person should know about them."""
+    """Documents in the order of their files, what a person should know about them, and why files were left out."""
 
     documents: list[DocumentRow] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
 
 
 def add_documents(
@@ -41,40 +42,36 @@ def add_documents(
     files: Sequence[Path],
     options: Options,
     on_page: OnPage,
-    *,
-    skip_broken: bool = False,
     added: Added | None = None,
 ) -> Added:
-    """Turn files into documents and keep them.
+    """Turn files into documents and keep them. One that cannot be used is left out with a warning, if another can be.
 
     Args:
         added: what to add to; it says how far this came also if it ends with an error.
-        skip_broken: leave out a file that cannot be used, with a warning, as long as another one can.
 
     Raises:
         UsageError: a title for several files.
-        ingest.IngestError: a file cannot be used, and must be (or none can).
+        ingest.IngestError, OSError: the only file cannot be used.
+        AppError: none of several can.
     """
     if options.title and len(files) > 1:
         raise UsageError("--title names one document; give it with a single file, or rename the documents afterwards.")
-    added, failures = Added() if added is None else added, []
+    added = Added() if added is None else added
     for path in files:
         on_page(path.name, 0, 0)
         try:
             row = _add(service, path, options, on_page)
         except (ingest.IngestError, OSError) as error:
-            if not skip_broken:
-                raise
             log.info("left out %s: %s", path.name, error)
-            failures.append(error)
+            added.failures.append(error)
             added.warnings.append(f"{LEFT_OUT}{phrase(error)}")
             continue
         if all(row.id != other.id for other in added.documents):
             added.documents.append(row)
         added.warnings += [f"{row.title}: {warning}" for warning in row.warnings]
     if not added.documents:
-        if len(failures) == 1:
-            raise failures[0]
+        if len(added.failures) == 1:
+            raise added.failures[0]
         raise AppError(" ".join(added.warnings) or "No file was given.")
     return added
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import phrase
-from app.home import ASSETS, POCKET
+from app.home import ASSETS, POCKET, model_source
 
 MODELS = "models"
 
@@ -36,6 +36,21 @@ class LocalModel:
 def local_models(home: Path) -> list[LocalModel]:
     """Every model that is found; weights are not read."""
     return [_examine(*found) for found in _find(home)]
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder of a model that is on this machine; None if it is not, or would have to be fetched."""
+    source = model_source(name)
+    if Path(source).is_dir():
+        return Path(source)
+    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        config = try_to_load_from_cache(source, "config.json", cache_dir=constants.HF_HUB_CACHE)
+    except HFValidationError:  # a path that leads nowhere
+        return None
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def _find(home: Path) -> Iterator[tuple[str, str, Path]]:

@@ -33,11 +33,8 @@ class Models:
         Raises:
             engine.ModelNotFound, engine.UnsupportedModel, engine.OutOfMemory: it cannot be used here.
         """
-        from transformers.utils import logging as transformers_logging
-
         import engine
 
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         wanted = name or self.default
         with self._lock:
             if self._held is None or self._held[0] != wanted:

@@ -4,14 +4,14 @@ import importlib.metadata
 import json
 import math
 import re
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, UsageError
-from app.home import model_source, split_model
-from app.words import byte_size
+from app.home import disk_free, model_source, split_model
+from app.local_models import local_folder
+from app.words import byte_size, roughly
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import engine
 
 RATES_FILE = "rates.json"
+USUAL_TOKENS = 100_000  # of a text whose length is not known yet: a book
 UNITS = {"": 1 << 30, "gib": 1 << 30, "gb": 10**9, "mib": 1 << 20, "mb": 10**6, "tib": 1 << 40, "tb": 10**12}
 
 
@@ -119,6 +120,7 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
         shared=shared,
         rates=rates,
         base=engine.GPU_BASE if wanted.gpu else 0,
+        disk=disk_free(home) if wanted.gpu is None else None,
     )
     try:
         chat = engine.Chat(engine.load_tokenizer(source))
@@ -197,7 +199,38 @@ def plan_reading(model: "engine.Model", name: str, method: "engine.Method", toke
     plan = planner.plan(method, tokens, quantize, weights=False)
     if plan.fits:
         return plan
-    raise AppError(f"{shortage(plan, shared)} {_instead(planner, plan, tokens)}")
+    raise AppError(f"{shortage(plan, shared)} {_instead(planner, plan, weights=False)}")
+
+
+def estimate(
+    name: str, method: "engine.Method", home: Path, device: str, *, loaded: bool, measured: float | None = None
+) -> str:
+    """What to expect of a method before there is a text: the longest that fits now, and how fast a book is read.
+
+    Args:
+        loaded: the model is in memory already, so that its weights no longer count against what is free.
+        measured: tokens per second of an earlier reading like this, which say more than a plan.
+
+    Raises:
+        AppError: nothing fits; the sentence is that of a book's refusal.
+        engine.EngineError: the model cannot be used.
+    """
+    plain, quantize = split_model(name)
+    folder = local_folder(name)
+    if folder is None:  # nothing is fetched for an estimate
+        return f"{plain} is not on this machine. A hub id is fetched before reading; what fits is said then."
+    planner = planner_for(str(folder), Wanted(USUAL_TOKENS), home, device)
+    plan = planner.plan(method, USUAL_TOKENS, quantize, weights=not loaded)
+    if plan.longest == 0:
+        require_disk(plan, home)
+        raise AppError(f"{shortage(plan, planner.machine.shared)} {_instead(planner, plan, weights=not loaded)}")
+    if not plan.fits and plan.longest:
+        plan = planner.plan(method, plan.longest, quantize, weights=not loaded)
+    fits = "a text of any length" if plan.longest is None else f"up to about {roughly(plan.longest)} tokens"
+    if measured:
+        return f"Fits {fits} here; the last like this was read at about {roughly(measured)} tokens/s."
+    rate = plan.reading_tokens_per_sec
+    return f"Fits {fits} here" + (f"; by plan it is read at about {roughly(rate)} tokens/s." if rate else ".")
 
 
 def require_disk(plan: "engine.Plan", home: Path) -> None:
@@ -206,7 +239,7 @@ def require_disk(plan: "engine.Plan", home: Path) -> None:
     Raises:
         AppError: with the numbers.
     """
-    kept, free = sum(plan.footprint.usage.bytes.values()), shutil.disk_usage(home).free
+    kept, free = sum(plan.footprint.usage.bytes.values()), disk_free(home)
     if kept > free:
         raise AppError(
             f"Keeping {plan.tokens:,} tokens read with {plan.method.name} takes up to {byte_size(kept)} of disk, and "
@@ -225,14 +258,15 @@ def shortage(plan: "engine.Plan", shared: bool) -> str:
     )
 
 
-def _instead(planner: "engine.Planner", plan: "engine.Plan", tokens: int) -> str:
+def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> str:
+    """What would fit instead. weights: whether those of the model count, as they did for `plan`."""
     import engine
 
-    best = planner.best(tokens, plan.quantize, weights=False)
+    best = planner.best(plan.tokens, plan.quantize, weights)
     ways = [in_words(best.plan)] if best else []
     if plan.method.settings().get("tier") == "host":
         on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})
-        if planner.plan(on_disk, tokens, plan.quantize, weights=False).fits:
+        if planner.plan(on_disk, plan.tokens, plan.quantize, weights).fits:
             ways.insert(0, f"{plan.method.name} with tier=disk, which is slower")
     if plan.longest:
         ways.append(f"up to {plan.longest:,} tokens with {plan.method.name}")

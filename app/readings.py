@@ -21,7 +21,7 @@ CHECKPOINT_SEC = 10.0
 
 @dataclass(frozen=True)
 class Report:
-    """Where a reading stands: what the page, the command line and the job table show."""
+    """Where a reading stands: what the page, the command line and the job table show. Tokens are those of the text."""
 
     stage: str
     tokens_done: int = 0
@@ -202,11 +202,12 @@ def _read(
     reader.memory.adopt(parts)
     service.store.update_context(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
+    before = len(model.chat.prefix)  # the chat template's own tokens, which are nobody's text
     for progress in reader.run():
         now = Report(
             progress.stage,
-            progress.tokens_done,
-            progress.tokens_total,
+            max(0, progress.tokens_done - before),
+            progress.tokens_total - before,
             progress.seconds,
             progress.seconds_left,
             progress.tokens_per_second,

@@ -23,6 +23,12 @@ def speed(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"
 
 
+def roughly(number: float) -> str:
+    """A number of two digits: "8.1", "1,100", "840,000", "3.2 M"."""
+    rough = float(f"{number:.2g}")
+    return f"{rough / 1e6:,g} M" if rough >= 1e6 else f"{rough:,g}"
+
+
 def short_seconds(seconds: float) -> str:
     """A short time: "42 ms", "1.3 s"."""
     return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"

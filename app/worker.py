@@ -176,7 +176,7 @@ class Worker(threading.Thread):
             store.update_job(job.id, stage=report.stage)
 
         try:
-            add_documents(self.service, files, options, on_page, skip_broken=True, added=added)
+            add_documents(self.service, files, options, on_page, added)
             context = readings.begin(
                 self.service,
                 [row.id for row in added.documents],

@@ -23,7 +23,9 @@ MIXED = "chunk, then relative"
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
-    parser = shared.parser("Accuracy of InfiniteHiP under every combination of its position rules.")
+    parser = shared.parser(
+        "Accuracy of InfiniteHiP under every combination of its position rules.", "stockpot bench ablation"
+    )
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.size, default=4096, help="length of the text (default: 4K)")
     parser.add_argument("--trials", type=int, default=2, help="documents of eight facts (default: 2)")

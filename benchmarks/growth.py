@@ -78,7 +78,9 @@ def crossover(lengths: list[int], times: list[float], full: list[float]) -> floa
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
-    parser = shared.parser("Reading and decoding time per token against length, beside full attention.")
+    parser = shared.parser(
+        "Reading and decoding time per token against length, beside full attention.", "stockpot bench growth"
+    )
     parser.add_argument("--methods", type=shared.words, default=["infllm", "infinitehip", "exact", "recall", "locret"])
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.sizes, default=[2048, 4096, 8192, 16384, 32768], help="lengths")

@@ -57,7 +57,9 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
-    parser = shared.parser("Reading speed, first-token time, decoding speed and memory by method and length.")
+    parser = shared.parser(
+        "Reading speed, first-token time, decoding speed and memory by method and length.", "stockpot bench latency"
+    )
     parser.add_argument("--methods", type=shared.words, default=["exact", "infinipot"], help="parted by commas")
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.sizes, default=[16384, 65536], help="lengths such as 16K,1M")

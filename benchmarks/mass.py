@@ -153,7 +153,9 @@ def measure(model: Model, name: str, budget: int, ids: Tensor) -> list[dict[str,
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
-    parser = shared.parser("Share of full attention's probability that each method's selection covers.")
+    parser = shared.parser(
+        "Share of full attention's probability that each method's selection covers.", "stockpot bench mass"
+    )
     parser.add_argument("--methods", type=shared.words, default=METHODS, help="parted by commas, with a host tier")
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.sizes, default=[4096, 16384], help="lengths (default: 4K,16K)")

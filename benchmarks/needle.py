@@ -42,7 +42,9 @@ def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int, dict[str,
 
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
-    parser = shared.parser("Needle in a haystack: accuracy by method, budget, length, depth and kind of document.")
+    parser = shared.parser(
+        "Needle in a haystack: accuracy by method, budget, length, depth and kind of document.", "stockpot bench needle"
+    )
     parser.add_argument("--methods", type=shared.words, default=["exact"], help="parted by commas (default: exact)")
     parser.add_argument("--budgets", type=shared.sizes, default=[1024], help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.sizes, default=[2048], help="lengths such as 2K,32K,1M (default: 2K)")

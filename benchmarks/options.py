@@ -13,9 +13,9 @@ from engine import Method, Model, SettingsError, load_model, make_method, tokens
 POCKET = Path(__file__).resolve().parent.parent / "assets" / "pocket"
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """A parser with --model, --device, --threads, --data, --out and --json."""
-    options = argparse.ArgumentParser(description=description)
+def parser(description: str, prog: str | None = None) -> argparse.ArgumentParser:
+    """A parser with --model, --device, --threads, --data, --out and --json. prog: the command, if it is one."""
+    options = argparse.ArgumentParser(prog=prog, description=description)
     options.add_argument("--model", default="pocket", help="pocket, a folder or a hub id (default: pocket)")
     options.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     options.add_argument("--threads", type=int, help="CPU threads (default: all)")

@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, P
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 from transformers.quantizers.quantizer_bnb_8bit import Bnb8BitHfQuantizer
+from transformers.utils import logging as transformers_logging
 
 from engine import architectures
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
@@ -126,6 +127,7 @@ def load_network(
     options: dict[str, Any] = {}
     if quantize != "none":
         options["quantization_config"] = _quantization(quantize, place, dtype)
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
     try:
         network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
         if quantize == "none" and not published:

@@ -2,6 +2,7 @@
 
     weights + KV of the device tier + workspace of a pass <= memory of the device
     KV of the host tier                                   <= memory of the host
+    KV of all tiers, once it is saved                     <= room on the disk, where that is known
 
 The bytes of weights come from the configuration (`skeleton.py`), those of the KV from the method (`Method.plan`),
 those of the workspace from the tensors that a pass holds at once. Times are a roofline: each pass takes as long as its
@@ -43,6 +44,7 @@ class Machine:
 
     device, host: memory that may be taken. shared: there is no GPU, and both are the same memory (`device`).
     base: what the device loses to its driver. rates: None where nobody has measured or stated them.
+    disk: room for what is kept of a reading; None where it sets no limit.
     """
 
     device: int
@@ -50,6 +52,7 @@ class Machine:
     shared: bool
     rates: Rates | None = None
     base: int = 0
+    disk: int | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ class Planner:
         host = kept.get(HOST, 0) + footprint.host_spare_bytes
         if self.machine.shared:
             device, host = device + host, 0
+        storable = self.machine.disk is None or sum(kept.values()) <= self.machine.disk
         reading, first, speed = self._times(method, footprint, task, quantize)
         through = footprint.passed + footprint.inserted
         scored = footprint.passed if method.needs_novelty() else 0
@@ -141,7 +145,7 @@ class Planner:
             host_bytes=host,
             device_limit=self.machine.device,
             host_limit=self.machine.host,
-            fits=device <= self.machine.device and host <= self.machine.host,
+            fits=device <= self.machine.device and host <= self.machine.host and storable,
             longest=None,
             reading_flops=operations(self.model, through, footprint.attended, scored).total,
             reading_sec=reading,

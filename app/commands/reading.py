@@ -14,13 +14,16 @@ from app.commands.common import (
     print_json,
     stop_on_signals,
 )
-from app.errors import UsageError
+from app.errors import AppError, UsageError, phrase
 from app.words import byte_size, clock, plural
 
 if TYPE_CHECKING:
+    from app.documents import Added
     from app.readings import Report
     from app.service import Service
     from sessions import ContextRow
+
+UNLOCK = "Name the password of an encrypted file with --password."
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -30,6 +33,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="read files and keep what was read",
         description="Read one or several files, one after another, and keep the reading as a context to talk with. "
+        "A file that cannot be used is left out with a warning, unless none can. "
         "Files that are known are not extracted again; a reading that was interrupted goes on from its checkpoint.",
     )
     parser.add_argument(
@@ -86,7 +90,6 @@ def run(arguments: Arguments) -> int:
     """Read the files; print what came of it."""
     settings = settings_of(arguments)
     import engine
-    from app.documents import Options, add_documents
     from app.readings import Stopped, begin, read
 
     method = arguments.method or engine.DEFAULT_METHOD
@@ -94,15 +97,7 @@ def run(arguments: Arguments) -> int:
     service = open_service(arguments)
     progress = ProgressLine()
     try:
-        options = Options(arguments.title, arguments.password, arguments.ocr)
-        added = add_documents(
-            service,
-            arguments.files,
-            options,
-            lambda name, done, total: progress.show(f"{name}: page {done:,} of {total:,}" if total else name),
-        )
-        for warning in added.warnings:
-            note(f"warning: {warning}")
+        added = _add_files(service, arguments, progress)
         ids = [row.id for row in added.documents]
         row = begin(service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage))
         known = row.status == "ready"
@@ -123,6 +118,32 @@ def run(arguments: Arguments) -> int:
         return 1
     finally:
         service.close()
+
+
+def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
+    """Turn the files into documents, and say on standard error what is the matter with any."""
+    from app.documents import Added, Options, add_documents
+    from ingest import IngestError, PasswordNeeded, WrongPassword
+
+    def on_page(name: str, done: int, total: int) -> None:
+        progress.show(f"{name}: page {done:,} of {total:,}" if total else name)
+
+    def locked() -> bool:
+        return any(isinstance(each, PasswordNeeded | WrongPassword) for each in added.failures)
+
+    added = Added()
+    options = Options(arguments.title, arguments.password, arguments.ocr)
+    try:
+        add_documents(service, arguments.files, options, on_page, added)
+    except (AppError, IngestError) as error:
+        if locked():
+            raise AppError(f"{phrase(error)} {UNLOCK}") from error
+        raise
+    for warning in added.warnings:
+        note(f"warning: {warning}")
+    if locked():
+        note(UNLOCK)
+    return added
 
 
 def describe(report: "Report", budget: int | None) -> str:

@@ -16,7 +16,7 @@ from app.commands.common import (
     table,
 )
 from app.errors import UsageError
-from app.words import byte_size, printable, shorten
+from app.words import byte_size, clock, printable, shorten, speed
 
 LONGEST_TITLE = 60
 COLUMNS = {
@@ -114,26 +114,62 @@ def run_show(arguments: Arguments) -> int:
 def _describe(facts: dict[str, Any]) -> list[str]:
     lines = [f"{facts['kind']} {facts['id']}: {facts['title']}"]
     for key, value in facts.items():
-        if key in ("kind", "id", "title") or value in (None, [], {}):
+        if key in ("kind", "id", "title", "fingerprint", "document_ids") or value in (None, [], {}):
             continue
-        if key.endswith("_at"):
+        if key == "seconds":
+            rate = f" ({speed(facts['tokens_read'] / value)} tokens/s)" if value else ""
+            lines.append(f"  time: {clock(value)}{rate}")
+        elif key == "usage":
+            lines += _holdings(value)
+        elif key.endswith("_at"):
             lines.append(f"  {key.removesuffix('_at')}: {_when(value)}")
         elif key.startswith("bytes") or key.endswith("_bytes"):
             lines.append(f"  {key.replace('_', ' ')}: {byte_size(value)}")
         elif key == "turns" and isinstance(value, list):
             for turn in value:
-                lines += [f"  {turn['position'] + 1}. {turn['question']}", f"     {turn['answer']}"]
+                said = turn["answer"] if turn["status"] == "done" else f"{turn['answer']} [{turn['status']}]".lstrip()
+                lines += _numbered(turn["position"] + 1, turn["question"], said)
         elif key == "documents":
             lines += [f"  document: {each['id']} {each['title']}" for each in value]
         elif key == "contents":
             lines += [f"  {'  ' * entry['level']}{entry['title']} (page {entry['page']})" for entry in value]
         elif isinstance(value, dict):
-            lines.append(f"  {key}: " + ", ".join(f"{name} {each}" for name, each in value.items()))
+            lines.append(f"  {key}: " + ", ".join(f"{name} {_plain(each)}" for name, each in value.items()))
+        elif key == "warnings":
+            lines += [f"  warning: {each}" for each in value]
         elif isinstance(value, list):
             lines.append(f"  {key}: " + ", ".join(str(each) for each in value))
         else:
-            lines.append(f"  {key.replace('_', ' ')}: {value}")
+            lines.append(f"  {key.replace('_', ' ')}: {_plain(value)}")
     return lines
+
+
+def _plain(value: object) -> str:
+    """A setting or a number as people write it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _holdings(usage: dict[str, Any]) -> list[str]:
+    """What is kept, a line for each tier that holds anything."""
+    entries, size = usage["entries"], usage["bytes"]
+    return [
+        f"  on the {tier}: {entries[tier]:,} entries per KV head and layer, {byte_size(size[tier])}"
+        for tier in entries
+        if entries[tier] or size[tier]
+    ]
+
+
+def _numbered(number: int, question: str, answer: str) -> list[str]:
+    """A turn, its further lines under its first."""
+    head = f"  {number}. "
+    return [*_indented(question, head), *_indented(answer, " " * len(head))]
+
+
+def _indented(text: str, head: str) -> list[str]:
+    first, *more = text.splitlines() or [""]
+    return [head + first, *(" " * len(head) + line for line in more)]
 
 
 def run_rename(arguments: Arguments) -> int:

@@ -11,9 +11,10 @@ import gradio as gr
 
 from app import shelf
 from app.documents import Options
-from app.errors import AppError
+from app.errors import AppError, expected, phrase
 from app.home import canonical_model, sample_book
 from app.methods import methods_table
+from app.planning import estimate
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
 from app.web.new_reading import OCR, model_choices, settings_from
@@ -60,6 +61,32 @@ class Actions:
         row = next(row for row in methods_table() if row["name"] == name)
         budget = gr.update(value=row["budget"], interactive=row["budget"] is not None)
         return [budget, *(gr.update(visible=group == name) for group in self.groups)]
+
+    def estimate(self, method: str, budget: float | None, model: str | None, *values: Any) -> str:
+        """The form was opened or changed: what to expect of it, or why it cannot be, as HTML."""
+        import engine
+
+        models = self.service.models
+        name = self._model(model) or models.default
+        try:
+            chosen = engine.make_method(method, **settings_from(method, budget, self.setting_keys, values))
+            like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
+            speeds = [
+                row.tokens_read / row.seconds for row in like if row.settings == chosen.settings() and row.seconds
+            ]
+            line = estimate(
+                name,
+                chosen,
+                self.service.home,
+                models.device,
+                loaded=models.held == name,
+                measured=speeds[0] if speeds else None,
+            )
+        except Exception as error:
+            if not expected(error):
+                raise
+            return f'<p class="note" role="status">{esc(phrase(error))}</p>'
+        return f'<p class="quiet" role="status">{esc(line)}</p>'
 
     def start_reading(
         self,

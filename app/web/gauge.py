@@ -54,7 +54,7 @@ class Gauge:
         return Live(
             budget=context.budget,
             usage=usage,
-            tokens_read=min(done, context.tokens),
+            tokens_read=done,
             tokens=context.tokens,
             reading_speed=rate,
             first_token_sec=answers[-1]["time_to_first_token_seconds"] if answers else None,

@@ -29,6 +29,7 @@ class NewReading:
     model: gr.Dropdown
     settings: dict[tuple[str, str], Any]
     groups: dict[str, gr.Group]
+    estimate: gr.HTML
     start: gr.Button
 
 
@@ -83,7 +84,10 @@ def build_new_reading(default_model: str) -> NewReading:
             )
         with gr.Row(elem_id="start-row"):
             start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
-    return NewReading(area, files, sample, method, budget, title, password, ocr, model, settings, groups, start)
+            estimate = gr.HTML(apply_default_css=False, elem_id="estimate")
+    return NewReading(
+        area, files, sample, method, budget, title, password, ocr, model, settings, groups, estimate, start
+    )
 
 
 def model_choices(home: Path) -> list[tuple[str, str]]:

@@ -131,6 +131,10 @@ HEAD = """
       talk.dataset.follow = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 80 ? "yes" : "no";
     }, true);
     document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") {  // closes what is open, and stops nothing
+        menu(false);
+        document.querySelector("#confirm-area #keep")?.click();
+      }
       const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
       if (event.key === "/" && !typing) {
         const field = document.querySelector("#question textarea");

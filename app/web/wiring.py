@@ -148,7 +148,7 @@ class Wiring:
         self.on(self.page.pulse.tick, lambda chosen: chosen, quiet=True)
         self.on(self.page.stream.tick, lambda chosen: chosen, quiet=True)
         self._connect_shelf()
-        self._connect_readings()
+        self._connect_readings(blocks)
         self._connect_talk()
 
     def _connect_shelf(self) -> None:
@@ -160,10 +160,13 @@ class Wiring:
         self.on(shelf.new_session.click, do.new_session)
         shelf.search.change(do.search, shelf.search, shelf.hits, trigger_mode="always_last", **QUIET)
 
-    def _connect_readings(self) -> None:
+    def _connect_readings(self, blocks: gr.Blocks) -> None:
         new, reading, do = self.page.new, self.page.reading, self.actions
         new.method.input(do.choose_method, new.method, [new.budget, *new.groups.values()], **QUIET)
         settings = list(new.settings.values())
+        form = [new.method, new.budget, new.model, *settings]
+        changes = [self.page.shelf.new.click, *(field.change for field in form)]
+        gr.on([blocks.load, *changes], do.estimate, form, new.estimate, trigger_mode="always_last", **QUIET)
         self.on(
             new.start.click,
             do.start_reading,

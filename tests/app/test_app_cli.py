@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pymupdf
 import pytest
 
 from app.cli import build_parser, main
@@ -186,6 +187,60 @@ def test_what_cannot_be_done_ends_with_1_and_a_sentence(
     assert (status, out) == (1, "")
     assert words in err
     assert "Traceback" not in err
+
+
+def test_a_bad_file_among_good_ones_is_left_out_and_named(
+    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, torn, locked = (tmp_path / name for name in ("good.txt", "torn.pdf", "locked.pdf"))
+    good.write_text("A text about a harbour.", encoding="utf-8")
+    torn.write_bytes(b"%PDF-1.7 nonsense")
+    with pymupdf.open() as pdf:
+        pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent.")
+        pdf.save(locked, encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
+
+    def ingest(*files: Path) -> tuple[int, str, str]:
+        names = [str(each) for each in files]
+        return in_process(tmp_path / "home", capsys, "--model", str(tiny), "ingest", *names, "--json")
+
+    status, out, err = ingest(torn, good, locked)
+    result = json.loads(out)
+    assert (status, [each["title"] for each in result["documents"]]) == (0, ["good"])
+    assert len(result["warnings"]) == 2
+    assert all(f"warning: {each}\n" in err for each in result["warnings"])
+    assert "--password" in err
+    assert "Loading weights" not in err
+    status, out, err = ingest(torn, locked)
+    assert (status, out) == (1, "")
+    assert all(words in err for words in ("torn.pdf", "locked.pdf", "--password"))
+    status, out, err = ingest(locked)
+    assert (status, out) == (1, "")
+    assert "locked.pdf is encrypted" in err
+    assert "--password" in err.splitlines()[-1]
+
+
+def test_show_is_for_people_without_json(
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli, result, _ = read
+    status, out, _ = in_process(cli.home, capsys, "show", result["context"])
+    assert status == 0
+    assert f"  tokens: {result['tokens']:,}\n" in out
+    assert f"  tokens read: {result['tokens']:,}\n" in out
+    assert re.search(r"^  time: \d+:\d\d \([\d.,]+ tokens/s\)$", out, re.MULTILINE)
+    assert re.search(r"^  on the host: [\d,]+ entries per KV head and layer, [\d.]+ [kM]B$", out, re.MULTILINE)
+    assert f"  document: {result['documents'][0]['id']} The Keeper\n" in out
+    assert "{" not in out
+    assert "None" not in out
+
+
+@pytest.mark.parametrize("name", ["needle", "latency", "mass", "ablation", "growth"])
+def test_the_help_of_a_benchmark_names_its_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    status, out, _ = in_process(tmp_path, capsys, "bench", name, "--help")
+    assert status == 0
+    assert out.startswith(f"usage: stockpot bench {name} [-h]")
 
 
 @pytest.mark.parametrize("command", ["bench", "train"])

@@ -1,6 +1,7 @@
 """Plans on the command line and before every reading, and the list of models."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +16,12 @@ from app.documents import Options, add_documents
 from app.errors import AppError, UsageError
 from app.home import canonical_model, model_source, named_model, split_model
 from app.local_models import local_models
-from app.planning import bytes_of, measured_rates, rates_of, tokens_of
+from app.planning import bytes_of, estimate, measured_rates, rates_of, tokens_of
 from app.readings import begin, read
 from app.service import Service
+from app.web.actions import Actions
+from app.web.screen import Screen
+from app.worker import Worker
 
 PLAN = {
     "method",
@@ -174,6 +178,67 @@ def test_a_small_text_is_not_hindered_where_little_memory_is_free(
     free_memory(monkeypatch, 64_000_000)
     row = begin(service, ids, engine.DEFAULT_METHOD, {})
     assert read(service, row.id, lambda report: None).status == "ready"
+
+
+def test_what_to_expect_is_said_before_there_is_a_text(
+    service: Service, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(method: str, name: str = str(tiny), *, loaded: bool = False, **settings: Any) -> str:
+        return estimate(name, engine.make_method(method, **settings), service.home, "cpu", loaded=loaded)
+
+    assert re.fullmatch(
+        r"Fits a text of any length here; by plan it is read at about [\d.,]+( M)? tokens/s\.", said("infinipot")
+    )
+    free_memory(monkeypatch, 4_000_000)
+    weights_count, loaded = (tokens_in(said("full", loaded=loaded)) for loaded in (False, True))
+    assert 0 < weights_count < loaded < 10_000
+    assert tokens_in(said("full", f"{tiny}:8bit")) > weights_count
+    free_memory(monkeypatch, 100_000)
+    with pytest.raises(AppError, match=r"100,000 tokens with infinipot needs .* of memory, and there are 100.0 kB"):
+        said("infinipot")
+    free_memory(monkeypatch, 10**10)
+    monkeypatch.setattr("app.home.shutil.disk_usage", lambda path: SimpleNamespace(free=10**6))
+    assert tokens_in(said("exact")) < 4_000  # 256 bytes a token have to be saved
+    assert service.models.held is None
+    assert "is not on this machine" in said("full", "nobody/has-this")  # and nobody is asked for it
+
+
+def tokens_in(line: str) -> int:
+    found = re.match(r"Fits up to about ([\d,]+) tokens here", line)
+    assert found, line
+    return int(found[1].replace(",", ""))
+
+
+def a_document(service: Service) -> str:
+    row = service.store.add_document(
+        sha256="0" * 64, title="A", format="txt", pages=1, characters=3, content={}, file=None
+    )
+    return row.id
+
+
+def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
+    actions = Actions(service, Worker(service), Screen(service), [("infinipot", "keep")], ["infinipot"])
+    assert actions.estimate("infinipot", 512, None, 0.25).startswith('<p class="quiet" role="status">Fits ')
+    row = service.store.add_context(
+        model=service.models.default,
+        method="infinipot",
+        settings=engine.make_method("infinipot", budget=512, keep=0.25).settings(),
+        budget=512,
+        fingerprint="0" * 64,
+        document_ids=[a_document(service)],
+        tokens=9000,
+    )
+    service.store.update_context(row.id, tokens_read=9000, seconds=2.0)
+    assert "the last like this was read at about 4,500 tokens/s" in actions.estimate("infinipot", 512, None, 0.25)
+    assert "by plan" in actions.estimate("infinipot", 512, None, 0.5)
+    for method, budget, model, keep, words in (
+        ("infinipot", 512, None, 7, "keep"),
+        ("exact", 3, "", 0.25, "budget of 3"),
+        ("exact", 512, "<b>/none", 0.25, "&lt;b&gt;/none is not on this machine"),
+    ):
+        line = actions.estimate(method, budget, model, keep)
+        assert words in line
+        assert "Fits" not in line
 
 
 def test_models_that_are_here_are_listed_with_their_needs(

@@ -120,7 +120,7 @@ def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
 
 def test_too_little_disk_is_said_before_reading(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = add(service, book)
-    monkeypatch.setattr("app.planning.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr("app.home.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(AppError, match="of disk, and there are"):
         begin(service, ids, "exact", BUDGET)
 
@@ -210,11 +210,14 @@ def test_several_files_are_one_reading_and_a_broken_one_is_left_out(
     second.write_text("A second text about a harbour.", encoding="utf-8")
     broken.write_bytes(b"%PDF-1.7 nonsense")
     with pytest.raises(IngestError):
-        add_documents(service, [book, broken, second], Options(), lambda *_: None)
-    added = add_documents(service, [book, broken, second], Options(), lambda *_: None, skip_broken=True)
+        add_documents(service, [broken], Options(), lambda *_: None)
+    with pytest.raises(AppError, match=r"broken\.pdf.* broken\.pdf"):
+        add_documents(service, [broken, broken], Options(), lambda *_: None)
+    added = add_documents(service, [book, broken, second], Options(), lambda *_: None)
     assert [row.title for row in added.documents] == ["The Keeper", "second"]
     assert "broken.pdf" in added.warnings[0]
     context = read_through(service, [row.id for row in added.documents])
+    assert context.tokens_read == context.tokens  # of the documents, without what the chat template puts before them
     stream = open_context(service, context.id).stream
     assert [stretch.document_id for stretch in stream.stretches] == context.document_ids
     assert stream.document_at(len(stream.ids) - 1) == added.documents[1].id

@@ -89,3 +89,14 @@ def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client) 
     turn = until(http, f"/api/turns/{asked['id']}", "failed", "done")
     assert "when its documents have been read" in turn["error"]
     assert http.get(path).json()["status"] == "reading"
+
+
+def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx.Client) -> None:
+    page = http.get("/config").json()
+    names = {each["id"]: each["props"].get("elem_id") or "" for each in page["components"]}
+    [does] = [each for each in page["dependencies"] if [names[id] for id in each["outputs"]] == ["estimate"]]
+    asked = {names[id] for id in does["inputs"]}
+    assert asked == {"method", "budget", "model"} | {name for name in names.values() if name.startswith("set-")}
+    assert {names.get(id) for id, event in does["targets"] if event == "change"} == asked
+    assert {(names.get(id), event) for id, event in does["targets"]} >= {(None, "load"), ("new-reading", "click")}
+    assert does["queue"] is False

@@ -55,8 +55,11 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(tab.get_by_role("row", name="Notes.md").get_by_role("link")).to_be_visible()  # uploaded
     tab.locator("#method").get_by_text("infinipot").click()
     expect(tab.locator("#budget input")).to_have_value("2048")  # the method's own
+    tab.locator("#budget input").fill("3")
+    expect(tab.locator("#estimate .note")).to_contain_text("budget of 128 or more")
     tab.locator("#budget input").fill("512")
     tab.locator("#budget input").press("Tab")
+    expect(tab.locator("#estimate .quiet")).to_contain_text("Fits a text of any length here")
     tab.locator("#start").click()
 
     # Watching: how far it is, and entries that stay within the budget.
@@ -203,6 +206,9 @@ def test_sessions_are_renamed_found_exported_and_deleted(
 
     tab.locator("#delete-session").click()
     expect(tab.locator("#confirm-text")).to_contain_text("About airships")
+    tab.keyboard.press("Escape")
+    expect(tab.locator("#confirm-text")).to_be_hidden()
+    tab.locator("#delete-session").click()
     tab.locator("#keep").click()
     expect(tab.locator("#confirm-text")).to_be_hidden()
     tab.locator("#delete-session").click()

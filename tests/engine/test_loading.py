@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, loading, make_method
 from engine.context import new_memory
@@ -81,6 +82,12 @@ def test_quantised_weights_take_the_planned_bytes_and_match_eager_attention(fold
     logits = model.logits(torch.cat(hidden))
     error = float((logits - expected).norm() / expected.norm())
     assert error < (1e-3 if quantize == "8bit" else 1e-5)
+
+
+def test_loading_leaves_standard_error_alone(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+    load_model(folder, "cpu")
+    assert capfd.readouterr().err == ""
 
 
 def test_quantising_changes_the_weights_and_the_fingerprint(folder: Path) -> None:

@@ -169,6 +169,14 @@ def test_the_longest_text_is_the_last_that_fits(name: str) -> None:
     assert not planner.plan(make_method(name), longest + 1, "nf4").fits
 
 
+def test_what_is_kept_has_to_fit_the_disk_where_that_is_known() -> None:
+    planner = llama()
+    planner.machine = dataclasses.replace(planner.machine, disk=2 * GB)
+    longest = planner.plan(make_method("exact"), 1000, "nf4").longest
+    assert longest == pytest.approx(2 * GB / 131072, rel=0.1)  # 128 KiB a token
+    assert planner.plan(make_method("infinipot"), 1000, "nf4").longest is None
+
+
 def test_a_pass_is_made_smaller_until_it_fits() -> None:
     planner = llama()
     method = make_method("streaming", budget=16384)
