@@ -35,24 +35,21 @@ def write_whole(path: Path, data: bytes) -> None:
     flush_directory(path.parent)
 
 
-def sha256_of(path: Path, length: int | None = None) -> str:
-    """Hash of a file, or of its first `length` bytes."""
-    digest = hashlib.sha256()
+def sha256_of(path: Path) -> str:
+    """Hash of a file."""
     with path.open("rb") as handle:
-        left = path.stat().st_size if length is None else length
-        while left > 0 and (block := handle.read(min(_CHUNK, left))):
-            digest.update(block)
-            left -= len(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def crc32_of(path: Path) -> int:
-    """Checksum of a file: sees what happens to files by accident, several times as fast as `sha256_of`."""
+def crc32_of(path: Path, length: int | None = None) -> int:
+    """Checksum of a file, or of its first `length` bytes: sees what happens by accident, and is fast."""
     room = memoryview(bytearray(_CHUNK))
     checksum = 0
     with path.open("rb", buffering=0) as handle:
-        while count := handle.readinto(room):
+        left = path.stat().st_size if length is None else length
+        while left > 0 and (count := handle.readinto(room[: min(_CHUNK, left)])):
             checksum = zlib.crc32(room[:count], checksum)
+            left -= count
     return checksum
 
 

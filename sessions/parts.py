@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-from sessions.files import crc32_of, flush_file, sha256_of
+from sessions.files import crc32_of, flush_file
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ def summary(part: Part) -> dict[str, list[Any]]:
     return {name: [str(t.dtype), list(t.shape)] for name, t in part.tensors.items()}
 
 
-def header_sha256(file: Path) -> str:
-    """Hash of the length field and the header of a safetensors file."""
+def header_crc32(file: Path) -> int:
+    """Checksum of the length field and the header of a safetensors file."""
     with file.open("rb") as handle:
         length = handle.read(8)
     header_bytes = struct.unpack("<Q", length)[0] if len(length) == 8 else 0
-    return sha256_of(file, min(8 + header_bytes, file.stat().st_size))
+    return crc32_of(file, min(8 + header_bytes, file.stat().st_size))
 
 
 def write_part(file: Path, part: Part) -> dict[str, Any]:
@@ -46,8 +46,7 @@ def write_part(file: Path, part: Part) -> dict[str, Any]:
     return {
         "file": file.name,
         "bytes": file.stat().st_size,
-        "header_sha256": header_sha256(file),
-        "sha256": sha256_of(file),
+        "header_crc32": header_crc32(file),
         "crc32": crc32_of(file),
         "sealed": part.sealed,
         "tensors": summary(part),

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from sessions.errors import DiskFull, FingerprintMismatch, NotFound, StoreCorrupt, StoreError, is_disk_full
-from sessions.files import crc32_of, flush_directory, free_bytes, remove_tree, sha256_of, write_whole
-from sessions.parts import Part, header_sha256, summary, write_part
+from sessions.files import crc32_of, flush_directory, free_bytes, remove_tree, write_whole
+from sessions.parts import Part, header_crc32, summary, write_part
 from sessions.rows import to_json
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ except ImportError:  # Windows: two savers of one folder are not kept apart ther
     fcntl = None  # type: ignore[assignment]
 
 _MANIFEST = "manifest.json"
+LAYOUT = 2  # of the manifest
 _SPARE_BYTES = 1 << 20  # for headers and the manifest
 _log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class TensorFolder:
                 flush_directory(self.path)
                 self._guard()
                 body = {
-                    "version": 1,
+                    "version": LAYOUT,
                     "generation": generation,
                     "fingerprint": fingerprint,
                     "meta": meta,
@@ -110,8 +111,8 @@ class TensorFolder:
 
         Args:
             fingerprint: that must have been saved; None for any.
-            contents: read every file through and compare its CRC-32. Sealed parts from before there was one are not
-                read, only `verify` reads them. False: sizes and headers alone, for who has just written them.
+            contents: read every file through and compare its CRC-32. False: sizes and headers alone, for who has just
+                written them.
 
         Raises:
             NotFound: nothing is saved here. FingerprintMismatch: it was saved with another fingerprint.
@@ -153,13 +154,6 @@ class TensorFolder:
         """The fingerprint of what is saved here."""
         return str(self._manifest()["fingerprint"])
 
-    def verify(self) -> None:
-        """Read everything back and compare its SHA-256; StoreCorrupt names the first file that differs."""
-        for entry in self._manifest()["parts"].values():
-            file = self._check(entry)
-            if sha256_of(file) != entry["sha256"]:
-                raise self._altered(file)
-
     def delete(self) -> None:
         """Remove the folder. The manifest goes first, so that a crash does not leave half a state."""
         (self.path / _MANIFEST).unlink(missing_ok=True)
@@ -179,8 +173,10 @@ class TensorFolder:
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreCorrupt(f"{self.path / _MANIFEST} is damaged ({error}): {self._again()}") from error
-        if state["version"] != 1:
-            raise StoreError(f"{self.path} has layout {state['version']}, this version reads 1: update, or read again.")
+        if state["version"] != LAYOUT:
+            raise StoreError(
+                f"{self.path} has layout {state['version']}, this version reads {LAYOUT}: update, or {self._again()}"
+            )
         return state
 
     def _old_manifest(self, fingerprint: str) -> dict[str, Any]:
@@ -200,7 +196,7 @@ class TensorFolder:
         from safetensors.torch import load_file
 
         file = self._check(entry)
-        if contents and not _as_written(file, entry):
+        if contents and crc32_of(file) != entry["crc32"]:
             raise self._altered(file)
         try:
             tensors: dict[str, torch.Tensor] = load_file(file)
@@ -215,7 +211,7 @@ class TensorFolder:
             raise StoreCorrupt(f"{file} is missing: {self._again()}")
         if (size := file.stat().st_size) != entry["bytes"]:
             raise StoreCorrupt(f"{file} has {size:,} bytes, {entry['bytes']:,} were written: {self._again()}")
-        if header_sha256(file) != entry["header_sha256"]:
+        if header_crc32(file) != entry["header_crc32"]:
             raise StoreCorrupt(f"The header of {file} is not what was written: {self._again()}")
         return file
 
@@ -243,12 +239,6 @@ class TensorFolder:
                     file.unlink()
                 except OSError as error:  # still mapped by somebody, on Windows; the next save tries again
                     _log.info("cannot remove %s yet: %s", file, error)
-
-
-def _as_written(file: Path, entry: dict[str, Any]) -> bool:
-    if "crc32" in entry:
-        return crc32_of(file) == int(entry["crc32"])
-    return bool(entry["sealed"]) or sha256_of(file) == str(entry["sha256"])  # saved before there was a CRC-32
 
 
 @contextmanager

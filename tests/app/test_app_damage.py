@@ -1,7 +1,5 @@
 """Files that were truncated or altered after they were saved: no answer rests on them, and nothing else suffers."""
 
-import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -188,18 +186,3 @@ def test_a_reading_is_not_continued_on_a_damaged_slab(service: Service, book: Pa
     with pytest.raises(StoreCorrupt, match="The contents of"):
         read(service, row.id, lambda report: None)
     assert file.name in (service.store.context(row.id).error or "")
-
-
-def test_a_context_from_before_there_was_a_crc_still_opens(service: Service, book: Path) -> None:
-    row = read_through(service, add(service, book))
-    expected = ask(service, service.store.add_session(row.id).id).answer
-    manifest = service.home / "contexts" / row.id / "manifest.json"
-    state = json.loads(json.loads(manifest.read_text())["state"])
-    for entry in state["parts"].values():
-        del entry["crc32"]
-    text = json.dumps(state)
-    manifest.write_text(json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "state": text}))
-    assert ask(service, service.store.add_session(row.id).id).answer == expected
-    truncate(slabs(service, row)[0])
-    with pytest.raises(StoreCorrupt, match="were written"):
-        open_context(service, row.id)
