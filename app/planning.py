@@ -230,7 +230,7 @@ def estimate(
     if measured:
         return f"Fits {fits} here; the last like this was read at about {roughly(measured)} tokens/s."
     rate = plan.reading_tokens_per_sec
-    return f"Fits {fits} here" + (f"; by plan it is read at about {roughly(rate)} tokens/s." if rate else ".")
+    return f"Fits {fits} here" + (f"; read at {roughly(rate)} tokens/s at best." if rate else ".")
 
 
 def require_disk(plan: "engine.Plan", home: Path) -> None:
