@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import phrase
-from app.home import POCKET, disk_free, home_folder, model_source, nearest, sample_book, split_model
+from app.home import POCKET, home_folder, model_source, sample_book, split_model
 from app.words import plural
 
 LEAST_MEMORY_BYTES = 2e9
@@ -73,6 +73,8 @@ def _memory() -> Check:
 
 
 def _disk(root: Path) -> Check:
+    from sessions import disk_free
+
     free = disk_free(root)
     enough = free >= LEAST_DISK_BYTES
     return Check(
@@ -85,7 +87,7 @@ def _disk(root: Path) -> Check:
 
 
 def _home(root: Path) -> Check:
-    from sessions import Store, StoreError
+    from sessions import Store, StoreError, nearest
 
     if not os.access(nearest(root), os.W_OK):
         return Check("home", False, True, f"{root} cannot be written.", "Choose another place with --home.")

@@ -1,7 +1,6 @@
 """Where things are: the home folder, what ships with the program, and which model a name stands for."""
 
 import os
-import shutil
 from pathlib import Path
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
@@ -13,18 +12,6 @@ SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
 def home_folder(given: str | Path | None = None) -> Path:
     """The home folder: `given`, else $STOCKPOT_HOME, else ~/.stockpot. Not made here."""
     return Path(given or os.environ.get("STOCKPOT_HOME") or "~/.stockpot").expanduser().resolve()
-
-
-def nearest(folder: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there."""
-    while not folder.exists():
-        folder = folder.parent
-    return folder
-
-
-def disk_free(home: Path) -> int:
-    """Free bytes of the disk that a home is on, or would be."""
-    return shutil.disk_usage(nearest(home)).free
 
 
 def split_model(name: str) -> tuple[str, str]:

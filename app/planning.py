@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, UsageError
-from app.home import disk_free, model_source, split_model
+from app.home import model_source, split_model
 from app.local_models import local_folder
 from app.words import byte_size, roughly
+from sessions import disk_free
 
 if TYPE_CHECKING:
     import torch

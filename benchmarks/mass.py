@@ -60,10 +60,14 @@ class Probe:
 
     def __init__(self, memory: Memory, host: HostTier, tokens: int) -> None:
         """host: the memory's tier of everything read; tokens: read, and those of the passes."""
-        self.memory, self.host, layers = memory, host, memory.spec.layers
+        self.memory, layers = memory, memory.spec.layers
         self.seen = Seen(layers[0].query_heads, tokens)
-        self.text = host.source() >= 0
-        self.source = host.source()[self.text].long()
+        text = (host.source() >= 0).nonzero()[:, 0]
+        self.source = host.source()[text].long()
+        self.kept = [  # keys of the text
+            take(host.keys(number), text.expand(layer.kv_heads, -1)).to(memory.spec.dtype)
+            for number, layer in enumerate(layers)
+        ]
         self.own = [torch.zeros(layer.kv_heads, 0, layer.head_size) for layer in layers]  # keys of the passes
         self.covered: list[list[float]] = [[] for _ in layers]
         self.at_random: list[list[float]] = [[] for _ in layers]
@@ -82,9 +86,7 @@ class Probe:
         self.memory.mass = self.seen
         self.memory.attend(layer, q, k, v, scaling * FLAT, softcap)
         self.memory.mass = None
-        spec = self.memory.spec
-        every = torch.arange(len(self.text))[self.text].expand(spec.layers[layer].kv_heads, -1)
-        kept = take(self.host.keys(layer), every).to(spec.dtype)
+        spec, kept = self.memory.spec, self.kept[layer]
         self.own[layer] = torch.cat([self.own[layer].to(k.dtype), k], dim=1)
         probabilities = full_attention(spec.layers[layer], q, kept, self.own[layer], scaling, spec.window // 2)[:, 0]
         far, own = probabilities[:, : kept.shape[1]], probabilities[:, kept.shape[1] :].sum(dim=1)

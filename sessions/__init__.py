@@ -6,6 +6,7 @@ neither engine, ingest nor app.
 """
 
 from sessions.errors import DiskFull, FingerprintMismatch, InUse, NotFound, StoreCorrupt, StoreError
+from sessions.files import disk_free, nearest
 from sessions.parts import Part
 from sessions.rows import (
     ContextRow,
@@ -38,4 +39,6 @@ __all__ = [
     "TensorFolder",
     "TurnRow",
     "WorkerRow",
+    "disk_free",
+    "nearest",
 ]

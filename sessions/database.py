@@ -14,7 +14,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from sessions.errors import NotFound, StoreError, sqlite_errors
-from sessions.files import free_bytes
+from sessions.files import disk_free
 from sessions.migrations import migrate
 
 BUSY_SEC = 30.0
@@ -54,7 +54,7 @@ class Base:
                 (self.home / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise StoreError(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
-        with sqlite_errors(self.path, free_bytes(self.home)):
+        with sqlite_errors(self.path, disk_free(self.home)):
             migrate(self._db)
 
     @property
@@ -71,7 +71,7 @@ class Base:
 
     def _connect(self) -> Database:
         # check_same_thread is off only so that connections of finished threads can be closed from another one.
-        with sqlite_errors(self.path, free_bytes(self.home)):
+        with sqlite_errors(self.path, disk_free(self.home)):
             db = Database(sqlite3.connect(self.path, timeout=BUSY_SEC, check_same_thread=False))
             self._set_wal(db)
             db.execute("PRAGMA synchronous = NORMAL")
@@ -109,7 +109,7 @@ class Base:
     def _write(self) -> Iterator[Database]:
         """A transaction that holds the write lock from its first line; inside another one, a part of that."""
         db = self._db
-        with sqlite_errors(self.path, free_bytes(self.home)):
+        with sqlite_errors(self.path, disk_free(self.home)):
             if db.conn.in_transaction:
                 yield db
                 return

@@ -11,7 +11,7 @@ from typing import Any
 
 from sessions.database import Base
 from sessions.errors import DiskFull, StoreCorrupt, StoreError, is_disk_full
-from sessions.files import flush_directory, flush_file, free_bytes, remove_tree, sha256_of, write_whole
+from sessions.files import disk_free, flush_directory, flush_file, remove_tree, sha256_of, write_whole
 from sessions.rows import DocumentRow, clean, make_row, to_json
 
 _CONTENT = "content.json"
@@ -51,7 +51,7 @@ class Documents(Base):
             id = self._new_id("document")
         staging = self.home / "incoming" / f"{id}.{os.getpid()}"
         needed = len(data) + (file.stat().st_size if file else 0)
-        if needed > (free := free_bytes(self.home)):
+        if needed > (free := disk_free(self.home)):
             raise DiskFull(self.home, needed, free)
         try:
             staging.mkdir(mode=0o700)
@@ -81,7 +81,7 @@ class Documents(Base):
                 flush_directory(self.home / "documents")
         except OSError as error:
             if is_disk_full(error):
-                raise DiskFull(self.home, needed, free_bytes(self.home)) from error
+                raise DiskFull(self.home, needed, disk_free(self.home)) from error
             raise StoreError(f"Cannot keep {title!r} in {self.home}: {error}.") from error
         finally:
             remove_tree(staging)

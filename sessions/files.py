@@ -53,11 +53,16 @@ def crc32_of(path: Path, length: int | None = None) -> int:
     return checksum
 
 
-def free_bytes(path: Path) -> int:
-    """Free space on the file system of a path that may not exist yet."""
+def nearest(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there."""
     while not path.exists() and path != path.parent:
         path = path.parent
-    return shutil.disk_usage(path).free
+    return path
+
+
+def disk_free(path: Path) -> int:
+    """Free bytes on the file system of a path that may not exist yet."""
+    return shutil.disk_usage(nearest(path)).free
 
 
 def tree_bytes(path: Path) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from sessions.errors import DiskFull, FingerprintMismatch, NotFound, StoreCorrupt, StoreError, is_disk_full
-from sessions.files import crc32_of, flush_directory, free_bytes, remove_tree, write_whole
+from sessions.files import crc32_of, disk_free, flush_directory, remove_tree, write_whole
 from sessions.parts import Part, header_crc32, summary, write_part
 from sessions.rows import to_json
 
@@ -76,7 +76,7 @@ class TensorFolder:
                     to_write[name] = part
             generation = 1 + max([old["generation"], *(_generation(file) for file in self.path.iterdir())])
             needed = _SPARE_BYTES + sum(t.nbytes for part in to_write.values() for t in part.tensors.values())
-            if needed > (free := free_bytes(self.path)):
+            if needed > (free := disk_free(self.path)):
                 raise DiskFull(self.path, needed, free)
             new_files = {name: self.path / f"{name}.{generation:06d}.safetensors" for name in to_write}
             try:
@@ -97,7 +97,7 @@ class TensorFolder:
             except (OSError, SafetensorError, StoreError) as error:
                 self._take_back()
                 if is_disk_full(error):
-                    raise DiskFull(self.path, needed, free_bytes(self.path)) from error
+                    raise DiskFull(self.path, needed, disk_free(self.path)) from error
                 self._guard()  # deleted meanwhile: that says more than a missing folder
                 if isinstance(error, StoreError):
                     raise

@@ -71,17 +71,10 @@ class Actions:
         try:
             chosen = engine.make_method(method, **settings_from(method, budget, self.setting_keys, values))
             like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
-            speeds = [
-                row.tokens_read / row.seconds for row in like if row.settings == chosen.settings() and row.seconds
-            ]
-            line = estimate(
-                name,
-                chosen,
-                self.service.home,
-                models.device,
-                loaded=models.held == name,
-                measured=speeds[0] if speeds else None,
-            )
+            same = (row for row in like if row.settings == chosen.settings() and row.seconds)
+            measured = next((row.tokens_read / row.seconds for row in same), None)
+            loaded = models.held == name
+            line = estimate(name, chosen, self.service.home, models.device, loaded=loaded, measured=measured)
         except Exception as error:
             if not expected(error):
                 raise

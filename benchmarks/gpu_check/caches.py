@@ -15,7 +15,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import Gauge, wait
-from benchmarks.gpu_check.methods import DECODED, QUESTION
+from benchmarks.gpu_check.methods import DECODED, QUESTION, noise
 from engine import Model
 from engine.reader import default_chunk
 from engine.seam import NoRotation
@@ -47,7 +47,7 @@ def check_cache(check: Check, model: Model, name: str, over: float) -> None:
         return
     network, place = model.network, check.place
     cache = DynamicCache(config=network.config, offloading=name == "offloaded" and place.type == "cuda")
-    ids = _noise(network, check.lengths[-1]).to(place)
+    ids = noise(model, check.lengths[-1]).to(place)
     chunk, read = default_chunk(place.type == "cpu"), 0
     gauge = Gauge(place)
     with stock(network), torch.no_grad():
@@ -63,10 +63,6 @@ def check_cache(check: Check, model: Model, name: str, over: float) -> None:
                 continue
             with gauge.halted():
                 _answer(check.row("answering", **facts, tokens=length), network, cache, ids[:QUESTION], over)
-
-
-def _noise(network: PreTrainedModel, length: int) -> Tensor:
-    return torch.randint(network.config.vocab_size, (length,), generator=torch.Generator().manual_seed(2))
 
 
 def _answer(row: Row, network: PreTrainedModel, cache: DynamicCache, question: Tensor, over: float) -> None:
@@ -94,7 +90,7 @@ def _check_kvpress(check: Check, model: Model, row: Row) -> None:
         return
     kvpress = importlib.import_module(KVPRESS)
     network, length = model.network, check.lengths[0]
-    ids = _noise(network, length).to(check.place)
+    ids = noise(model, length).to(check.place)
     cache = DynamicCache(config=network.config)
     gauge = Gauge(check.place)
     try:

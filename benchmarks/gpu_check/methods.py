@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 
 import torch
+from torch import Tensor
 
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import Gauge
@@ -42,7 +43,7 @@ def check_method(check: Check, model: Model, planner: Planner, name: str, over: 
             rows[length]["status"] = f"does not fit: {longest}"
     if not waiting:
         return
-    ids = torch.randint(model.network.config.vocab_size, (waiting[-1],), generator=torch.Generator().manual_seed(2))
+    ids = noise(model, waiting[-1])
     reader = Reader(model, method, ids, plans[waiting[-1]].chunk)
     gauge = Gauge(check.place)
     for progress in reader.run():
@@ -63,6 +64,11 @@ def check_method(check: Check, model: Model, planner: Planner, name: str, over: 
             for length in waiting:
                 rows[length] |= {**gauge.facts(read), "status": f"not reached: {read:,} tokens in its time"}
             return
+
+
+def noise(model: Model, tokens: int) -> Tensor:
+    """A text; the same for whoever reads it."""
+    return torch.randint(model.network.config.vocab_size, (tokens,), generator=torch.Generator().manual_seed(2))
 
 
 def _fitting(planner: Planner, name: str, lengths: tuple[int, ...]) -> tuple[Method, list[int]]:

@@ -195,7 +195,7 @@ def test_what_to_expect_is_said_before_there_is_a_text(
     with pytest.raises(AppError, match=r"100,000 tokens with infinipot needs .* of memory, and there are 100.0 kB"):
         said("infinipot")
     free_memory(monkeypatch, 10**10)
-    monkeypatch.setattr("app.home.shutil.disk_usage", lambda path: SimpleNamespace(free=10**6))
+    monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: SimpleNamespace(free=10**6))
     assert tokens_in(said("exact")) < 4_000  # 256 bytes a token have to be saved
     assert service.models.held is None
     assert "is not on this machine" in said("full", "nobody/has-this")  # and nobody is asked for it

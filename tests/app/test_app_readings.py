@@ -103,7 +103,7 @@ def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
         return 0 if len([step for step in steps if step.tokens_done]) > 3 else 1 << 40
 
     with monkeypatch.context() as full:
-        full.setattr("sessions.tensors.free_bytes", free)
+        full.setattr("sessions.tensors.disk_free", free)
         with pytest.raises(DiskFull):
             read(service, row.id, steps.append)
     failed = service.store.context(row.id)
@@ -120,7 +120,7 @@ def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
 
 def test_too_little_disk_is_said_before_reading(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = add(service, book)
-    monkeypatch.setattr("app.home.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(AppError, match="of disk, and there are"):
         begin(service, ids, "exact", BUDGET)
 

@@ -59,7 +59,7 @@ def test_titles(filled: Any) -> None:
 
 
 def test_no_room_for_a_document(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents_module, "free_bytes", lambda _: 10)
+    monkeypatch.setattr(documents_module, "disk_free", lambda _: 10)
     with pytest.raises(DiskFull, match="10 are free"):
         filled.document()
     assert filled.store.documents() == []

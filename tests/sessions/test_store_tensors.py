@@ -318,7 +318,7 @@ def test_a_full_disk_leaves_the_old_state(
 
 def test_no_room_is_seen_before_anything_is_written(folder: TensorFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.save({"a": part(1, sealed=True, size=1 << 18)}, {}, "f")
-    monkeypatch.setattr(tensors_module, "free_bytes", lambda _: 1 << 21)
+    monkeypatch.setattr(tensors_module, "disk_free", lambda _: 1 << 21)
     folder.save({"a": part(1, sealed=True, size=1 << 18), "b": part(2)}, {}, "f")  # the sealed part needs no room
     with pytest.raises(DiskFull, match="2,097,152 are free"):
         folder.save({"a": part(3, size=1 << 18)}, {}, "f")
