@@ -46,6 +46,7 @@ class Recipe:
         facts: fewest and most facts in a row with prose.
         turns: most turns.
         alike: share of rows whose facts are all of one relation.
+        backward: share of rows whose statements give the value before the subject, where a wording for that exists.
         quotes, absent, lists, filler, reading: shares of turns (quotes, absent) or rows (the others).
         language: share of prose tokens that carry the plain next-token loss.
     """
@@ -56,6 +57,7 @@ class Recipe:
     facts: tuple[int, int] = (4, 10)
     turns: int = 8
     alike: float = 0.0
+    backward: float = 0.0
     quotes: float = 0.0
     absent: float = 0.0
     lists: float = 0.0
@@ -125,13 +127,18 @@ class Builder:
     # -- facts -------------------------------------------------------------------------------------------------
 
     def present(self, rng: random.Random, recipe: Recipe, count: int) -> list[Fact]:
-        """`count` facts as the recipe wants them: all of one relation in some rows."""
-        return self.alike(rng, count) if rng.random() < recipe.alike else self.facts(rng, count)
+        """`count` facts as the recipe wants them: all of one relation in some rows, all value first in some."""
+        backward = rng.random() < recipe.backward
+        if rng.random() < recipe.alike:
+            return self.alike(rng, count, backward)
+        return self.facts(rng, count, backward=backward)
 
-    def alike(self, rng: random.Random, count: int) -> list[Fact]:
+    def alike(self, rng: random.Random, count: int, backward: bool = False) -> list[Fact]:
         """`count` facts of one relation, mostly in one wording, so that nothing but the name tells them apart."""
         kind = facts.make_subject(rng, self.reserved).kind
         relation = self.maker.relation(rng, kind, set())
+        if backward:
+            relation = facts.backward(relation)
         if rng.random() < 0.7:
             relation = replace(relation, statements=(rng.choice(relation.statements),))
         found: dict[str, Fact] = {}
@@ -140,7 +147,7 @@ class Builder:
             found[subject.name] = self.maker.fact(rng, subject, relation, self.reserved)
         return list(found.values())
 
-    def facts(self, rng: random.Random, count: int, special: float = 0.25) -> list[Fact]:
+    def facts(self, rng: random.Random, count: int, special: float = 0.25, backward: bool = False) -> list[Fact]:
         """`count` facts that do not contradict each other, with distractors that share half a key."""
         found: list[Fact] = []
         subjects: list[Subject] = []
@@ -169,6 +176,8 @@ class Builder:
                 except facts.NothingLeft:
                     continue
             taken[subject.name].add(facts.group(relation))
+            if backward:
+                relation = facts.backward(relation)
             found.append(self.maker.fact(rng, subject, relation, self.reserved))
         rng.shuffle(found)
         return found

@@ -4,7 +4,7 @@
 
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from training.pocket import relations, values, verbs, words
 from training.pocket.relations import Relation
@@ -185,6 +185,12 @@ class FactMaker:
 def group(relation: Relation) -> str:
     """The name under which relations that say the same are one."""
     return _SAME.get(relation.key, relation.key)
+
+
+def backward(relation: Relation) -> Relation:
+    """The same relation in those of its wordings that give the value before the subject; as it is if there are none."""
+    found = tuple(text for text in relation.statements if text.index("{v}") < text.index("{s}"))
+    return replace(relation, statements=found) if found else relation
 
 
 def _fill(template: str, subject: Subject, value: str = "") -> str:

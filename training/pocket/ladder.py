@@ -41,43 +41,58 @@ class Stage:
 
 
 def _chat(length: int, low: int, high: int, turns: int = 8, **more: float) -> Recipe:
-    options = {"alike": 0.2, "quotes": 0.12, "absent": 0.07, "lists": 0.06, "filler": 0.04, "language": 0.15} | more
+    options = {"alike": 0.2, "quotes": 0.12, "absent": 0.1, "lists": 0.06, "filler": 0.04}
+    options |= {"language": 0.15, "backward": 0.35} | more
     return Recipe(length, "chat", facts=(low, high), turns=turns, **options)
 
 
 def ladder() -> tuple[Stage, ...]:
-    """The stages of the shipped model."""
+    """The stages of a model from random weights."""
     again = Mix(Recipe(160, "again", alike=0.5, language=0.05), 6)
-    dense = Mix(Recipe(192, "chat", dense=1.0, turns=8, alike=0.5, absent=0.05, quotes=0.05), 6)
+    dense = Mix(Recipe(192, "chat", dense=1.0, turns=8, alike=0.5, absent=0.05, quotes=0.05, backward=0.3), 6)
     short = _chat(256, 2, 5, 6, dense=0.2)
-    far_256 = _chat(256, 2, 5, 4, filler=0.0, lists=0.0)
-    far_512 = _chat(512, 3, 9, 4, reading=0.05)
-    quoting = Mix(_chat(256, 1, 4, 6, quotes=0.85, lists=0.0, filler=0.0), 5, 0.14)
     return (
         Stage("again", 0.15, (again,), 0.03),
         Stage("dense", 0.15, (dense, Mix(again.recipe, 6, 0.5)), 0.03, rate=0.5),
-        Stage("prose 256", 0.15, (
+        Stage("prose 256", 0.1, (
             Mix(short, 5, 0.6),
             Mix(dense.recipe, 6, 0.3),
-            Mix(far_256, 6, 0.1, far=True),
+            Mix(_chat(256, 2, 5, 4, filler=0.0, lists=0.0), 6, 0.1, far=True),
         ), 0.08, rate=0.5),
-        Stage("prose 512", 0.27, (
-            Mix(_chat(512, 3, 9, dense=0.05), 3, 0.3),
-            Mix(_chat(512, 3, 9), 3, 0.1, gaps=1.0),
-            Mix(short, 5, 0.24),
-            quoting,
-            Mix(short, 5, 0.08, gaps=1.0),
-            Mix(dense.recipe, 6, 0.15),
-            Mix(far_256, 6, 0.07, far=True),
-        ), 0.1, rate=0.5),
-        Stage("far", 0.28, (
-            Mix(_chat(2048, 8, 24, reading=0.1), 1, 0.03),
-            Mix(_chat(1024, 4, 14, reading=0.1), 2, 0.17),
-            Mix(_chat(512, 3, 9, reading=0.05), 4, 0.2),
+        *last_stages(0.6),
+    )  # fmt: skip
+
+
+def last_stages(share: float = 1.0) -> tuple[Stage, ...]:
+    """The stages of a model that can look up already, in `share` of a run's length.
+
+    Statements that give the value before the subject come first, because they are another kind of look-up: the subject
+    must carry the value that was said before it, and only short rows with few facts teach that.
+    """
+    tiny = Recipe(64, "chat", dense=1.0, turns=4, alike=0.2, backward=1.0)
+    small = Recipe(128, "chat", dense=1.0, turns=6, alike=0.2, backward=0.8)
+    dense = Recipe(192, "chat", dense=1.0, turns=8, alike=0.4, absent=0.08, backward=0.5)
+    short = _chat(256, 2, 5, 6, dense=0.1)
+    far_256 = Mix(_chat(256, 2, 5, 4, filler=0.0, lists=0.0), 6, 0.1, far=True)
+    quoting = Mix(_chat(256, 1, 4, 6, quotes=0.85, lists=0.0, filler=0.0), 5, 0.1)
+    return (
+        Stage("value first", 0.3 * share, (
+            Mix(tiny, 24, 0.2),
+            Mix(small, 12, 0.25),
+            Mix(dense, 8, 0.25),
+            Mix(short, 6, 0.2),
+            far_256,
+        ), 0.05, rate=0.25),
+        Stage("prose", 0.7 * share, (
+            Mix(_chat(2048, 8, 24, reading=0.1), 1, 0.05),
+            Mix(_chat(1024, 4, 14, reading=0.1), 2, 0.15),
+            Mix(_chat(512, 3, 9, reading=0.05), 4, 0.16),
             Mix(_chat(512, 3, 9), 4, 0.08, gaps=1.0),
-            Mix(far_512, 4, 0.22, far=True, bank=True),
-            Mix(far_256, 6, 0.15, far=True, bank=True),
-            Mix(short, 6, 0.15),
+            Mix(_chat(512, 3, 9, 4, reading=0.05), 4, 0.12, far=True),
+            far_256,
+            Mix(short, 6, 0.12),
+            Mix(small, 12, 0.06),
+            Mix(dense, 8, 0.06),
             quoting,
-        ), 0.1, rate=0.5),
+        ), 0.1, rate=0.25),
     )  # fmt: skip

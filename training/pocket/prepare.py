@@ -60,8 +60,11 @@ def _make(settings: PocketSettings, folder: Path) -> None:
     train = [text for name, text in books if name not in HELD_OUT_BOOKS]
     held_out = [text for name, text in books if name in HELD_OUT_BOOKS]
     nouns = common_nouns(train, 1500)
-    logger.info("training the tokenizer on %d books", len(train))
-    tokenizer = train_tokenizer([*train, *_sample(nouns, settings.seed)], settings.vocabulary, settings.window)
+    if settings.start is None:
+        logger.info("training the tokenizer on %d books", len(train))
+        tokenizer = train_tokenizer([*train, *_sample(nouns, settings.seed)], settings.vocabulary, settings.window)
+    else:
+        tokenizer = load_tokenizer(settings.start)
     tokenizer.save_pretrained(folder, save_jinja_files=False)
     for name, texts in (("train", train), ("held_out", held_out)):
         prose = tokenise([s for text in texts for s in split_sentences(text)], tokenizer)

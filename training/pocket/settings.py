@@ -14,6 +14,7 @@ class PocketSettings:
         work_dir: tokenised prose, checkpoints and the loss log.
         minutes: length of the run; ignored when `tokens` is set.
         tokens: length of the run in tokens, for runs that must be repeatable to the last bit; 0 to go by minutes.
+        start: folder of a finished model of the same shape and tokenizer, to go on from in the ladder's last stages.
         resume: continue from the checkpoint in `work_dir`.
         seed: fixes weights, documents and their order.
         vocabulary, width, layers, heads, kv_heads, head_size, inner, window: the model's shape, `window` in tokens.
@@ -28,6 +29,7 @@ class PocketSettings:
     work_dir: Path = Path("runs/pocket")
     minutes: float = 90.0
     tokens: int = 0
+    start: Path | None = None
     resume: bool = False
     seed: int = 20
     vocabulary: int = 4096

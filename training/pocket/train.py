@@ -19,13 +19,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import LlamaConfig
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from training.pocket import checkpoint, workers
 from training.pocket.bank import Bank
 from training.pocket.documents import Builder, Recipe
 from training.pocket.export import export
-from training.pocket.ladder import Mix, Stage, ladder
+from training.pocket.ladder import Mix, Stage, ladder, last_stages
 from training.pocket.network import PocketNetwork, Reading
 from training.pocket.optimiser import Optimiser
 from training.pocket.prepare import prepare
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 AVERAGE = 0.997  # decay of the running average, a step
 REFRESH = 48  # steps that a bank of distractors serves; a checkpoint falls between two banks
 BANK_ROWS = 8  # documents in a bank, each as long as the model's window
+FALL = 0.6  # part of a run in which the rate falls: answers get better only while it does
 LOOK_BACK = 1.5  # makes the first heads' scores fall by two nats one token off their distance
 
 
@@ -171,6 +172,8 @@ class Run:
     def __init__(self, settings: PocketSettings, builder: Builder, stages: tuple[Stage, ...]) -> None:
         self.settings, self.builder, self.stages = settings, builder, stages
         self.network = build_network(settings, builder)
+        if settings.start is not None:
+            self.network.llama.load_state_dict(LlamaForCausalLM.from_pretrained(settings.start).state_dict())
         self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.steps, self.tokens, self.seconds, self.clock = 0, 0, 0.0, time.monotonic()
@@ -195,9 +198,9 @@ class Run:
             self.bank = None
         answer, plain, accuracy = losses(self.network, batch, self._distractors() if mix.bank else None)
         torch.autograd.backward([answer + stage.language * plain])
-        # warm up, hold at the stage's rate, fall over the last fifth of the run
+        # warm up, hold at the stage's rate, fall
         tokens = self._meet(batch.ids.numel())
-        rate = stage.rate * min(1.0, (self.steps + 1) / 60) * min(1.0, 0.04 + (1 - self.fraction) / 0.2)
+        rate = stage.rate * min(1.0, (self.steps + 1) / 60) * min(1.0, 0.02 + (1 - self.fraction) / FALL)
         self.optimiser.step(rate)
         with torch.no_grad():
             keep = min(AVERAGE, (1 + self.steps) / (10 + self.steps))
@@ -296,7 +299,7 @@ def train(
     if settings.resume and not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}: start without --resume")
     prepare(settings)
-    work = functools.partial(_work, settings, stages or ladder())
+    work = functools.partial(_work, settings, stages or (last_stages() if settings.start else ladder()))
     report = progress or (lambda line: None)
     if settings.workers == 1:
         work(report)
