@@ -44,6 +44,7 @@ class Seen(AttentionMass):
 
     def clear(self) -> None:
         """Before each layer."""
+        super().clear()
         self.entries = torch.zeros(self.heads, self.size + 1, dtype=torch.bool)
 
     def add(self, source: Tensor, probability: Tensor) -> None:

@@ -27,6 +27,7 @@ class Conversation:
         self.context = context
         self.model, self.method = context.model, context.method
         self.memory = context.memory.fork()
+        self.mass = AttentionMass(context.source_tokens, context.model.device)  # of the answer being given
         self.turns = 0
 
     def ask(self, question: str, sampling: Sampling | None = None) -> Iterator[AnswerPiece | Answer]:
@@ -56,7 +57,8 @@ class Conversation:
         self._feed(prompt[:cut])
         asked = self.memory.snapshot()
         self._feed(prompt[cut:-1])
-        self.memory.mass = AttentionMass(self.context.source_tokens, torch.device("cpu"))
+        self.mass.clear()
+        self.memory.mass = self.mass
         token = choose(self.model.logits(self._feed(prompt[-1:])), sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, chat.opens_reasoning(first))
@@ -84,7 +86,7 @@ class Conversation:
                 for each in chat.closing():
                     speech.add(each)
                     fed.append(each)
-            logits = self.model.logits(self._feed(fed))
+            logits = self.model.logits(self._feed(fed, repeated=True))
             if len(speech.said) == sampling.max_tokens:
                 break
             token = choose(logits, sampling, generator)
@@ -93,7 +95,7 @@ class Conversation:
         if len(text) > shown:
             yield AnswerPiece(text[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec
-        looked = passages(self.memory.mass.total)
+        looked = passages(self.mass.total.cpu())
         if speech.reasoned or chat.opens_reasoning(first):
             said = speech.said[:-1] if stopped else speech.said  # as in the loop: what ends an answer is not fed
             self._forget_reasoning(asked, [*prompt[cut : len(put)], *chat.answered(), *said])
@@ -117,12 +119,15 @@ class Conversation:
         self.memory = asked
         self._feed(ids)
 
-    def _feed(self, ids: list[int]) -> Tensor:
-        """Commit tokens of the conversation; the hidden state [hidden] of the last, of none if there are none."""
+    def _feed(self, ids: list[int], repeated: bool = False) -> Tensor:
+        """Commit tokens of the conversation; the hidden state [hidden] of the last, of none if there are none.
+
+        repeated: whether it is one of the tokens of an answer.
+        """
         hidden = torch.empty(0, 0)
         source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
         chunk = default_chunk(self.model.device.type == "cpu")
-        for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, chunk):
+        for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, chunk, repeated):
             hidden = step.hidden if step.hidden is not None else hidden
         return hidden[-1] if ids else hidden
 

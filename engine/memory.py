@@ -29,13 +29,22 @@ class AttentionMass:
 
     def __init__(self, source_tokens: int, device: torch.device) -> None:
         """source_tokens: positions of the source, that is, the length of `total`."""
-        self.total = torch.zeros(source_tokens, dtype=torch.float32, device=device)
+        self.sums = torch.zeros(source_tokens + 1, dtype=torch.float32, device=device)  # the last: of what is no source
+
+    @property
+    def total(self) -> Tensor:
+        """float32 [source_tokens]."""
+        return self.sums[:-1]
+
+    def clear(self) -> None:
+        """Begin anew, in the same place."""
+        self.sums.zero_()
 
     def add(self, source: Tensor, probability: Tensor) -> None:
         """Count probabilities [...] that fell on the source positions [...] of the same shape."""
-        source, probability = source.reshape(-1).to(self.total.device), probability.reshape(-1).float()
-        inside = source >= 0
-        self.total.index_add_(0, source[inside].long(), probability[inside].to(self.total.device))
+        place = source.reshape(-1).to(self.sums.device, torch.int64)
+        place = torch.where(place < 0, len(self.sums) - 1, place)
+        self.sums.index_add_(0, place, probability.reshape(-1).to(self.sums))
 
 
 class Memory(ABC):

@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from engine import architectures
 from engine.chat import Chat
 from engine.errors import ModelNotFound, OutOfMemory
+from engine.graphs import Recorder
 from engine.loading import device_named, dtype_on, load_network, read_config
 from engine.measure import ran_out
 from engine.memory import Memory
@@ -61,6 +62,7 @@ class Model:
         self.fingerprint = digest
         self.chat = Chat(tokenizer)
         self.spec: ModelSpec = attach(network, folder)
+        self.recorder = Recorder(network)
         self.window = self.spec.window
         self.stop_ids = _stop_ids(network, tokenizer)
         self._turn_lengths: dict[str, int] = {}
@@ -70,12 +72,13 @@ class Model:
         """Where the model computes."""
         return self.spec.device
 
-    def forward(self, ids: Tensor, memory: Memory, source: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, memory: Memory, source: Tensor, repeated: bool = False) -> Tensor:
         """Pass tokens through the model; the memory answers attention but remembers nothing before its `commit`.
 
         Args:
             ids: int64 [T].
             source: int32 [T], the source position each token stands for, -1 for none.
+            repeated: whether more passes of one token are to follow, so that it pays to record one.
 
         Returns:
             Hidden states [T, hidden] after the last norm.
@@ -86,6 +89,8 @@ class Model:
         try:
             memory.begin(source)
             with torch.no_grad():
+                if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
+                    return hidden
                 return run(self.network, ids.to(self.device), memory, memory.guests())
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):

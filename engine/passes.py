@@ -35,7 +35,9 @@ class Pass:
     catalyst_seconds: float = 0.0
 
 
-def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, chunk: int) -> Iterator[Pass]:
+def feed(
+    model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, chunk: int, repeated: bool = False
+) -> Iterator[Pass]:
     """Commit tokens to a memory in passes of at most `chunk`, condensing it whenever it is full.
 
     A chunk is rounded up to whole blocks of the method's queries, so that what they choose does not depend on it. Where
@@ -44,6 +46,7 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
 
     Args:
         ids: int64 [T]; source: int32 [T], the source position each token stands for.
+        repeated: whether these are tokens of an answer, which come one by one.
 
     Yields:
         One record per pass; between two of them the memory is consistent and may be saved, forked or left.
@@ -60,7 +63,8 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
             continue
         started = time.perf_counter()
         end = min(at + min(chunk, room, memory.pass_limit()), len(ids))
-        worked = _worked_out(model, method, memory, ids[at:end], source[at:end], max(LEAST_PASS, multiple))
+        least = max(LEAST_PASS, multiple)
+        worked = _worked_out(model, method, memory, ids[at:end], source[at:end], least, repeated)
         if worked is None:
             chunk = -(-(end - at) // (2 * multiple)) * multiple
             release(model.device)
@@ -75,11 +79,11 @@ def feed(model: Model, method: Method, memory: Memory, ids: Tensor, source: Tens
 
 
 def _worked_out(
-    model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, least: int
+    model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, least: int, repeated: bool
 ) -> tuple[Tensor, Tensor | None] | None:
     """Hidden states and novelty of a pass that is not committed yet; None if memory ran out for more than `least`."""
     try:
-        hidden = model.forward(ids, memory, source)
+        hidden = model.forward(ids, memory, source, repeated)
         return hidden, novelties(model, memory.last_hidden, hidden, ids) if method.needs_novelty() else None
     except (OutOfMemory, RuntimeError, MemoryError) as error:
         if not (isinstance(error, OutOfMemory) or ran_out(error)) or len(ids) <= least:

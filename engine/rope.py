@@ -22,14 +22,17 @@ class Rope:
         self.attention_scaling = attention_scaling
         self._tables: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
-    def rotate(self, x: Tensor, start: int | Tensor) -> Tensor:
-        """Rotate x [..., T, D] to positions start, start+1, ... or, if `start` is an int64 tensor [T], to those."""
+    def rotate(self, x: Tensor, start: int | Tensor, limit: int | None = None) -> Tensor:
+        """Rotate x [..., T, D] to positions start, start+1, ... or, if `start` is an int64 tensor [T], to those.
+
+        limit: what the positions in a tensor are known to lie below, so that they need not be looked at.
+        """
         length = x.shape[-2]
         if isinstance(start, int):
             cos, sin = self._table(start + length, x.dtype)
             cos, sin = cos[start : start + length], sin[start : start + length]
         else:
-            cos, sin = self._table(int(start.max()) + 1, x.dtype)
+            cos, sin = self._table(int(start.max()) + 1 if limit is None else limit, x.dtype)
             cos, sin = cos[start], sin[start]
         return rotate(x, cos, sin)
 
@@ -65,7 +68,7 @@ class NoRope(Rope):
         """A table that is never consulted."""
         super().__init__(torch.zeros(0))
 
-    def rotate(self, x: Tensor, start: int | Tensor) -> Tensor:
+    def rotate(self, x: Tensor, start: int | Tensor, limit: int | None = None) -> Tensor:
         """X itself."""
         return x
 

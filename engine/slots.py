@@ -14,8 +14,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -186,6 +187,7 @@ class SlotMemory(Memory):
         self.own = self._new_slots(capacity or FIRST_CAPACITY)
         self._spans: dict[tuple[int, int | None], Span] = {}
         self.observed: list[Tensor] | None = None  # per slots [HQ, N]: what a catalyst's tokens looked at
+        self.recording: object | None = None  # of the pass of one token over these slots (graphs.py)
 
     def _new_slots(self, capacity: int, surplus: list[int] | None = None) -> list[Slots]:
         """Empty slots behind the base; capacity: on average."""
@@ -231,16 +233,36 @@ class SlotMemory(Memory):
         return self.coding.waiting - slots.waiting(self.length + slots.surplus)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Causal attention over all slots."""
+        """Causal attention over all slots; the new entries get what they are worth."""
+        output = self.by_slots(layer, q, k, v, partial(self._attend, scaling=scaling, softcap=softcap))
+        worth, group = self.worth(layer, q, k, v), self.groups[layer]
+        if worth is not None:
+            for slots, score in zip((self.own[number] for number in group), worth.chunk(len(group)), strict=True):
+                begin = self.length + slots.surplus
+                slots.score[:, begin : begin + q.shape[1]] = score
+        return output
+
+    def by_slots(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """What `attend` gives for each slots' number and its share of q, k and v, put together."""
         group = self.groups[layer]
         if len(group) == 1:
-            return self._attend(group[0], q, k, v, scaling, softcap)
-        queries, keys, values = (x.chunk(len(group)) for x in (q, k, v))
-        outputs = [
-            self._attend(number, queries[head], keys[head], values[head], scaling, softcap)
-            for head, number in enumerate(group)
-        ]
-        return torch.cat(outputs)
+            return attend(group[0], q, k, v)
+        shares = zip(group, *(x.chunk(len(group)) for x in (q, k, v)), strict=True)
+        return torch.cat([attend(*each) for each in shares])
+
+    def worth(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
+        """Scores float32 [H, T] that the entries of a pass get at once; None where they get none, or only later."""
+        return None
+
+    def static(self) -> bool:
+        """Whether a pass of one token is no more than `_attend` and `worth`, and there is room for its entry."""
+        return (
+            self.coding is None
+            and self.observed is None
+            and all(slots.capacity > self.length + slots.surplus for slots in self.own)
+        )
 
     def _attend(self, number: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Of the heads in slots `number`."""

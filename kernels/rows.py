@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -111,6 +111,15 @@ class Pages:
 
 Bank = Tensor | Pages
 Slabs = Sequence[tuple[Bank, int]]  # [H, capacity, D] contiguous, and how many rows of it count
+
+
+class Fixed(list[tuple[Bank, int]]):
+    """Slabs that stay where they are and as long as they are, so that what a kernel is told of them is told once."""
+
+    def __init__(self, slabs: Slabs) -> None:
+        """Nobody has been told yet."""
+        super().__init__(slabs)
+        self.tables: dict[torch.device, Any] = {}
 
 
 def score(bank: Bank, q: Tensor, out: Tensor) -> None:

@@ -95,7 +95,7 @@ def _planned(plan: Plan) -> Row:
 
 
 def _answer(row: Row, context: Context, plan: Plan, over: float) -> None:
-    """Fill in seconds to the first token, and tokens per second after it."""
+    """Fill in seconds to the first token, and tokens per second after it, with and without a recorded pass."""
     row |= {
         "settings": context.method.settings(),
         "planned_first_token_seconds": plan.first_token_sec,
@@ -107,10 +107,15 @@ def _answer(row: Row, context: Context, plan: Plan, over: float) -> None:
         return
     chat = context.model.chat
     question = "a" * max(1, QUESTION - len(chat.turn("")))
-    first = _last(Conversation(context), question, 2)
+    conversation = Conversation(context)
+    first = _last(conversation, question, 2)
     each = max(first.decode_sec, 1e-6)  # of two tokens: the first took part of it, so this is an upper bound
     tokens = max(2, int(min(DECODED, (over - time.monotonic()) / each)))
-    second = _last(Conversation(context), question, tokens)
+    second = _last(conversation, question, tokens)  # in the same slots, for which a pass has been recorded by now
+    recorder = context.model.recorder
+    if recorder.recorded(conversation.memory):
+        with recorder.stopped():
+            row["tokens_per_second_without_graphs"] = _last(Conversation(context), question, tokens).tokens_per_second
     row |= {
         "first_token_seconds": second.time_to_first_token_sec,
         "tokens_per_second": second.tokens_per_second,

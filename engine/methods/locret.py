@@ -142,16 +142,10 @@ class RetainedMemory(SlotMemory):
         super().reserve(tokens)
         self.text_end = max(0, tokens - self.settings.local)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Causal attention over all slots; the new entries get their scores."""
-        output = super().attend(layer, q, k, v, scaling, softcap)
+    def worth(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """What the retaining heads say [H, T]."""
         # Rounded, because the first layer knows no context: equal tokens are equals there, whatever pass they came in.
-        score = self.retaining.score(layer, q, k, v).float().round(decimals=SCORE_DECIMALS)
-        group = self.groups[layer]
-        for slots, heads in zip((self.own[number] for number in group), score.chunk(len(group)), strict=True):
-            begin = self.length + slots.surplus
-            slots.score[:, begin : begin + q.shape[1]] = heads
-        return output
+        return self.retaining.score(layer, q, k, v).float().round(decimals=SCORE_DECIMALS)
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Keep the tokens of the pass until their chunk is over."""

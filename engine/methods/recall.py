@@ -273,6 +273,10 @@ class RecallingMemory(SlotMemory):
         place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
         return (held.gather(1, place) == flat).view(index.shape)
 
+    def static(self) -> bool:
+        """What is selected changes from token to token."""
+        return False
+
     def condense(self) -> None:
         """Whatever has been read so far may be missing from now on."""
         super().condense()

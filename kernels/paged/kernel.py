@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.rows import Slabs, plain
+from kernels.rows import Fixed, Slabs, plain
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 
@@ -31,11 +31,20 @@ class Table(NamedTuple):
 
 
 def table(slabs: Slabs, device: torch.device) -> Table:
-    """The table of a bank.
+    """The table of a bank; of fixed slabs, always the same one.
 
     Raises:
         ValueError: slabs behind the first differ in dtype, are in codes, or rows of a slab are not next to one another.
     """
+    if not isinstance(slabs, Fixed):
+        return _table(slabs, device)
+    if device not in slabs.tables:
+        slabs.tables[device] = _table(slabs, device)
+    found: Table = slabs.tables[device]
+    return found
+
+
+def _table(slabs: Slabs, device: torch.device) -> Table:
     slabs = plain(slabs)
     dtypes = {slab.dtype for slab, _ in slabs[1:]} or {slabs[0][0].dtype}
     if len(dtypes) > 1:
@@ -48,7 +57,7 @@ def table(slabs: Slabs, device: torch.device) -> Table:
         lengths.cumsum(0)[:-1],
         torch.tensor([slab.stride(0) for slab, _ in slabs]),
     )
-    addresses, firsts, strides = (column.to(device) for column in columns)
+    addresses, firsts, strides = torch.stack(columns).to(device)  # in one copy
     return Table(
         pointers=(addresses, firsts, strides),
         slabs=len(slabs),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kernels import softmax
 from kernels.attention import Lists, Span, reference
+from kernels.rows import Fixed
 from tests.kernels.banks import DEVICE, Case, by_row, case, plainly
 
 pytest.importorskip("triton")
@@ -138,6 +139,19 @@ def test_slabs_that_a_kernel_cannot_read_are_refused() -> None:
         kernel.table([(slab, 8), (slab, 8), (slab.half(), 8)], slab.device)
     with pytest.raises(ValueError, match="next to one another"):
         kernel.table([(slab[:, ::2], 4)], slab.device)
+
+
+def test_fixed_slabs_have_one_table() -> None:
+    from kernels.paged import kernel
+
+    slabs = [(torch.zeros(2, 8, 16), 8), (torch.zeros(2, 4, 16), 3)]
+    assert kernel.table(slabs, slabs[0][0].device) is not kernel.table(slabs, slabs[0][0].device)
+    fixed = Fixed(slabs)
+    made = kernel.table(fixed, slabs[0][0].device)
+    assert kernel.table(fixed, slabs[0][0].device) is made
+    assert (made.slabs, made.rows) == (2, 11)
+    assert made.pointers[0].tolist() == [slab.data_ptr() for slab, _ in slabs]
+    assert [column.tolist() for column in made.pointers[1:]] == [[0, 8], [128, 64]]
 
 
 def test_few_programs_split_the_keys() -> None:
