@@ -48,6 +48,18 @@ def test_every_answer_is_in_its_document(materials: Materials) -> None:
     assert asked > 400
 
 
+def test_backward_rows_give_the_value_before_the_subject(materials: Materials) -> None:
+    builder = materials.builder()
+    share = []
+    for recipe in (Recipe(192, "chat", dense=1.0), Recipe(192, "chat", dense=1.0, backward=1.0)):
+        present = [f for seed in range(60) for f in builder.present(random.Random(seed), recipe, 6)]
+        subjects = [f for f in present if f.subject.kind not in ("passkey", "pair")]
+        low = [(f.statement.lower(), f) for f in subjects]
+        share.append(sum(t.find(f.value.lower()) < t.find(f.subject.name.lower()) for t, f in low) / len(low))
+    assert share[0] < 0.35
+    assert share[1] > 0.75  # some verbs have no such wording
+
+
 def test_an_absent_thing_is_absent(materials: Materials) -> None:
     builder = materials.builder()
     for seed in range(200):

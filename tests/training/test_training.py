@@ -1,7 +1,6 @@
 """Training itself: same logits as transformers, falling loss, resume equals uninterrupted, a model that loads."""
 
 import dataclasses
-import importlib
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from training.pocket import checkpoint
-from training.pocket.bank import Bank
 from training.pocket.documents import Recipe
-from training.pocket.ladder import Mix, Stage
+from training.pocket.ladder import Mix, Stage, last_stages
 from training.pocket.network import PocketNetwork, Reading
 from training.pocket.optimiser import orthogonalise
 from training.pocket.prepare import Materials
@@ -24,7 +22,7 @@ TINY = (
     Stage("again", 0.5, (Mix(Recipe(96, "again", language=0.1), 16),), 0.05),
     Stage("chat", 0.5, (
         Mix(Recipe(192, "chat", dense=0.5, facts=(2, 3)), 8),
-        Mix(Recipe(192, "chat", facts=(2, 3)), 8, far=True, bank=True),
+        Mix(Recipe(192, "chat", facts=(2, 3)), 8, far=True),
     ), 0.05),
 )  # fmt: skip
 
@@ -76,28 +74,6 @@ def test_other_documents_are_seen_only_across(network: PocketNetwork) -> None:
         assert same is not across
 
 
-def test_a_bank_gives_the_keys_that_a_query_comes_nearest_to() -> None:
-    generator = torch.Generator().manual_seed(1)
-    keys, values = (torch.randn(2, 32 * 70, 8, generator=generator) for _ in range(2))
-    q = torch.randn(3, 4, 70, 8, generator=generator)
-    found, beside = Bank([keys], [values]).hardest(0, q)
-    nearest = q[0, 3] @ keys[1].mT  # the second pair of query heads looks at the second KV head
-    scores = (found[0, 3] @ q[0, 3, ..., None])[..., 0]
-    torch.testing.assert_close(scores[:, 0], nearest.amax(-1))
-    assert scores.mean() > nearest.topk(200).values.mean()
-    where = (keys[1] == found[0, 3, 5, 7]).all(-1).nonzero()[0, 0]
-    assert torch.equal(beside[0, 3, 5, 7], values[1, where])
-
-
-def test_a_bank_of_what_is_there_already_changes_only_the_conversation(network: PocketNetwork) -> None:
-    ids, others = torch.randint(5, 900, (2, 120)), torch.randint(5, 900, (2, 120))
-    reading = Reading(16, 4, 15, torch.tensor([100, 100]), torch.tensor([120, 120]), across=False)
-    alone = network(ids, reading=reading)
-    crowded = network(ids, reading=reading, bank=network.read(others, reading))
-    torch.testing.assert_close(crowded[:, :100], alone[:, :100])
-    assert (crowded[:, 100:] - alone[:, 100:]).abs().max() > 1e-3
-
-
 def test_orthogonalise_evens_out_singular_values() -> None:
     torch.manual_seed(0)
     values = torch.linalg.svdvals(orthogonalise(torch.randn(3, 24, 48)))
@@ -112,10 +88,7 @@ def test_a_short_training_lowers_the_loss(settings: PocketSettings, materials: M
     assert late < early - 0.8
 
 
-def test_resume_equals_uninterrupted(
-    settings: PocketSettings, materials: Materials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.import_module("training.pocket.train"), "REFRESH", 6)
+def test_resume_equals_uninterrupted(settings: PocketSettings, materials: Materials, tmp_path: Path) -> None:
     whole = Run(dataclasses.replace(settings, tokens=20000), materials.builder(), TINY)
     parts = Run(dataclasses.replace(settings, tokens=20000), materials.builder(), TINY)
     for _ in range(12):
@@ -145,6 +118,17 @@ def test_train_writes_a_stock_model(settings: PocketSettings, tmp_path: Path) ->
     assert seen[-1].fraction >= 1
     assert [p.step for p in seen] == list(range(1, len(seen) + 1))
     assert len((settings.work_dir / "log.jsonl").read_text().splitlines()) == len(seen)
+
+
+def test_going_on_from_a_finished_model(settings: PocketSettings, materials: Materials, tmp_path: Path) -> None:
+    out = train(dataclasses.replace(settings, tokens=2000, out_dir=tmp_path / "model"), stages=TINY)
+    other = dataclasses.replace(settings, work_dir=tmp_path / "work", start=out, seed=7)
+    run = Run(other, materials.builder(), last_stages())
+    begun = {name: parameter.clone() for name, parameter in run.network.llama.named_parameters()}
+    for name, parameter in AutoModelForCausalLM.from_pretrained(out).named_parameters():
+        assert torch.equal(begun[name], parameter.float()), name
+    assert run.step().stage == "value first"
+    assert any(not torch.equal(begun[name], p) for name, p in run.network.llama.named_parameters())
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ reading, and cannot reason: it finds what is stated, quotes it, or says that it 
 | keys and values | {kv_bytes} bytes a token in bfloat16 |
 | vocabulary | {vocabulary}, byte-level BPE, single digits |
 | trained window | {window} tokens |
-| training | {tokens} M tokens, {steps} steps, from random weights, `stockpot train pocket` in this repository |
+| training | {tokens} M tokens, {steps} steps, from {origin}, `stockpot train pocket` in this repository |
 
 ## How to ask
 

@@ -16,6 +16,7 @@ def export(
     tokens: int,
     steps: int,
     measured: str = "",
+    start: Path | None = None,
 ) -> None:
     """Save config, weights (bfloat16), tokenizer, chat template, generation settings and model card to `folder`.
 
@@ -23,6 +24,7 @@ def export(
         model: float32 weights; left as they are.
         tokens, steps: length of the training, for the card.
         measured: the card's table of measurements, in Markdown; empty when nothing was measured yet.
+        start: the finished model that it went on from, if any.
     """
     aside = folder.with_name(folder.name + ".part")
     shutil.rmtree(aside, ignore_errors=True)
@@ -51,6 +53,7 @@ def export(
         window=shape.max_position_embeddings,
         tokens=f"{tokens / 1e6:.1f}",
         steps=steps,
+        origin=f"the finished model `{start.name}`" if start else "random weights",
         kv_bytes=4 * shape.num_hidden_layers * (shape.num_key_value_heads or 0) * (shape.head_dim or 0),
         measured=measured or "Not measured yet.",
     )

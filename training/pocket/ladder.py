@@ -11,13 +11,12 @@ from training.pocket.documents import Recipe
 
 @dataclass(frozen=True)
 class Mix:
-    """One recipe in a stage: its weight, rows a step, whether it is read far, and whether a bank of distractors too."""
+    """One recipe in a stage: its weight, rows a step, whether it is read far, and the share of rows with gaps."""
 
     recipe: Recipe
     rows: int
     weight: float = 1.0
     far: bool = False
-    bank: bool = False
     gaps: float = 0.0
 
 

@@ -4,8 +4,7 @@ Two ways to attend, chosen by `Reading`:
 full  every token attends to everything before it (what the model does inside its window);
 far   the document is read with sinks and a sliding window; each token of the conversation attends, in one softmax,
       to sinks and its own window at true distances and to every other document key at one constant distance. The
-      documents of the other rows in the batch are there too, as distractors (Focused Transformer, arXiv 2307.03170),
-      and the hardest of a bank of documents read before.
+      documents of the other rows in the batch are there too, as distractors (Focused Transformer, arXiv 2307.03170).
 
 Only attention differs from `transformers`' Llama; `full` gives the same logits, and a test says so.
 """
@@ -17,8 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
-
-from training.pocket.bank import Bank, bank_of
 
 
 @dataclass(frozen=True)
@@ -74,8 +71,6 @@ class PocketNetwork(nn.Module):
         ids: Tensor,
         positions: Tensor | None = None,
         reading: Reading | None = None,
-        bank: Bank | None = None,
-        seen: list[tuple[Tensor, Tensor]] | None = None,
     ) -> Tensor:
         """Hidden states after the last norm.
 
@@ -83,8 +78,6 @@ class PocketNetwork(nn.Module):
             ids: int64 [B, T].
             positions: int64 [B, T], or None for 0 to T-1.
             reading: how to attend; None for full attention.
-            bank: distractors from elsewhere (far only).
-            seen: takes up each layer's keys before RoPE and values, [B, H, T, D].
 
         Returns:
             float32 [B, T, C].
@@ -95,19 +88,17 @@ class PocketNetwork(nn.Module):
         cos, sin = (t[:, None] for t in self.angles(positions))
         masks = _far_masks(ids.shape, reading) if reading and reading.window else None
         x = self.llama.model.embed_tokens(ids)
-        for number, layer in enumerate(self.llama.model.layers):
+        for layer in self.llama.model.layers:
             attention = layer.self_attn
             h = F.rms_norm(x, x.shape[-1:], layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon)
             q = attention.q_proj(h).unflatten(-1, (self.heads, self.size)).transpose(1, 2)
             k = attention.k_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
             v = attention.v_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
-            if seen is not None:
-                seen.append((k, v))
             if masks is None:
                 out = self._full(rotate(q, cos, sin), rotate(k, cos, sin), v)
             else:
                 assert reading is not None
-                out = self._far(q, k, v, cos, sin, masks, reading, bank, number)
+                out = self._far(q, k, v, cos, sin, masks, reading)
             x = x + attention.o_proj(out.transpose(1, 2).flatten(2))
             h = F.rms_norm(
                 x, x.shape[-1:], layer.post_attention_layernorm.weight, layer.post_attention_layernorm.variance_epsilon
@@ -115,16 +106,6 @@ class PocketNetwork(nn.Module):
             x = x + layer.mlp.down_proj(F.silu(layer.mlp.gate_proj(h)) * layer.mlp.up_proj(h))
         norm = self.llama.model.norm
         return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
-
-    @torch.no_grad()
-    def read(self, ids: Tensor, reading: Reading) -> Bank:
-        """A bank of the documents of ids [B, T], sinks left out, read with a sliding window."""
-        seen: list[tuple[Tensor, Tensor]] = []
-        self(ids, reading=reading, seen=seen)
-        assert reading.documents is not None
-        at = torch.arange(ids.shape[1])
-        kept = (at >= reading.sinks) & (at < reading.documents[:, None])
-        return bank_of([k for k, _ in seen], [v for _, v in seen], kept)
 
     def _grouped(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.heads // self.kv_heads, dim=1)
@@ -141,8 +122,6 @@ class PocketNetwork(nn.Module):
         sin: Tensor,
         masks: "FarMasks",
         reading: Reading,
-        bank: Bank | None,
-        layer: int,
     ) -> Tensor:
         # q: [B, HQ, T, D]; k, v: [B, H, T, D]; the conversation is C tokens from a row's start
         B, _, T, D = q.shape
@@ -159,15 +138,8 @@ class PocketNetwork(nn.Module):
         values = gv.transpose(0, 1).reshape(self.heads, B * T, D)
         far = torch.einsum("bhqd,hkd->bhqk", far_q, keys) * scale
         far = far.masked_fill(~masks.far, -torch.inf)
-        scores = [near, far]
-        if bank is not None:
-            crowd_keys, crowd_values = bank.hardest(layer, far_q)
-            crowd = (crowd_keys @ far_q[..., None])[..., 0] * scale
-            scores.append(crowd.masked_fill(~masks.talks, -torch.inf))
-        weights = torch.split(torch.cat(scores, dim=-1).softmax(dim=-1), [s.shape[-1] for s in scores], dim=-1)
+        weights = torch.cat((near, far), dim=-1).softmax(dim=-1).split((T, B * T), dim=-1)
         out = weights[0] @ gv + torch.einsum("bhqk,hkd->bhqd", weights[1], values)
-        if bank is not None:
-            out = out + (weights[2][..., None, :] @ crowd_values)[..., 0, :]
         rows = [torch.cat((read[b, :, :s], out[b], read[b, :, s + C :]), dim=1) for b, s in enumerate(starts)]
         return torch.stack(rows)
 
@@ -181,7 +153,6 @@ class FarMasks:
         window: [T, T], sinks and sliding window.
         near: [B, 1, C, T], the same for the conversations.
         far: [B, 1, C, B*T], document keys seen at the constant distance.
-        talks: [B, 1, C, 1], which of them are conversation.
     """
 
     starts: list[int]
@@ -189,7 +160,6 @@ class FarMasks:
     window: Tensor
     near: Tensor
     far: Tensor
-    talks: Tensor
 
 
 def _far_masks(shape: torch.Size, reading: Reading) -> FarMasks:
@@ -203,7 +173,7 @@ def _far_masks(shape: torch.Size, reading: Reading) -> FarMasks:
     # a row's last `count` used tokens; those before its conversation are document and see nothing far
     starts = (reading.ends - count).clamp(min=0)
     asking = starts[:, None] + torch.arange(count)
-    talks = (asking >= reading.documents[:, None])[..., None]  # [B, C, 1]
+    talks = asking >= reading.documents[:, None]  # [B, C]
     own = (behind[asking] >= reading.window) & (at >= reading.sinks)  # [B, C, T]
     others = (at >= reading.sinks) & (at < reading.documents[:, None])  # [B, T]
     far = torch.zeros(B, count, B, T, dtype=torch.bool)
@@ -211,6 +181,6 @@ def _far_masks(shape: torch.Size, reading: Reading) -> FarMasks:
         far |= others[None, None]
     row = torch.arange(B)
     far[row, :, row] = own
-    far &= talks[..., None]
+    far &= talks[..., None, None]
     far = far.reshape(B, 1, count, B * T)
-    return FarMasks(starts.tolist(), count, window, window[asking][:, None], far, talks[:, None])
+    return FarMasks(starts.tolist(), count, window, window[asking][:, None], far)

@@ -22,8 +22,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from training.pocket import checkpoint, workers
-from training.pocket.bank import Bank
-from training.pocket.documents import Builder, Recipe
+from training.pocket.documents import Builder
 from training.pocket.export import export
 from training.pocket.ladder import Mix, Stage, ladder, last_stages
 from training.pocket.network import PocketNetwork, Reading
@@ -34,8 +33,6 @@ from training.scoring import scored
 
 logger = logging.getLogger(__name__)
 AVERAGE = 0.997  # decay of the running average, a step
-REFRESH = 48  # steps that a bank of distractors serves; a checkpoint falls between two banks
-BANK_ROWS = 8  # documents in a bank, each as long as the model's window
 FALL = 0.6  # part of a run in which the rate falls: answers get better only while it does
 LOOK_BACK = 1.5  # makes the first heads' scores fall by two nats one token off their distance
 
@@ -149,9 +146,9 @@ def _gaps(rng: random.Random, length: int, document: int, window: int) -> Tensor
     return torch.arange(length) + jumps.cumsum(0)
 
 
-def losses(network: PocketNetwork, batch: Batch, bank: Bank | None = None) -> tuple[Tensor, Tensor, float]:
+def losses(network: PocketNetwork, batch: Batch) -> tuple[Tensor, Tensor, float]:
     """Mean loss of answer tokens and of language positions, and the share of short answers that are wholly right."""
-    hidden = network(batch.ids, batch.positions, batch.reading, bank)
+    hidden = network(batch.ids, batch.positions, batch.reading)
     embedding = network.llama.model.embed_tokens.weight
     return scored(hidden, batch.ids, batch.weights, lambda chosen: F.linear(chosen, embedding))
 
@@ -177,7 +174,6 @@ class Run:
         self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.steps, self.tokens, self.seconds, self.clock = 0, 0, 0.0, time.monotonic()
-        self.bank: Bank | None = None
 
     @property
     def fraction(self) -> float:
@@ -194,9 +190,7 @@ class Run:
         mix = random.Random(draw).choices(stage.mixes, [m.weight for m in stage.mixes])[0]
         rng = random.Random(f"{draw}/{workers.rank()}")
         batch = make_batch(self.builder, mix, rng, self.settings.window, self.settings.scale)
-        if self.steps % REFRESH == 0:
-            self.bank = None
-        answer, plain, accuracy = losses(self.network, batch, self._distractors() if mix.bank else None)
+        answer, plain, accuracy = losses(self.network, batch)
         torch.autograd.backward([answer + stage.language * plain])
         # warm up, hold at the stage's rate, fall
         tokens = self._meet(batch.ids.numel())
@@ -221,17 +215,6 @@ class Run:
             accuracy,
             rate,
         )
-
-    def _distractors(self) -> Bank:
-        """The bank of these steps; documents like those of the longest rows, read with the weights of now."""
-        if self.bank is None:
-            rng = random.Random(f"{self.settings.seed}/bank/{self.steps}/{workers.rank()}")
-            recipe = Recipe(self.settings.window, facts=(8, 24), turns=1, alike=0.2)
-            mix = Mix(recipe, BANK_ROWS, far=True)
-            batch = make_batch(self.builder, mix, rng, self.settings.window, self.settings.scale)
-            assert batch.reading is not None
-            self.bank = self.network.read(batch.ids, batch.reading)
-        return self.bank
 
     def _meet(self, tokens: int) -> int:
         """Average gradients over the workers; returns the tokens of all, and agrees on the seconds spent."""
@@ -317,7 +300,7 @@ def ship(settings: PocketSettings, folder: Path, measured: str = "") -> None:
     materials = prepare(settings)
     run = Run(settings, materials.builder(), ladder())
     run.restore(checkpoint.load(settings.work_dir / "checkpoint.safetensors"))
-    export(run.averaged().llama, materials.tokenizer, folder, run.tokens, run.steps, measured)
+    export(run.averaged().llama, materials.tokenizer, folder, run.tokens, run.steps, measured, settings.start)
 
 
 def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[[Progress], None]) -> None:
@@ -340,10 +323,10 @@ def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[
                 continue
             log.write(json.dumps(line.__dict__) + "\n")
             report(line)
-            if run.steps % REFRESH == 0 and time.monotonic() - saved > settings.checkpoint_seconds:
+            if time.monotonic() - saved > settings.checkpoint_seconds:
                 log.flush()
                 checkpoint.save(path, run.state())
                 saved = time.monotonic()
     if first:
         checkpoint.save(path, run.state())
-        export(run.averaged().llama, materials.tokenizer, settings.out_dir, run.tokens, run.steps)
+        export(run.averaged().llama, materials.tokenizer, settings.out_dir, run.tokens, run.steps, start=settings.start)
