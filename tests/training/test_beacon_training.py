@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from engine import Model, Reader, SettingsError, make_method
+from engine import Model, Reader, SettingsError, WeightsError, make_method
 from engine.beacons import FILE, RATIOS, save_beacons
 from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
 from tests.training.resuming import trained_and_resumed
 from training.beacon import BeaconSettings, train
 from training.beacon.examples import Generated, Rows
-from training.beacon.train import Run, first_beacons
+from training.beacon.train import Run, first_beacons, learn_from
 from training.beacon.unrolled import read_through
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
@@ -69,6 +70,21 @@ def test_gradients_flow_through_all_windows_and_into_beacons_alone(model: Model)
         assert weight.grad is not None, name
         assert float(weight.grad.abs().sum()) > 0, name
     assert all(weight.grad is None for weight in model.network.parameters())
+
+
+def test_going_on_from_an_earlier_version(model: Model, folder: Path, tmp_path: Path) -> None:
+    earlier = shutil.copytree(folder, tmp_path / "earlier")
+    taught = first_beacons(model)
+    with torch.no_grad():
+        for weight in taught.parameters():
+            weight.copy_((weight + 0.1 * torch.randn_like(weight)).bfloat16())
+    save_beacons(taught, earlier / FILE, model.spec, {})
+    fresh = first_beacons(model)
+    learn_from(fresh, earlier)
+    for name, weight in taught.named_weights().items():
+        torch.testing.assert_close(fresh.named_weights()[name], weight, atol=1e-6, rtol=1e-5)
+    with pytest.raises(WeightsError, match="needs beacon weights"):
+        learn_from(fresh, folder)
 
 
 def test_loss_falls(model: Model, chosen: BeaconSettings) -> None:

@@ -10,7 +10,8 @@ must be trained anew whenever it is trained itself.
 | parameters | {parameters} M, bfloat16 |
 | window | {window} tokens |
 | data | {data} |
-| training | {steps} steps of {batch}, {tokens} M tokens; {plain} plain text; Muon {muon_rate}, AdamW {adam_rate} |
+| training | {steps} steps of {batch}, {tokens} M tokens{start} |
+| phases, rates | {plain} plain text; Muon {muon_rate}, AdamW {adam_rate} |
 
 Held out ({examples} examples), all windows at one ratio; "right" are short answers whose every token comes first when
 the right ones stand before it:

@@ -12,6 +12,7 @@ class BeaconSettings(TrainingSettings):
     """Settings of the training of beacons.
 
     Attributes:
+        start: folder of an earlier version of the model with beacons beside it, whose learning these begin with.
         window: tokens between two condensings, as the method will read; 0 for the method's own default.
         plain_share: part of the steps in the first phase, on plain text; the rest is on questions and answers.
         muon_rate, adam_rate: highest learning rates, of the projections and of all else; over the last two fifths of
@@ -22,6 +23,7 @@ class BeaconSettings(TrainingSettings):
     work_dir: Path = Path("runs/beacon")
     steps: int = 1800
     batch: int = 2
+    start: Path | None = None
     window: int = 0
     plain_share: float = 0.5
     muon_rate: float = 2e-2

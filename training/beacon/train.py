@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, load_model, make_method
-from engine.beacons import FILE, RATIOS, Beacons, save_beacons
+from engine.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons, save_beacons
 from engine.methods.beacon import RAW, Beacon
 from training import loop
 from training.beacon.card import CARD
@@ -87,6 +87,22 @@ def first_beacons(model: Model) -> Beacons:
     return beacons
 
 
+@torch.no_grad()
+def learn_from(beacons: Beacons, start: Path) -> None:
+    """Add what the beacons of another version of the model differ by from its own projections.
+
+    Raises:
+        EngineError: that version cannot be loaded, has no beacons, or is of another shape.
+    """
+    earlier = load_model(str(start), device="cpu")
+    before, learned = first_beacons(earlier).named_weights(), find_beacons(earlier.spec, "").named_weights()
+    ours = beacons.named_weights()
+    shapes, wanted = ({name: tuple(weight.shape) for name, weight in each.items()} for each in (learned, ours))
+    check_shapes(shapes, wanted, str(start))
+    for name, weight in ours.items():
+        weight += (learned[name] - before[name]).to(weight)
+
+
 class Run(loop.Run[Progress]):
     """A training run."""
 
@@ -95,6 +111,8 @@ class Run(loop.Run[Progress]):
         self.settings, self.model, self.examples = settings, model, examples
         self.window = window_of(settings, model)
         self.beacons = first_beacons(model)
+        if settings.start is not None:
+            learn_from(self.beacons, settings.start)
         self.optimiser = Optimiser(self.beacons, settings.muon_rate, settings.adam_rate)
         super().__init__(self.beacons, self.optimiser)
 
@@ -219,6 +237,7 @@ def finish(run: Run, out: Path) -> None:
         window=run.window,
         data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",
         steps=run.steps,
+        start=f" on top of what the beacons of `{settings.start.name}` had learned" if settings.start else "",
         batch=settings.batch,
         tokens=f"{run.tokens / 1e6:.2f}",
         plain=f"{settings.plain_share:.0%}",

@@ -138,7 +138,7 @@ class PocketNetwork(nn.Module):
         values = gv.transpose(0, 1).reshape(self.heads, B * T, D)
         far = torch.einsum("bhqd,hkd->bhqk", far_q, keys) * scale
         far = far.masked_fill(~masks.far, -torch.inf)
-        weights = torch.split(torch.cat((near, far), dim=-1).softmax(dim=-1), (T, B * T), dim=-1)
+        weights = torch.split(torch.cat((near, far), dim=-1).softmax(dim=-1), [T, B * T], dim=-1)
         out = weights[0] @ gv + torch.einsum("bhqk,hkd->bhqd", weights[1], values)
         rows = [torch.cat((read[b, :, :s], out[b], read[b, :, s + C :]), dim=1) for b, s in enumerate(starts)]
         return torch.stack(rows)
