@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.needle import ask
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import make_method
 from engine.positions import ATTENTION_RULES, PRUNING_RULES
 
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
             seconds = round(time.perf_counter() - started, 1)
             rows.append(row | {"asked": asked, "correct": right, "seconds": seconds})
             print(rows[-1], file=sys.stderr, flush=True)
-    publish("ablation", rows, chosen.out, chosen.json, model=model.name, trials=chosen.trials)
+    publish("ablation", rows, chosen.out, chosen.json, **named(model), trials=chosen.trials)
     return 0
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Reader, make_method
 from engine.cache import POLICIES, CachedLayer, DeviceCache
 from engine.host import HostTier
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
             rows[-1] |= {"hits": traffic.hits, "misses": traffic.misses}
             rows[-1] |= {"miss_rate": rate}
             print(rows[-1], file=sys.stderr, flush=True)
-    publish("cache", rows, chosen.out, chosen.json, model=model.name, looked_up=method.units, block=method.block)
+    publish("cache", rows, chosen.out, chosen.json, **named(model), looked_up=method.units, block=method.block)
     return 0
 
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Model, WeightsError
 from engine.attention import Shown, attend, causal_span
 from engine.memory import NOT_IN_SOURCE
@@ -135,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
         {"scorer": name, "prefix": prefix, "tokens": chosen.tokens, "consistency": sum(each) / len(each)}
         for (name, prefix), each in found.items()
     ]
-    publish("consistency", rows, chosen.out, chosen.json, model=model.name, documents=chosen.trials)
+    publish("consistency", rows, chosen.out, chosen.json, **named(model), documents=chosen.trials)
     return 0
 
 

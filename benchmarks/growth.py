@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Model, Reader
 from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
         }
         for what in ("read_seconds", "decode_seconds")
     }
-    publish("growth", rows, chosen.out, chosen.json, model=model.name, crossover=crossed)
+    publish("growth", rows, chosen.out, chosen.json, **named(model), crossover=crossed)
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Answer, Conversation, Reader, Sampling, memory_report
 
 DECODED = 32  # tokens of the second answer, whose speed is taken
@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             rows.append(json.loads(done.stdout.splitlines()[-1]))
             print(rows[-1], file=sys.stderr, flush=True)
-    publish("latency", rows, chosen.out, chosen.json, model=chosen.model)
+    publish("latency", rows, chosen.out, chosen.json, **named(shared.open_model(chosen)))
     return 0
 
 

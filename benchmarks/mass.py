@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Model, Reader
 from engine.host import HostTier
 from engine.memory import AttentionMass, Memory
@@ -174,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
             for same in zip(*found, strict=True):
                 rows.append(same[0] | {"covered": statistics.mean(row["covered"] for row in same)})
                 print(rows[-1], file=sys.stderr, flush=True)
-    publish("mass", rows, chosen.out, chosen.json, model=model.name, trials=chosen.trials)
+    publish("mass", rows, chosen.out, chosen.json, **named(model), trials=chosen.trials)
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import options as shared
 from benchmarks.haystack import KINDS, SPREAD, Haystack, Trial
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Answer, Conversation, Method, Model, Reader, Sampling
 
 
@@ -75,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
                         row |= {"asked": asked, "correct": correct, "sourced": sourced, "kv_bytes": kv_bytes}
                         rows.append(row | {"seconds": round(time.perf_counter() - started, 1)})
                         print(rows[-1], file=sys.stderr, flush=True)
-    publish("needle", rows, chosen.out, chosen.json, model=model.name, trials=chosen.trials)
+    publish("needle", rows, chosen.out, chosen.json, **named(model), trials=chosen.trials)
     return 0
 
 

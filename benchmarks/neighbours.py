@@ -18,7 +18,7 @@ import torch
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack, Trial, is_right
 from benchmarks.presses import PRESSES, Neighbours, NoPresses
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Answer, Conversation, Method, Model, Reader, Sampling, make_method
 from engine.methods.locret import Locret
 from engine.records import DEVICE
@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
             for press in (None,) if entries is None else PRESSES:
                 found = [with_press(model, neighbours, press, entries, trial) for trial in trials]
                 rows.append(_row("kvpress", press or "full", entries, trials, found))
-    publish("neighbours", rows, chosen.out, chosen.json, model=model.name, without_kvpress=reason)
+    publish("neighbours", rows, chosen.out, chosen.json, **named(model), without_kvpress=reason)
     return 0
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import matplotlib
 
-from benchmarks.report import RESULTS
+from benchmarks.options import POCKET
+from benchmarks.report import RESULTS, named
+from engine import load_model
 
 matplotlib.use("svg")
 from matplotlib import pyplot
@@ -19,8 +21,14 @@ Row = dict[str, Any]
 
 
 def load() -> dict[str, dict[str, Any]]:
-    """All results by name."""
-    return {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
+    """All results by name; rows of the pocket model with other weights than it has now are marked as `earlier`."""
+    results = {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
+    weights = named(load_model(POCKET, "cpu"))["weights"]
+    for result in results.values():
+        result["earlier"] = result.get("model") == "pocket" and result.get("weights") != weights
+        for row in result["rows"]:
+            row["earlier"] = result["earlier"]
+    return results
 
 
 def length(tokens: int) -> str:
@@ -38,8 +46,9 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 
 
 def label(row: Row) -> str:
-    """Method and budget."""
-    return row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}"
+    """Method and budget, and a dagger if the model has other weights now."""
+    name = row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}"
+    return name + " †" if row.get("earlier") else name
 
 
 def percent(cells: list[Row]) -> str:
@@ -321,9 +330,13 @@ def main() -> int:
     needles = rows_of(results, "needle")
     rows = [row for row in needles if ":" not in row["method"]]
     devices = sorted({str(result["machine"]["device"]) for result in results.values()})
+    earlier = [name for name, result in results.items() if result["earlier"]]
+    if earlier:
+        earlier = [f"†: taken with earlier weights of the pocket model. So were all rows of {', '.join(earlier)}."]
     text = [
         "# Results",
         f"Made by `python -m benchmarks.pages` from `benchmarks/results/`. Device: {', '.join(devices)}.",
+        *earlier,
         "## Accuracy",
     ]
     for kind in TITLES:

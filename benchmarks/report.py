@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from engine import Model
+
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
@@ -45,6 +47,11 @@ def table(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
 
 def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def named(model: Model) -> dict[str, str]:
+    """The model of a result, and which version of it."""
+    return {"model": model.name, "weights": model.fingerprint[:12]}
 
 
 def publish(name: str, rows: list[dict[str, Any]], out: Path | None, as_json: bool, **facts: Any) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import options as shared
 from benchmarks.haystack import distinct_facts, is_right
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Answer, Conversation, Model, Reader, Sampling
 from engine.records import DEVICE
 from training.pocket import facts
@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
         for row in play(model, name, chosen.budget, chosen.turns, chosen.block, chosen.seed):
             rows.append(row)
             print(row, file=sys.stderr, flush=True)
-    publish("rounds", rows, chosen.out, chosen.json, model=model.name)
+    publish("rounds", rows, chosen.out, chosen.json, **named(model))
     return 0
 
 

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Model, Reader
 from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     text = haystack.trial("prose", chosen.tokens, 0.5, 0).ids
     for name, budget in (("streaming", 512), ("exact", 512), ("infinipot", 512), ("infinipot", 2048), ("locret", 1024)):
         rows += [against_bare(model, name, budget, entries, text) for entries in (0, budget)]
-    publish("speed", rows, chosen.out, chosen.json, model=model.name)
+    publish("speed", rows, chosen.out, chosen.json, **named(model))
     return 0
 
 

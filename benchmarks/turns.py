@@ -19,7 +19,7 @@ import torch
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack, Question, Trial, is_right
 from benchmarks.presses import Neighbours, NoPresses
-from benchmarks.report import publish
+from benchmarks.report import named, publish
 from engine import Answer, Conversation, Method, Model, Reader, Sampling
 
 TURNS = 3
@@ -88,7 +88,7 @@ def main(argv: list[str] | None = None) -> int:
         if neighbours is not None:
             found = [with_press(model, neighbours, chosen.budget, trial) for trial in trials]
             rows += _rows(f"{PRESS}, asked before reading", chosen.budget, tokens, found)
-    publish("turns", rows, chosen.out, chosen.json, model=model.name, without_kvpress=reason)
+    publish("turns", rows, chosen.out, chosen.json, **named(model), without_kvpress=reason)
     return 0
 
 
