@@ -6,6 +6,7 @@ there it is forgotten, for it is on disk anyway. The context in use stays, howev
 """
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -41,6 +42,7 @@ class OpenConversation:
     opened: OpenContext
     conversation: "engine.Conversation"
     stamps: dict[str, tuple[int, int, int]]  # of the files of its tail
+    replay_sec: float = 0.0  # that its turns took to be read from their text, until an answer counts them
 
 
 @dataclass(frozen=True)
@@ -183,17 +185,31 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
 
 
 def open_conversation(service: "Service", session_id: str) -> OpenConversation:
-    """The session's conversation, with everything said so far in it."""
+    """The session's conversation, with everything said so far in it.
+
+    A branch has turns, but no tail on disk before its first answer: what it begins with is read here, from its text.
+    That counts in the time to the first token of that answer, which then saves the tail.
+    """
     opened = open_context(service, service.store.session(session_id).context_id)  # which is in use from now on
 
     def load() -> OpenConversation:
         return _load_conversation(service, session_id, opened)
 
     held = service.conversations.get(session_id, load)
-    if held.stamps == service.store.session_state(session_id).stamps():
-        return held
-    service.conversations.drop(session_id)
-    return service.conversations.get(session_id, load)
+    if held.stamps != service.store.session_state(session_id).stamps():
+        service.conversations.drop(session_id)
+        held = service.conversations.get(session_id, load)
+    if not held.conversation.turns:
+        _replay(service, session_id, held)
+    return held
+
+
+def _replay(service: "Service", session_id: str, held: OpenConversation) -> None:
+    started = time.perf_counter()
+    for turn in service.store.turns(session_id):
+        if turn.status == "done":
+            held.conversation.replay(turn.question, turn.answer)
+    held.replay_sec = time.perf_counter() - started
 
 
 def _load_conversation(service: "Service", session_id: str, opened: OpenContext) -> OpenConversation:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from app.errors import AppError, UsageError, phrase
@@ -105,6 +105,7 @@ def _answer(
     import engine
 
     open_one = open_conversation(service, turn.session_id)
+    waited, open_one.replay_sec = open_one.replay_sec, 0.0
     sampling = engine.Sampling(
         temperature=options.temperature,
         top_p=options.top_p,
@@ -119,7 +120,7 @@ def _answer(
     ) as events:
         for event in events:
             if isinstance(event, engine.Answer):
-                done = event
+                done = replace(event, time_to_first_token_sec=waited + event.time_to_first_token_sec)
                 continue
             if event.reasoning:
                 on_reasoning(event.text)

@@ -47,6 +47,22 @@ class Conversation:
             else:
                 self.memory = before
 
+    def replay(self, question: str, answer: str) -> None:
+        """Remember a turn that was said before, as text: the next question goes on from its answer.
+
+        Nothing is generated, and there is no reasoning in it. After an error the conversation is as it was before.
+
+        Raises:
+            OutOfMemory: there is no room for it.
+        """
+        before = self.memory.snapshot()
+        try:
+            self._feed(self.model.chat.told(question, answer, self.turns == 0))
+        except BaseException:
+            self.memory = before
+            raise
+        self.turns += 1
+
     def _answer(self, question: str, sampling: Sampling) -> Iterator[AnswerPiece | Answer]:
         started = time.perf_counter()
         chat, first = self.model.chat, self.turns == 0

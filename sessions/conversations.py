@@ -18,6 +18,7 @@ _TURN_COLUMNS = """
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.reasoning, '') ELSE turns.reasoning END AS reasoning,
     turns.status, turns.sources, turns.measurements, turns.error, turns.created_at, turns.finished_at"""
 _TURNS = f"SELECT {_TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
+_COPIED = "question, answer, reasoning, status, sources, measurements, created_at, finished_at"
 # The words that matched are marked with characters that `clean` texts hardly ever hold, and unmarked again below.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 
@@ -35,6 +36,33 @@ class Conversations(Contexts):
             db.table("sessions").insert(
                 {"id": id, "context_id": context_id, "title": title, "created_at": now, "updated_at": now}
             )
+        return self.session(id)
+
+    def branch_session(self, session_id: str, turns: int) -> SessionRow:
+        """Begin a session with copies of another's first turns; that one stays as it is.
+
+        Only turns that are done are copied: of others a conversation remembers nothing. The title is copied too, but
+        where nothing is kept: then it comes from the first question, as anew.
+
+        Args:
+            turns: how many to keep, counted as they are numbered in the session, whether done or not.
+
+        Raises:
+            StoreError: there are fewer.
+        """
+        with self._write() as db:
+            session = self.session(session_id)
+            if not 0 <= turns <= session.turns:
+                count = f"{session.turns} turn{'s' * (session.turns != 1)}"
+                raise StoreError(f"Session {session_id} has {count}: a branch keeps 0 to all of them, not {turns}.")
+            kept = [turn.id for turn in self.turns(session_id)[:turns] if turn.status == "done"]
+            id = self.add_session(session.context_id, session.title if kept else None).id
+            for position, turn_id in enumerate(kept):
+                db.execute(
+                    f"INSERT INTO turns (id, session_id, position, {_COPIED}) SELECT ?, ?, ?, {_COPIED} FROM turns "
+                    "WHERE id = ?",
+                    [self._new_id("turn"), id, position, turn_id],
+                )
         return self.session(id)
 
     def session(self, id: str) -> SessionRow:

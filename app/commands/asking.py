@@ -1,4 +1,4 @@
-"""`stockpot ask` and `stockpot chat`: questions over a context."""
+"""`stockpot ask`, `chat` and `branch`: questions over a context, and asking them anew."""
 
 import argparse
 import sys
@@ -35,6 +35,19 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     chat.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
     _add_options(chat)
     chat.set_defaults(run=run_chat)
+    branch = commands.add_parser(
+        "branch",
+        parents=[shared],
+        help="begin a session with the first turns of another, to ask something else from there",
+        description="Begin a session with the first turns of another, which stays as it is, and print its id. "
+        "To put the third question of SESSION in other words, keep two turns: `stockpot branch SESSION --turns 2`, "
+        'then `stockpot ask CONTEXT "other words" --session NEW`. The same words ask it again. '
+        "Turns that were stopped or failed count, but are not copied.",
+    )
+    branch.add_argument("session", metavar="SESSION", help="id of a session, a prefix of it, or its title")
+    branch.add_argument("--turns", type=int, metavar="N", help="turns to keep (default: all but the last)")
+    add_json_flag(branch)
+    branch.set_defaults(run=run_branch)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -107,6 +120,22 @@ def run_chat(arguments: Arguments) -> int:
             _note_sources(service, turn)
     finally:
         service.close()
+
+
+def run_branch(arguments: Arguments) -> int:
+    """Begin a session with the first turns of another."""
+    from app.shelf import details, find_session
+
+    service = open_service(arguments)
+    session = find_session(service, arguments.session)
+    turns = max(0, session.turns - 1) if arguments.turns is None else arguments.turns
+    branch = service.store.branch_session(session.id, turns)
+    if arguments.json:
+        print_json(details(service, "session", branch))
+    else:
+        print(branch.id)
+        note(f'Ask on: stockpot ask {branch.context_id} "..." --session {branch.id}')
+    return 0
 
 
 def _show(text: str) -> None:

@@ -4,6 +4,7 @@ An action that cannot be done raises, and the wiring shows the sentence. Some re
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,16 +163,29 @@ class Actions:
     def ask(
         self, chosen: Chosen, question: str | None, temperature: float, top_p: float, max_tokens: float
     ) -> tuple[Chosen, list[Any]]:
-        """A question was asked."""
-        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens))
+        """A question was asked: an edited one in a branch of its session, which begins with the turns before it."""
+        options, store = AnswerOptions(float(temperature), float(top_p), int(max_tokens)), self.service.store
         if not question or not question.strip():
             return chosen, [gr.skip()]
-        if chosen.session and any(turn.status == "answering" for turn in self.service.store.turns(chosen.session)):
+        if chosen.edited:
+            edited = store.turn(chosen.edited)
+            session = store.branch_session(edited.session_id, edited.position).id
+        elif chosen.session and any(turn.status == "answering" for turn in store.turns(chosen.session)):
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
-        session = chosen.session or self.service.store.add_session(chosen.context).id
+        else:
+            session = chosen.session or store.add_session(chosen.context).id
         turn = keep_question(self.service, session, question)
         self.worker.answer(turn.id, options)
         return Chosen(chosen.context, session), [gr.update(value="")]
+
+    def edit(self, chosen: Chosen, turn_id: str) -> tuple[Chosen, list[Any]]:
+        """A question is to be asked in other words, or again: put it into the field."""
+        turn = self.service.store.turn(turn_id)
+        return Chosen(chosen.context, turn.session_id, turn.id), [gr.update(value=turn.question)]
+
+    def never_mind(self, chosen: Chosen) -> tuple[Chosen, list[Any]]:
+        """The question that was being edited is left as it is."""
+        return replace(chosen, edited=""), [gr.update(value="")]
 
     def stop_answer(self, chosen: Chosen) -> Chosen:
         """Stop the answer that is being written."""

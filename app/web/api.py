@@ -119,6 +119,14 @@ def router(service: Service, worker: Worker) -> APIRouter:
     def begin_session(context: Annotated[str, Body()], title: Annotated[str | None, Body()] = None) -> dict[str, Any]:
         return asdict(store.add_session(shelf.find_context(service, context).id, title))
 
+    @api.post("/sessions/{id}/branch", status_code=201)
+    def branch(id: str, turns: Annotated[int, Body(embed=True)]) -> dict[str, Any]:
+        """Begin a session with the first `turns` turns of this one, to ask another question from there, or one again.
+
+        This one stays as it is. Turns that were stopped or failed count, but are not copied.
+        """
+        return asdict(store.branch_session(id, turns))
+
     @api.post("/sessions/{id}/turns", status_code=202)
     def ask(
         id: str,

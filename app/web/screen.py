@@ -5,7 +5,7 @@ before. So any event, any tick and any reload ends in the same picture, however 
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +17,7 @@ from app.web.gauge import Gauge
 from app.web.views.live import panel
 from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
-from app.web.views.turn import conversation, live_turn
+from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural
 from app.worker import ANSWER, INGEST, READ, is_locked
 from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
@@ -29,15 +29,19 @@ RECENT_SEC = 24 * 3600.0
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a tab has chosen. context: id of a context, or of the job that will make one; both may be empty."""
+    """What a tab has chosen; all may be empty.
+
+    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited.
+    """
 
     context: str = ""
     session: str = ""
+    edited: str = ""
 
     @property
     def query(self) -> str:
-        """As the address of the page says it."""
-        given = {key: value for key, value in vars(self).items() if value}
+        """As the address of the page says it: without what is being edited."""
+        given = {key: value for key, value in (("context", self.context), ("session", self.session)) if value}
         return f"?{urlencode(given)}" if given else ""
 
 
@@ -55,7 +59,7 @@ class Screen:
         """The nearest thing to what was chosen that is there now."""
         try:
             if chosen.session:
-                return Chosen(self.store.session(chosen.session).context_id, chosen.session)
+                return replace(chosen, context=self.store.session(chosen.session).context_id)
             if chosen.context.startswith("j-"):
                 job = self.store.job(chosen.context)
                 made = job.progress.get("context")
@@ -82,6 +86,7 @@ class Screen:
         """What every changing component shows."""
         job, context, session, turns = self._look_up(chosen)
         answering = [turn for turn in turns if turn.status == "answering"]
+        edited = next((turn for turn in turns if turn.id == chosen.edited), None)
         talking = context is not None and context.status == "ready"
         return {
             "where": {"value": f'<i data-query="{esc(chosen.query)}"></i>'},
@@ -96,6 +101,9 @@ class Screen:
             "talk_view": {"visible": talking},
             **self._reading_props(job, context),
             **self._talk_props(context if talking else None, session, turns, answering),
+            "ask": {"visible": edited is not None or not answering},
+            "edit_area": {"visible": edited is not None},
+            "edit_line": {"value": edit_line(edited) if edited else ""},
             "panel": {"value": panel(self.gauge.read(context, session))},
             "stream": {"active": bool(answering)},
         }
@@ -177,7 +185,6 @@ class Screen:
             "head": {"value": head},
             "past": {"value": past},
             "live": {"value": self.live_value(context, answering)},
-            "ask": {"visible": not answering},
             "stop": {"visible": bool(answering)},
             "session_title": {"value": session.title if session else "", "interactive": session is not None},
             "export": {"value": _export_links(session) if session and turns else ""},

@@ -4,15 +4,23 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+TELL_EDITED = """element.addEventListener("click", (event) => {
+  const turn = event.target.closest("[data-action=edit]")?.closest(".turn");
+  if (turn) trigger("edit", { turn: turn.id });
+});"""
+
 
 @dataclass(frozen=True)
 class Talk:
-    """Its components."""
+    """Its components. past: tells "edit", with the id of a turn, when the question of that turn is to be edited."""
 
     area: gr.Column
     head: gr.HTML
     past: gr.HTML
     live: gr.HTML
+    edit_area: gr.Row
+    edit_line: gr.HTML
+    never_mind: gr.Button
     question: gr.Textbox
     ask: gr.Button
     stop: gr.Button
@@ -43,9 +51,12 @@ def build_talk() -> Talk:
     with gr.Column(visible=False, elem_id="talk-view") as area:
         head = gr.HTML(apply_default_css=False, elem_id="context-head")
         with gr.Column(elem_id="conversation"):
-            past = gr.HTML(apply_default_css=False, elem_id="past")
+            past = gr.HTML(apply_default_css=False, elem_id="past", js_on_load=TELL_EDITED)
             live = gr.HTML(apply_default_css=False, elem_id="live-turn")
         with gr.Column(elem_id="composer"):
+            with gr.Row(visible=False, elem_id="edit-area") as edit_area:
+                edit_line = gr.HTML(apply_default_css=False, elem_id="edit-line")
+                never_mind = gr.Button("Never mind", size="sm", elem_id="never-mind", scale=0, min_width=100)
             with gr.Row(elem_id="ask-row"):
                 question = gr.Textbox(
                     placeholder="Ask about what was read",
@@ -84,7 +95,8 @@ def build_talk() -> Talk:
                         8, 1000, 200, step=8, label="Longest answer", info="Tokens.", elem_id="max-tokens"
                     )
                 manage = _build_manage()
-    return Talk(area, head, past, live, question, ask, stop, temperature, top_p, max_tokens, manage)
+    edit = (edit_area, edit_line, never_mind)
+    return Talk(area, head, past, live, *edit, question, ask, stop, temperature, top_p, max_tokens, manage)
 
 
 def _build_manage() -> Manage:

@@ -116,6 +116,7 @@ HEAD = """
         apply();
       }
       if (button && button.dataset.action === "copy") copy(button);
+      if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);
     });
@@ -134,6 +135,7 @@ HEAD = """
       if (event.key === "Escape") {  // closes what is open, and stops nothing
         menu(false);
         document.querySelector("#confirm-area #keep")?.click();
+        document.querySelector("#edit-area #never-mind")?.click();
       }
       const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
       if (event.key === "/" && !typing) {

@@ -62,6 +62,8 @@ class Page:
             "head": self.talk.head,
             "past": self.talk.past,
             "live": self.talk.live,
+            "edit_area": self.talk.edit_area,
+            "edit_line": self.talk.edit_line,
             "ask": self.talk.ask,
             "stop": self.talk.stop,
             "session_title": self.talk.manage.title,
@@ -94,21 +96,25 @@ class Wiring:
             sent[name] = mark
         return chosen, sent, out
 
-    def handler(self, act: Callable[..., Any], extra: int = 0, quiet: bool = False) -> Callable[..., list[Any]]:
+    def handler(
+        self, act: Callable[..., Any], extra: int = 0, quiet: bool = False, told: str = ""
+    ) -> Callable[..., list[Any]]:
         """A handler that does something and then shows the result, or the sentence that says why not.
 
         Args:
             act: `act(chosen, *inputs)` returns the new choice, or that and `extra` further updates.
             quiet: leave the notice alone, as ticks do.
+            told: name of what the event itself says; `act` is given it last.
         """
 
-        def handle(request: gr.Request, chosen: Chosen, seen: Seen, *inputs: Any) -> list[Any]:
+        def handle(request: gr.Request, event: gr.EventData, chosen: Chosen, seen: Seen, *inputs: Any) -> list[Any]:
+            before = chosen
             notice: Any = gr.skip() if quiet else ""
             further: Any = [gr.skip()] * extra
             try:
                 if not seen:  # the server was started anew while this tab was open: its address knows what it shows
                     chosen = self.actions.load(request.query_params)
-                result = act(chosen, *inputs)
+                result = act(chosen, *inputs, *([getattr(event, told)] if told else []))
                 chosen, further = result if extra else (result, ())
             except Exception as error:
                 log.log(
@@ -119,7 +125,8 @@ class Wiring:
                 )
                 notice = notice_of(phrase(error))
             chosen, seen, out = self.updates(chosen, seen)
-            return [chosen, seen, *out, notice, *further]
+            # What is not written back cannot undo the choice that another event made meanwhile.
+            return [gr.skip() if chosen == before else chosen, seen, *out, notice, *further]
 
         return handle
 
@@ -130,11 +137,12 @@ class Wiring:
         inputs: Sequence[Any] = (),
         extra: Sequence[Any] = (),
         quiet: bool = False,
+        told: str = "",
     ) -> None:
         """Let an event do something, then show the result. extra: components that `act` updates itself."""
         state = [self.chosen, self.seen]
         outputs = [*state, *self.slots.values(), self.page.notice, *extra]
-        listener(self.handler(act, len(extra), quiet), [*state, *inputs], outputs, **QUIET)
+        listener(self.handler(act, len(extra), quiet, told), [*state, *inputs], outputs, **QUIET)
 
     def connect(self, blocks: gr.Blocks) -> None:
         """Connect everything; to be called while `blocks` is being built."""
@@ -185,6 +193,8 @@ class Wiring:
         given = [talk.question, talk.temperature, talk.top_p, talk.max_tokens]
         self.on(talk.question.submit, do.ask, given, [talk.question])
         self.on(talk.ask.click, do.ask, given, [talk.question])
+        self.on(talk.past.edit, do.edit, extra=[talk.question], told="turn")
+        self.on(talk.never_mind.click, do.never_mind, extra=[talk.question])
         self.on(talk.stop.click, do.stop_answer)
         self.on(manage.rename.click, do.rename, [manage.title])
         self.on(manage.title.submit, do.rename, [manage.title])

@@ -178,6 +178,7 @@ def test_wrong_usage_ends_with_2(
         (("ask", "Moby Dick", "Who?"), "Moby Dick"),
         (("show", "d-222222"), "d-222222"),
         (("export", "s-222222"), "s-222222"),
+        (("branch", "s-222222"), "s-222222"),
     ],
 )
 def test_what_cannot_be_done_ends_with_1_and_a_sentence(
@@ -250,6 +251,31 @@ def test_commands_that_hand_their_options_on_have_a_help_of_their_own(
     status, out, _ = in_process(tmp_path, capsys, command, "--help")
     assert status == 0
     assert f"usage: stockpot {command}" in out
+
+
+def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Store(tmp_path) as store:
+        document = store.add_document(
+            sha256="0" * 64, title="Emma", format="txt", pages=1, characters=3, content={}, file=None
+        )
+        reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320}
+        context = store.add_context(**reading, fingerprint="print", document_ids=[document.id], tokens=9)
+        session = store.add_session(context.id, "About Emma").id
+        for question in ("Who?", "Where?"):
+            store.finish_turn(store.add_turn(session, question).id, answer="So.")
+    status, out, err = in_process(tmp_path, capsys, "branch", session)
+    assert (status, bool(re.fullmatch(r"s-\w{6}\n", out))) == (0, True)
+    assert f'stockpot ask {context.id} "..." --session {out.strip()}' in err
+    for options, kept in (((), ["Who?"]), (("--turns", "2"), ["Who?", "Where?"]), (("--turns", "0"), [])):
+        status, out, _ = in_process(tmp_path, capsys, "branch", session, *options, "--json")
+        shown = json.loads(out)
+        assert (status, shown["kind"], [turn["question"] for turn in shown["turns"]]) == (0, "session", kept)
+        assert shown["id"] != session
+    status, out, err = in_process(tmp_path, capsys, "branch", session, "--turns", "3")
+    assert (status, out) == (1, "")
+    assert "has 2 turns" in err
+    status, out, _ = in_process(tmp_path, capsys, "branch", "--help")
+    assert "--turns 2" in " ".join(out.split())
 
 
 def test_long_titles_leave_a_list_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

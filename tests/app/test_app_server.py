@@ -46,6 +46,16 @@ def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Clie
     assert turn["measurements"]["answer_tokens"] == 8
     assert http.get("/api/search", params={"query": "who"}).json()[0]["session"]["id"] == session["id"]
 
+    branch = http.post(f"/api/sessions/{session['id']}/branch", json={"turns": 1})
+    assert (branch.status_code, branch.json()["turns"]) == (201, 1)
+    asked = http.post(f"/api/sessions/{branch.json()['id']}/turns", json={"question": "And?", "max_tokens": 8})
+    assert until(http, f"/api/turns/{asked.json()['id']}", "done", "failed")["status"] == "done"
+    turns = http.get(f"/api/sessions/{branch.json()['id']}/turns").json()
+    assert [(each["question"], each["answer"]) for each in turns[:-1]] == [("Who?", turn["answer"])]
+    assert http.get(f"/api/sessions/{session['id']}").json()["turns"] == [turn]
+    refused = http.post(f"/api/sessions/{session['id']}/branch", json={"turns": 2})
+    assert (refused.status_code, "has 1 turn" in refused.json()["error"]) == (400, True)
+
     exported = http.get(f"/api/sessions/{session['id']}/export", params={"format": "md"})
     assert "attachment" in exported.headers["content-disposition"]
     assert "Who?" in exported.text

@@ -134,6 +134,14 @@ def test_quotations_are_marked_by_whether_they_are_there() -> None:
     assert '<span class="unverified" title="These words are not in the documents">“no”</span>' in html
 
 
+def test_the_question_of_every_turn_that_ended_can_be_edited() -> None:
+    for status in ("done", "cancelled", "failed"):
+        html = conversation([turn(status=status, position=2, measurements={})], {})
+        assert 'data-action="edit"' in html
+        assert 'aria-label="Edit question 3"' in html
+    assert "data-action" not in live_turn(turn(status="answering"), "Thinking")
+
+
 def test_a_cancelled_turn_says_so_and_keeps_what_there_was() -> None:
     html = conversation([turn(status="cancelled", answer="half an ans", measurements={}, sources=[])], {})
     assert "half an ans" in html

@@ -97,6 +97,36 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(turn.get_by_role("button", name=re.compile("Copied|Selected"))).to_be_visible()
 
 
+def test_an_edited_question_is_asked_in_a_session_of_its_own(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    for question in ("Who kept the lamp?", "When was it built?"):
+        server.answered(server.send(f"/api/sessions/{session}/turns", {"question": question, "max_tokens": 4})["id"])
+    tab.set_viewport_size({"width": 390, "height": 800})
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    first, line, field = tab.locator("#past .turn").first, tab.locator("#edit-line"), tab.locator("#question textarea")
+    edit = first.get_by_role("button", name="Edit question 1")
+    edit.focus()
+    edit.press("Enter")
+    expect(line).to_have_text("Goes on from question 1 in a session of its own; this one stays as it is.")
+    expect(field).to_have_value("Who kept the lamp?")
+    expect(field).to_be_focused()
+    assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    field.press("Escape")
+    expect(line).to_be_hidden()
+    expect(field).to_have_value("")
+    edit.click()
+    expect(field).to_have_value("Who kept the lamp?")
+    field.fill("Who kept the diary?")
+    field.press("Enter")
+    expect(tab.locator("#past .question")).to_have_text(["Who kept the diary?"], timeout=60_000)
+    expect(line).to_be_hidden()
+    assert f"session={session}" not in tab.url
+    old = server.get(f"/api/sessions/{session}/turns")
+    assert [turn["question"] for turn in old] == ["Who kept the lamp?", "When was it built?"]
+
+
 def test_two_tabs_show_the_same_answer_and_one_can_stop_it(tab: Page, server: Server, reading: dict[str, Any]) -> None:
     session = server.send("/api/sessions", {"context": reading["id"]})["id"]
     other = tab.context.new_page()

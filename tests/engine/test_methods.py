@@ -253,3 +253,27 @@ def test_sources_lie_inside_the_source(model: Model, ids: Tensor, method: Method
     for passage in last.passages:
         assert 0 <= passage.start < passage.end <= len(ids)
         assert 0.0 < passage.weight <= 1.0
+
+
+@every_method
+def test_replayed_turns_are_remembered_as_if_they_had_been_said(
+    model: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters alone are answered, so that the text of an answer has the ids that it was generated as."""
+    letters = model.encode("abcdefghijklmnop").ids
+    monkeypatch.setattr("engine.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
+    context = read(model, method, ids)
+    straight, replayed = Conversation(context), Conversation(context)
+    for number in range(7):  # long enough that the tail of tight budgets is condensed
+        question = f"question number {number}?"
+        said = answer(straight, question)
+        assert len(said) == 8
+        replayed.replay(question, said)
+    assert (replayed.turns, replayed.memory.seen) == (straight.turns, straight.memory.seen)
+    assert replayed.usage().entries == straight.usage().entries
+    parts, meta = replayed.state()
+    saved = Conversation.load(context, loaded(parts), meta)
+    expected, got, again = (model.logits(each._feed(QUESTION.tolist())) for each in (straight, replayed, saved))
+    torch.testing.assert_close(again, got, **CLOSE)
+    if method.pass_multiple() == 1:  # else what is read together chooses together what it sees
+        torch.testing.assert_close(got, expected, **close(method))

@@ -95,3 +95,28 @@ def test_a_question_that_ran_out_is_answered_as_any(model: Model, ids: Tensor, m
     tried = starve(monkeypatch, conversation.memory, 20, torch.OutOfMemoryError("CUDA out of memory."))
     assert answer(conversation, question) == expected
     assert max(tried) > 20
+
+
+def test_a_replay_that_is_broken_off_leaves_no_trace(
+    model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = read(model, TIGHT["full"], ids)
+    broken, untouched = Conversation(context), Conversation(context)
+    for conversation in (broken, untouched):
+        conversation.replay("Who?", "Renn.")
+    passes: list[int] = []
+    forward = Model.forward
+
+    def interrupted(self: Model, some: Tensor, *rest: object) -> Tensor:
+        passes.append(len(some))
+        if len(passes) == 2:
+            raise KeyboardInterrupt
+        return forward(self, some, *rest)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("engine.conversation.default_chunk", lambda cpu: 16)
+        patch.setattr(Model, "forward", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            broken.replay("A question that takes several passes?", "So does its answer.")
+    assert (broken.turns, broken.memory.seen) == (untouched.turns, untouched.memory.seen)
+    assert answer(broken, "When?") == answer(untouched, "When?")

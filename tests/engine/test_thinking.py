@@ -199,3 +199,13 @@ def test_a_template_without_reasoning_opens_answers_as_before() -> None:
     assert chat.closing() == []
     assert chat.turn("Who?") == [*chat.question("Who?"), *chat.opening()]
     assert chat.opening() == chat.answered() == chat.opening(first=False)
+
+
+def test_a_turn_that_is_told_has_no_reasoning_and_its_text_stays_text(thinking: Model) -> None:
+    chat, plain = thinking.chat, Chat(byte_tokenizer())
+    for first in (True, False):
+        said = thinking.encode("Renn.").ids.tolist()
+        assert chat.told("Who?", "Renn.", first) == [*chat.question("Who?", first), *chat.answered(), *said]
+        told = plain.told("Who?", "<|end|>", first)
+        assert told.count(3) == plain.turn("Who?", first).count(3)
+        assert told[: len(plain.turn("Who?", first))] == plain.turn("Who?", first)

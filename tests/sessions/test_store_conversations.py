@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,52 @@ def test_sessions_are_listed_by_last_use(filled: Any) -> None:
     assert [row.title for row in store.sessions()] == ["first", "elsewhere", "second"]
     assert [row.id for row in store.sessions(first.context_id)] == [first.id, second.id]
     assert store.sessions(elsewhere.context_id) == [elsewhere]
+
+
+def test_a_branch_begins_with_the_first_turns_that_are_done(filled: Any) -> None:
+    store, session = filled.store, filled.session("About Emma")
+    first = filled.answered(session, "Who is Emma?", "A handsome woman.")
+    failed = store.add_turn(session.id, "And?")
+    store.finish_turn(failed.id, status="failed", error="out of memory")
+    third = store.add_turn(session.id, "Where?")
+    store.finish_turn(
+        third.id, answer="In Highbury.", sources=[{"page": 1}], measurements={"tokens": 3}, reasoning="Hm."
+    )
+    store.add_turn(session.id, "When?")
+    before = store.session(session.id), store.turns(session.id)
+    branch = store.branch_session(session.id, 4)
+    assert (branch.context_id, branch.title, branch.turns) == (session.context_id, "About Emma", 2)
+    for position, (copy, id) in enumerate(zip(store.turns(branch.id), (first, third.id), strict=True)):
+        assert copy == replace(store.turn(id), id=copy.id, session_id=branch.id, position=position)
+        assert copy.id not in (first, third.id)
+    assert (store.session(session.id), store.turns(session.id)) == before
+    assert {hit.session.id for hit in store.search("highbury")} == {session.id, branch.id}
+    assert store.turns(store.branch_session(session.id, 2).id)[0].question == "Who is Emma?"
+    assert store.add_turn(branch.id, "When?").position == 2
+    store.delete_session(session.id)
+    assert store.session(branch.id).turns == 3
+
+
+def test_a_branch_that_keeps_nothing_takes_its_title_from_its_first_question(filled: Any) -> None:
+    session = filled.session()
+    filled.answered(session, "Who is Emma?", "A handsome woman.")
+    branch = filled.store.branch_session(session.id, 0)
+    assert (branch.title, branch.turns) == ("New session", 0)
+    filled.store.add_turn(branch.id, "Who is Mr Knightley?")
+    assert filled.store.session(branch.id).title == "Who is Mr Knightley?"
+
+
+def test_no_branch_keeps_more_turns_than_there_are(filled: Any) -> None:
+    session = filled.session()
+    with pytest.raises(StoreError, match=r"has 0 turns: .* not 1"):
+        filled.store.branch_session(session.id, 1)
+    filled.answered(session, "q", "a")
+    for turns in (-1, 2):
+        with pytest.raises(StoreError, match=f"has 1 turn: .* not {turns}"):
+            filled.store.branch_session(session.id, turns)
+    with pytest.raises(NotFound):
+        filled.store.branch_session("s-222222", 0)
+    assert filled.store.sessions() == [filled.store.session(session.id)]
 
 
 def test_search_finds_words_without_accents_case_or_endings(filled: Any) -> None:

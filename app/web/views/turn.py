@@ -80,16 +80,28 @@ def _note(turn: TurnRow) -> str:
 
 
 def _measured(turn: TurnRow) -> str:
-    numbers = turn.measurements
-    if not numbers:
-        return ""
-    cut = " · cut at the longest length" if numbers.get("finish_reason") == "length" else ""
+    """What was measured, if the turn is done, and what can be done with it."""
+    numbers, shown = turn.measurements, ""
+    if numbers:
+        cut = " · cut at the longest length" if numbers.get("finish_reason") == "length" else ""
+        shown = (
+            f'<span title="From the question to the first token of the answer">'
+            f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
+            f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
+            f"<span>{plural(numbers['answer_tokens'], 'token')}{cut}</span>"
+            f'<button type="button" data-action="copy">Copy</button>'
+        )
     return (
-        f'<p class="measured"><span title="From the question to the first token of the answer">'
-        f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
-        f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
-        f"<span>{plural(numbers['answer_tokens'], 'token')}{cut}</span>"
-        f'<button type="button" data-action="copy">Copy</button></p>'
+        f'<p class="measured">{shown}<button type="button" data-action="edit" title="Ask in other words, or again" '
+        f'aria-label="Edit question {turn.position + 1}">Edit</button></p>'
+    )
+
+
+def edit_line(turn: TurnRow) -> str:
+    """What asking does while a question is being edited."""
+    return (
+        f'<p role="status">Goes on from question {turn.position + 1} in a session of its own; '
+        "this one stays as it is.</p>"
     )
 
 

@@ -1,0 +1,122 @@
+"""Branches: asking something else, or the same again, after the first turns of a session."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from app.errors import AppError
+from app.opened import open_conversation
+from app.service import Service
+from app.turns import AnswerOptions, answer, keep_question
+from app.web.actions import Actions
+from app.web.screen import Chosen, Screen
+from app.web.wiring import Wiring
+from app.worker import Worker
+from sessions import TurnRow
+from tests.app.test_app_readings import SHORT, add, begin, read, read_through
+
+FIRST = ("Who was the keeper?", "Who built the lighthouse at Cape Orlen?")
+THEN = "What is the pass key of the vault?"
+
+
+def ask(service: Service, session: str, question: str, options: AnswerOptions = SHORT) -> TurnRow:
+    turn = answer(service, keep_question(service, session, question).id, options)
+    assert turn.status == "done"
+    return turn
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("exact", {"budget": 320}), ("infinipot", {"budget": 320}), ("locret", {"budget": 320, "chunk": 64})],
+)
+def test_a_branch_goes_on_as_the_session_itself(
+    tmp_path: Path, model: str, book: Path, method: str, settings: dict[str, Any]
+) -> None:
+    service = Service(tmp_path / "home", model, "cpu")
+    context = read(service, begin(service, add(service, book), method, settings).id, lambda report: None)
+    session = service.store.add_session(context.id).id
+    for question in FIRST:
+        ask(service, session, question)
+    branch = service.store.branch_session(session, 2).id
+    uninterrupted = ask(service, session, THEN)
+    expected = open_conversation(service, session).conversation
+    service.close()
+
+    service = Service(tmp_path / "home", model, "cpu")
+    assert not service.store.session_state(branch).exists()
+    again = ask(service, branch, THEN)
+    assert again.answer == uninterrupted.answer
+    got = open_conversation(service, branch).conversation
+    assert (got.turns, got.memory.seen) == (3, expected.memory.seen)
+    assert again.measurements["entries"] == uninterrupted.measurements["entries"]
+    assert got.usage().entries["device"] <= 320 + got.method.passing(got.model.spec)
+    assert service.store.session_state(branch).exists()
+    service.close()
+
+
+def test_the_first_answer_counts_what_the_branch_took_to_read(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    ask(service, session, FIRST[0])
+    branch = service.store.branch_session(session, 1).id
+    held = open_conversation(service, branch)
+    assert (held.conversation.turns, held.replay_sec > 0) == (1, True)
+    assert open_conversation(service, branch) is held  # and nothing is read twice
+    assert held.conversation.turns == 1
+    held.replay_sec = 1000.0
+    waits = [ask(service, branch, "Who?").measurements["time_to_first_token_seconds"] for _ in range(2)]
+    assert waits[0] > 1000 > waits[1]
+
+
+def test_a_stopped_answer_leaves_a_branch_as_it_was(service: Service, book: Path) -> None:
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    ask(service, session, FIRST[0])
+    one, two = (service.store.branch_session(session, 1).id for _ in range(2))
+    stopped = answer(service, keep_question(service, one, "Something else?").id, SHORT, should_stop=lambda: True)
+    assert stopped.status == "cancelled"
+    assert ask(service, one, THEN).answer == ask(service, two, THEN).answer
+
+
+@pytest.fixture
+def actions(service: Service) -> Actions:
+    return Actions(service, Worker(service), Screen(service), [], [])
+
+
+def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, actions: Actions, book: Path) -> None:
+    store, screen = service.store, actions.screen
+    session = store.add_session(read_through(service, add(service, book)).id)
+    turns = [ask(service, session.id, question) for question in FIRST]
+    chosen = Chosen(session.context_id, session.id)
+    assert not screen.props(chosen)["edit_area"]["visible"]
+    editing, [field] = actions.edit(chosen, turns[1].id)
+    assert (field["value"], editing.query) == (FIRST[1], chosen.query)
+    shown = screen.props(screen.settle(editing))
+    assert shown["edit_area"]["visible"]
+    assert "Goes on from question 2 in a session of its own" in shown["edit_line"]["value"]
+    assert actions.never_mind(editing)[0] == actions.choose_session(editing, session.id) == chosen
+
+    asked, _ = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)
+    assert asked.session != session.id
+    assert not asked.edited
+    assert [turn.question for turn in store.turns(asked.session)] == [FIRST[0], "And who owned it?"]
+    assert store.turns(session.id) == turns
+    # It is another session: neither has to wait for the other.
+    with pytest.raises(AppError, match="still being answered"):
+        actions.ask(asked, "And when?", 0.0, 1.0, 16)
+    again, _ = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id)[0], "And who owned it?", 0.0, 1.0, 16)
+    assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
+    assert screen.props(actions.edit(asked, turns[0].id)[0])["ask"]["visible"]
+
+
+def test_a_tick_does_not_undo_what_was_chosen_meanwhile(service: Service) -> None:
+    """A tick begins before a choice and ends after it: if it wrote the choice before back, that would be the choice."""
+    names = Screen(service).props(Chosen())
+    page: Any = SimpleNamespace(slots=lambda: names, new=SimpleNamespace(settings={}, groups={}))
+    tick = Wiring(page, service, Worker(service)).handler(lambda chosen: chosen, quiet=True)
+    chosen, seen, *_ = tick(None, gr.EventData(None, None), Chosen(), {"where": "as it was"})
+    assert chosen == gr.skip()
+    assert seen["where"] != "as it was"
