@@ -200,13 +200,13 @@ class Actions:
 
     def doom(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether something is really to be deleted."""
-        names = []
-        for row_kind, row in self._doomed(kind, chosen):
+        names, doomed = [], self._doomed(kind, chosen)
+        for row_kind, row in doomed:
             also = shelf.derived(self.service, row_kind, row)
             title = getattr(row, "title", "") or shelf.context_title(self.service, row)
             names.append(f"{kind.removesuffix('s')} “{title}”{f' with {also}' if also else ''}")
         text = f'<p role="alert">Delete the {esc(" and the ".join(names))}? This cannot be undone.</p>'
-        return chosen, [gr.update(visible=True), gr.update(value=text), kind]
+        return chosen, [gr.update(visible=True), gr.update(value=text), [(each, row.id) for each, row in doomed]]
 
     def _doomed(self, kind: str, chosen: Chosen) -> list[tuple[str, Any]]:
         store = self.service.store
@@ -216,12 +216,11 @@ class Actions:
             return [("context", store.context(chosen.context))]
         return [("document", row) for row in store.context_documents(chosen.context)]
 
-    def delete(self, chosen: Chosen, kind: str) -> tuple[Chosen, list[Any]]:
-        """Delete it."""
-        for row_kind, row in self._doomed(kind, chosen):
-            shelf.delete(self.service, row_kind, row)
-        left = self.screen.settle(Chosen(chosen.context)) if kind == "session" else Chosen()
-        return left, [gr.update(visible=False), gr.update(value=""), ""]
+    def delete(self, chosen: Chosen, doomed: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
+        """Delete what was named when it was asked about, whatever has been chosen since."""
+        for kind, id in doomed:
+            shelf.delete(self.service, *shelf.find(self.service, id, (kind,)))
+        return self.screen.settle(chosen), [gr.update(visible=False), gr.update(value=""), []]
 
     def search(self, query: str | None) -> Any:
         """Find turns; the list is hidden while nothing is searched for."""

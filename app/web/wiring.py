@@ -198,10 +198,10 @@ class Wiring:
         self.on(talk.stop.click, do.stop_answer)
         self.on(manage.rename.click, do.rename, [manage.title])
         self.on(manage.title.submit, do.rename, [manage.title])
-        doomed = gr.State("")
+        doomed = gr.State([])
         confirm = [manage.confirm_area, manage.confirm_text, doomed]
         self.on(manage.delete_session.click, partial(do.doom, "session"), extra=confirm)
         self.on(manage.delete_context.click, partial(do.doom, "context"), extra=confirm)
         self.on(manage.delete_documents.click, partial(do.doom, "documents"), extra=confirm)
         self.on(manage.confirm.click, do.delete, [doomed], confirm)
-        manage.keep.click(lambda: [gr.update(visible=False), gr.update(value=""), ""], None, confirm, **QUIET)
+        manage.keep.click(lambda: [gr.update(visible=False), gr.update(value=""), []], None, confirm, **QUIET)

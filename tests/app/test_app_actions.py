@@ -1,0 +1,33 @@
+"""What is done on the page is done to what the page named."""
+
+from pathlib import Path
+
+import pytest
+
+from app.errors import NotFound
+from app.service import Service
+from app.web.actions import Actions
+from app.web.screen import Chosen, Screen
+from app.worker import Worker
+from tests.app.test_app_readings import add, begin
+
+
+def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Path) -> None:
+    service = Service(tmp_path / "home", model, "cpu")
+    actions, store = Actions(service, Worker(service), Screen(service), [], []), service.store
+    context = begin(service, add(service, book), "streaming", {"budget": 64}).id
+    named, other = (store.add_session(context, title) for title in ("The first", "The second"))
+    _, (_, asked, doomed) = actions.doom("session", Chosen(context, named.id))
+    assert "The first" in asked["value"]
+    left, _ = actions.delete(Chosen(context, other.id), doomed)  # the other was chosen meanwhile
+    assert left == Chosen(context, other.id)
+    assert [row.id for row in store.sessions()] == [other.id]
+
+    _, (_, _, doomed) = actions.doom("documents", left)
+    left, (_, _, nothing) = actions.delete(left, doomed)
+    assert (left, nothing) == (Chosen(), [])
+    assert not store.documents()
+    assert not store.contexts()
+    with pytest.raises(NotFound):
+        actions.delete(left, doomed)
+    service.close()
