@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from engine.coded import MODEL, STORES, Coding
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.seam import ModelSpec
@@ -13,16 +14,26 @@ from engine.slots import SlotMemory
 
 @dataclass(frozen=True, kw_only=True)
 class Full(Method):
-    """Plain causal attention. Memory grows with the text, and so does the time per token."""
+    """Plain causal attention. Memory grows with the text, and so does the time per token.
+
+    store: what entries are kept as (`coded.py`).
+    """
 
     name: ClassVar[str] = "full"
     family: ClassVar[str] = "yardstick"
     summary: ClassVar[str] = "Keeps everything on the device: the reference, for texts that fit the model's window."
 
+    store: str = MODEL
+
     def __post_init__(self) -> None:
         """There is nothing to limit."""
+        require(self.store in STORES, f"store is one of {', '.join(STORES)}, not '{self.store}'.")
         require(self.budget is None, f"'full' keeps everything and takes no budget (got {self.budget}).")
+
+    def coding(self, turn_tokens: TurnTokens) -> Coding | None:
+        """By the store."""
+        return Coding.of(self.store, None)
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Slots without a limit."""
-        return SlotMemory(spec)
+        return SlotMemory(spec, coding=self.coding(turn_tokens))

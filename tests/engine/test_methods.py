@@ -13,6 +13,8 @@ from tests.engine.reading import answer, loaded, next_logits, read, with_budget
 # Budgets far below the 301 tokens of the text, so that every method has to condense, cut, slide or search.
 TIGHT: dict[str, Method] = {
     "full": make_method("full"),
+    "full-int8": make_method("full", store="int8"),
+    "full-fp8": make_method("full", store="fp8"),
     "truncate": make_method("truncate", budget=160, tail=32),
     "streaming": make_method("streaming", budget=96),
     "exact": make_method("exact", budget=96, top_k=24, store="float32"),
@@ -180,7 +182,7 @@ def test_a_saved_context_answers_as_the_live_one(model: Model, ids: Tensor, meth
     assert again.usage().entries == context.usage().entries
 
 
-@pytest.mark.parametrize("name", [name for name in TIGHT if name != "full"])
+@pytest.mark.parametrize("name", [name for name, method in TIGHT.items() if method.name != "full"])
 def test_the_budget_is_never_exceeded(model: Model, ids: Tensor, name: str) -> None:
     method = TIGHT[name]
     assert method.budget is not None

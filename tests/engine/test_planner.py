@@ -123,7 +123,7 @@ def peak_of_pass(model: Model, method: Method, ids: Tensor, chunk: int) -> int:
     return peak
 
 
-@pytest.mark.parametrize("name", ["exact", "infinipot", "infinipot:int4", "full"])
+@pytest.mark.parametrize("name", ["exact", "infinipot", "infinipot:int4", "full", "full:int8"])
 def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
     config = tiny_config()
     config.update({"hidden_size": 96, "intermediate_size": 256, "head_dim": 16, "vocab_size": 1000})
