@@ -129,6 +129,9 @@ def test_going_on_from_a_finished_model(settings: PocketSettings, materials: Mat
         assert torch.equal(begun[name], parameter.float()), name
     assert run.step().stage == "value first"
     assert any(not torch.equal(begun[name], p) for name, p in run.network.llama.named_parameters())
+    for name, parameter in run.averaged().llama.named_parameters():
+        trained = run.average["llama." + name]
+        torch.testing.assert_close(parameter, 0.3 * begun[name] + 0.7 * trained, atol=1e-6, rtol=1e-5)
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:
@@ -143,7 +146,14 @@ def test_resume_without_checkpoint_is_named(settings: PocketSettings, tmp_path: 
 
 @pytest.mark.parametrize(
     "change",
-    [{"heads": 3, "kv_heads": 2}, {"head_size": 15}, {"vocabulary": 70000}, {"minutes": 0, "tokens": 0}, {"window": 8}],
+    [
+        {"heads": 3, "kv_heads": 2},
+        {"head_size": 15},
+        {"vocabulary": 70000},
+        {"minutes": 0, "tokens": 0},
+        {"window": 8},
+        {"blend": 1.5},
+    ],
 )
 def test_impossible_settings_are_refused(change: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):

@@ -15,6 +15,8 @@ class PocketSettings:
         minutes: length of the run; ignored when `tokens` is set.
         tokens: length of the run in tokens, for runs that must be repeatable to the last bit; 0 to go by minutes.
         start: folder of a finished model of the same shape and tokenizer, to go on from in the ladder's last stages.
+        blend: with `start`, how far from it toward the trained weights the finished ones lie, 0 to 1: the two together
+            know what either knows better (WiSE-FT, arXiv 2109.01903).
         resume: continue from the checkpoint in `work_dir`.
         seed: fixes weights, documents and their order.
         vocabulary, width, layers, heads, kv_heads, head_size, inner, window: the model's shape, `window` in tokens.
@@ -30,6 +32,7 @@ class PocketSettings:
     minutes: float = 90.0
     tokens: int = 0
     start: Path | None = None
+    blend: float = 0.7
     resume: bool = False
     seed: int = 20
     vocabulary: int = 4096
@@ -55,5 +58,7 @@ class PocketSettings:
             raise ValueError(f"vocabulary must lie between 300 and 65535, not {self.vocabulary}")
         if self.tokens <= 0 and self.minutes <= 0:
             raise ValueError(f"one of tokens and minutes must be positive, not {self.tokens} and {self.minutes}")
+        if not 0 <= self.blend <= 1:
+            raise ValueError(f"blend must lie between 0 and 1, not {self.blend}")
         if self.window < 64:
             raise ValueError(f"window must be at least 64 tokens, not {self.window}")

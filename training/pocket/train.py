@@ -251,11 +251,13 @@ class Run:
         self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
 
     def averaged(self) -> PocketNetwork:
-        """A copy of the network with the averaged weights."""
-        network = PocketNetwork(self.network.llama.config)
+        """A copy of the network with the averaged weights, blended with those that the run began with, if it did."""
+        network, start = PocketNetwork(self.network.llama.config), self.settings.start
+        if start is not None:
+            network.llama.load_state_dict(LlamaForCausalLM.from_pretrained(start).state_dict())
         with torch.no_grad():
             for name, parameter in network.named_parameters():
-                parameter.copy_(self.average[name])
+                parameter.lerp_(self.average[name], 1.0 if start is None else self.settings.blend)
         return network
 
 
