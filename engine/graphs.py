@@ -74,7 +74,7 @@ class Recorder:
             return None
         key = _key(memory)
         recording = memory.recording
-        if not isinstance(recording, Recording) or recording.key != key:
+        if recording is None or recording.key != key:
             try:
                 recording = memory.recording = Recording(self.network, memory, key)
             except RuntimeError as error:
@@ -141,7 +141,7 @@ class StaticAttention:
     def __init__(self, memory: SlotMemory) -> None:
         """Over the slots as they are now; they must not be replaced."""
         self.memory = memory.snapshot()
-        self.memory.recording = None  # or it would keep itself alive
+        self.memory.recording = None  # of other slots, which nobody needs any more
         self.length = torch.zeros(1, dtype=torch.int64, device=memory.spec.device)  # own entries, on average
         self.shown = []
         for number, slots in enumerate(memory.own):
@@ -160,10 +160,7 @@ class StaticAttention:
         """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""
         memory = self.memory
         output = memory.by_slots(layer, q, k, v, partial(self._attend, scaling=scaling, softcap=softcap))
-        worth, group = memory.worth(layer, q, k, v), memory.groups[layer]
-        if worth is None:
-            worth = k.new_zeros(k.shape[:2], dtype=torch.float32)
-        for slots, score in zip((memory.own[number] for number in group), worth.chunk(len(group)), strict=True):
+        for slots, score in memory.scored(layer, q, k, v):
             slots.score.index_copy_(1, self.length + slots.surplus, score)
         return output
 
@@ -173,6 +170,7 @@ class StaticAttention:
         position, limit = place + slots.first_slot, slots.first_slot + slots.capacity
         slots.keys.index_copy_(1, place, k)
         slots.values.index_copy_(1, place, v)
+        slots.score.index_fill_(1, place, 0.0)
         slots.rotated.index_copy_(1, place, rope.rotate(k, position, limit))
         end, window = position + 1, slots.layer.sliding_window
         first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)

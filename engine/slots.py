@@ -35,6 +35,7 @@ from kernels.rows import Slabs
 
 if TYPE_CHECKING:
     from engine.coded import Coding
+    from engine.graphs import Recording
 
 FIRST_CAPACITY = 256
 
@@ -187,7 +188,7 @@ class SlotMemory(Memory):
         self.own = self._new_slots(capacity or FIRST_CAPACITY)
         self._spans: dict[tuple[int, int | None], Span] = {}
         self.observed: list[Tensor] | None = None  # per slots [HQ, N]: what a catalyst's tokens looked at
-        self.recording: object | None = None  # of the pass of one token over these slots (graphs.py)
+        self.recording: Recording | None = None  # of the pass of one token over these slots
 
     def _new_slots(self, capacity: int, surplus: list[int] | None = None) -> list[Slots]:
         """Empty slots behind the base; capacity: on average."""
@@ -235,12 +236,16 @@ class SlotMemory(Memory):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over all slots; the new entries get what they are worth."""
         output = self.by_slots(layer, q, k, v, partial(self._attend, scaling=scaling, softcap=softcap))
+        for slots, score in self.scored(layer, q, k, v):
+            begin = self.length + slots.surplus
+            slots.score[:, begin : begin + q.shape[1]] = score
+        return output
+
+    def scored(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Iterator[tuple[Slots, Tensor]]:
+        """What the new entries of a layer are `worth` [H, T], slots by slots; nothing where they get no scores."""
         worth, group = self.worth(layer, q, k, v), self.groups[layer]
         if worth is not None:
-            for slots, score in zip((self.own[number] for number in group), worth.chunk(len(group)), strict=True):
-                begin = self.length + slots.surplus
-                slots.score[:, begin : begin + q.shape[1]] = score
-        return output
+            yield from zip((self.own[number] for number in group), worth.chunk(len(group)), strict=True)
 
     def by_slots(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
