@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from transformers import LlamaForCausalLM
 
 from training.pocket import facts
 from training.pocket.documents import Builder, Turn
 from training.pocket.facts import Fact, FactMaker
-from training.pocket.network import PocketNetwork
+from training.pocket.network import PocketNetwork, load_network
 from training.pocket.prepare import Materials, prepare
 from training.pocket.reader import Reader
 from training.pocket.settings import PocketSettings
@@ -44,14 +43,6 @@ class Cell:
     asked: int
     correct: int
     seconds: float
-
-
-def load_network(folder: Path) -> PocketNetwork:
-    """The model in `folder` as a float32 training network."""
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    network = PocketNetwork(model.config)
-    network.llama = model
-    return network.eval()
 
 
 class Measure:
@@ -213,7 +204,7 @@ def main() -> None:
         if c
     ]
     done = measure(
-        load_network(arguments.model),
+        load_network(arguments.model).eval(),
         materials,
         cells or quick_cells(),
         arguments.window,

@@ -10,6 +10,7 @@ Only attention differs from `transformers`' Llama; `full` gives the same logits,
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -142,6 +143,14 @@ class PocketNetwork(nn.Module):
         out = weights[0] @ gv + torch.einsum("bhqk,hkd->bhqd", weights[1], values)
         rows = [torch.cat((read[b, :, :s], out[b], read[b, :, s + C :]), dim=1) for b, s in enumerate(starts)]
         return torch.stack(rows)
+
+
+def load_network(folder: Path) -> PocketNetwork:
+    """The finished model in `folder`, in float32."""
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    network = PocketNetwork(model.config)
+    network.llama = model
+    return network
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ class PocketSettings:
         work_dir: tokenised prose, checkpoints and the loss log.
         minutes: length of the run; ignored when `tokens` is set.
         tokens: length of the run in tokens, for runs that must be repeatable to the last bit; 0 to go by minutes.
-        start: folder of a finished model of the same shape and tokenizer, to go on from in the ladder's last stages.
+        start: folder of a finished model to go on from, in the ladder's last stages; its shape and tokenizer stay.
         blend: with `start`, how far from it toward the trained weights the finished ones lie, 0 to 1: the two together
             know what either knows better (WiSE-FT, arXiv 2109.01903).
         resume: continue from the checkpoint in `work_dir`.

@@ -19,13 +19,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig
 
 from training.pocket import checkpoint, workers
 from training.pocket.documents import Builder
 from training.pocket.export import export
 from training.pocket.ladder import Mix, Stage, ladder, last_stages
-from training.pocket.network import PocketNetwork, Reading
+from training.pocket.network import PocketNetwork, Reading, load_network
 from training.pocket.optimiser import Optimiser
 from training.pocket.prepare import prepare
 from training.pocket.settings import PocketSettings
@@ -168,9 +168,7 @@ class Run:
 
     def __init__(self, settings: PocketSettings, builder: Builder, stages: tuple[Stage, ...]) -> None:
         self.settings, self.builder, self.stages = settings, builder, stages
-        self.network = build_network(settings, builder)
-        if settings.start is not None:
-            self.network.llama.load_state_dict(LlamaForCausalLM.from_pretrained(settings.start).state_dict())
+        self.network = load_network(settings.start) if settings.start else build_network(settings, builder)
         self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.steps, self.tokens, self.seconds, self.clock = 0, 0, 0.0, time.monotonic()
@@ -252,12 +250,11 @@ class Run:
 
     def averaged(self) -> PocketNetwork:
         """A copy of the network with the averaged weights, blended with those that the run began with, if it did."""
-        network, start = PocketNetwork(self.network.llama.config), self.settings.start
-        if start is not None:
-            network.llama.load_state_dict(LlamaForCausalLM.from_pretrained(start).state_dict())
+        start = self.settings.start
+        network = load_network(start) if start else PocketNetwork(self.network.llama.config)
         with torch.no_grad():
             for name, parameter in network.named_parameters():
-                parameter.lerp_(self.average[name], 1.0 if start is None else self.settings.blend)
+                parameter.lerp_(self.average[name], self.settings.blend if start else 1.0)
         return network
 
 
