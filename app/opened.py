@@ -10,12 +10,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.errors import AppError
 from app.lru import Recent
 from app.stream import PART, Stream
-from sessions import ContextRow, Part
+from sessions import ContextRow, Part, TensorFolder
 
 if TYPE_CHECKING:
     import engine
@@ -43,6 +43,9 @@ class OpenConversation:
     conversation: "engine.Conversation"
     stamps: dict[str, tuple[int, int, int]]  # of the files of its tail
     replay_sec: float = 0.0  # that its turns took to be read from their text, until an answer counts them
+
+
+Held = TypeVar("Held", OpenContext, OpenConversation)
 
 
 @dataclass(frozen=True)
@@ -155,11 +158,17 @@ def open_context(service: "Service", context_id: str) -> OpenContext:
     def load() -> OpenContext:
         return _load_context(service, context_id)
 
-    opened = service.contexts.get(context_id, expected, load)
-    if opened.stamps == service.store.context_state(context_id).stamps():
-        return opened
-    service.contexts.drop(context_id)
-    return service.contexts.get(context_id, expected, load)
+    folder, contexts = service.store.context_state(context_id), service.contexts
+    return _untouched(folder, lambda: contexts.get(context_id, expected, load), lambda: contexts.drop(context_id))
+
+
+def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[], None]) -> Held:
+    """What is open of a folder; if its files were touched since it was opened, opened anew."""
+    held = get()
+    if held.stamps == folder.stamps():
+        return held
+    drop()
+    return get()
 
 
 def _load_context(service: "Service", context_id: str) -> OpenContext:
@@ -195,10 +204,8 @@ def open_conversation(service: "Service", session_id: str) -> OpenConversation:
     def load() -> OpenConversation:
         return _load_conversation(service, session_id, opened)
 
-    held = service.conversations.get(session_id, load)
-    if held.stamps != service.store.session_state(session_id).stamps():
-        service.conversations.drop(session_id)
-        held = service.conversations.get(session_id, load)
+    folder, conversations = service.store.session_state(session_id), service.conversations
+    held = _untouched(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
     if not held.conversation.turns:
         _replay(service, session_id, held)
     return held
