@@ -326,17 +326,15 @@ def cache_table(result: dict[str, Any]) -> str:
 def main() -> int:
     """Write the page."""
     results = load()
-    earlier = [name for name, result in results.items() if result["earlier"]]
+    stale = ", ".join(name for name, result in results.items() if result["earlier"])
     kept = results.pop("facts-kept-stores", {"rows": []})["rows"]
     needles = rows_of(results, "needle")
     rows = [row for row in needles if ":" not in row["method"]]
     devices = sorted({str(result["machine"]["device"]) for result in results.values()})
-    if earlier:
-        earlier = [f"†: taken with earlier weights of the pocket model. So were all rows of {', '.join(earlier)}."]
     text = [
         "# Results",
         f"Made by `python -m benchmarks.pages` from `benchmarks/results/`. Device: {', '.join(devices)}.",
-        *earlier,
+        *([f"†: taken with earlier weights of the pocket model. So were all rows of {stale}."] if stale else []),
         "## Accuracy",
     ]
     for kind in TITLES:
