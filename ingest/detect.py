@@ -113,7 +113,7 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
             declared = ""
             if "mimetype" in names and archive.getinfo("mimetype").file_size < 200:
                 declared = archive.read("mimetype").decode("ascii", errors="replace").strip()
-    except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError) as error:
         kind = SUPPORTED.get(named, "a ZIP archive")
         raise BrokenFile(
             f"{path.name} cannot be opened as {kind}: its archive is damaged or incomplete ({error}). Fetch it again."
