@@ -41,12 +41,8 @@ def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None] | No
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
             return _Book(path.name, archive, limits).read(on_page)
-    except (
-        zipfile.BadZipFile,
-        NotImplementedError,
-        OSError,
-        EOFError,
-    ) as error:  # the second: a version of ZIP that zipfile does not know
+    except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError) as error:
+        # NotImplementedError: a version of ZIP that zipfile does not know
         raise BrokenFile(
             f"{path.name} cannot be opened as EPUB: its archive is damaged ({one_line(str(error))[:120]}). "
             "Fetch it again."
