@@ -27,8 +27,9 @@ SUPPORTED: dict[str, str] = {
     "granite": "Granite",
 }
 
-# Frequencies that stay what they are at every length; "dynamic" and "longrope" change with it.
-ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
+# Frequencies that stay what they are at every length, as those of "dynamic" do not. Of the two sets of "longrope" the
+# one for long texts is taken.
+ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
 
 
 def check_kind(kind: str) -> None:

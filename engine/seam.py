@@ -156,7 +156,8 @@ def _rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
         return NoRope()
     kind = getattr(module, "layer_type", None)
     prefix = f"{kind}_" if kind and hasattr(rotary, f"{kind}_inv_freq") else ""
-    inv_freq = getattr(rotary, f"{prefix}inv_freq")
+    # LongRoPE has two sets, for short texts and for long ones. A reading takes one of them, as its keys change places.
+    inv_freq = getattr(rotary, f"{prefix}long_inv_freq", getattr(rotary, f"{prefix}inv_freq"))
     return Rope(inv_freq, float(getattr(rotary, f"{prefix}attention_scaling", 1.0)))
 
 

@@ -87,6 +87,30 @@ def test_matches_eager_attention_with_scaled_rope(rope_type: str) -> None:
     torch.testing.assert_close(model.logits(hidden), expected, atol=2e-6, rtol=2e-5)
 
 
+def test_longrope_matches_eager_attention_on_a_long_text() -> None:
+    torch.manual_seed(0)
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "original_max_position_embeddings": 64,
+        "short_factor": [1.0 + 0.1 * i for i in range(8)],
+        "long_factor": [1.0 + 2.0 * i for i in range(8)],
+    }
+    config = AutoConfig.for_model("phi3", **SMALL, rope_parameters=rope, original_max_position_embeddings=64)
+    reference = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = Model(copy.deepcopy(reference), byte_tokenizer(), "phi3", "-")
+    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = reference(input_ids=ids[None]).logits[0]
+    memory = SlotMemory(model.spec)
+    hidden = []
+    for chunk in ids.split(37):  # the first passes are short, and still take the frequencies of long texts
+        hidden.append(model.forward(chunk, memory, torch.zeros(len(chunk), dtype=torch.int32)))
+        memory.commit()
+    assert model.spec.layers[0].rope.attention_scaling > 1
+    torch.testing.assert_close(model.logits(torch.cat(hidden)), expected, atol=2e-6, rtol=2e-5)
+
+
 def test_an_unknown_architecture_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedModel, match="gpt_oss"):
         check(AutoConfig.for_model("gpt_oss"))
