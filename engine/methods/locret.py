@@ -55,7 +55,7 @@ class Locret(Method):
     chunk: int | None = None
     stabilizers: int | None = None
     local: int = 100
-    pooling: int = 5
+    pooling: int = 9
     share: str = "even"
     store: str = MODEL
     heads: str = ""
