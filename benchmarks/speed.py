@@ -2,6 +2,8 @@
 
 The bare model passes over the same chunks and remembers nothing: once seeing each chunk alone, and once with as many
 entries before each as the method's budget, so that what attention to them costs is told from what the method adds.
+What Locret's heads cost is the time of reading with them over that of reading where every score is nought, for the
+pocket model and, with weights of noise, for one layer of Llama-3.1-8B's shape.
 
     python -m benchmarks.speed
 
@@ -10,10 +12,13 @@ Sides take turns, so that what else the machine does falls on both; medians and 
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,14 +27,20 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
+from benchmarks.random_models import config_of, random_model
 from benchmarks.report import named, publish
 from engine import Model, Reader
 from engine.memory import NOT_IN_SOURCE
+from engine.method import TurnTokens
+from engine.methods.locret import Locret, RetainedMemory
 from engine.passes import feed
 from engine.reader import CHUNK
+from engine.retaining import FILE, RetainingHeads, save_heads
+from engine.seam import ModelSpec
 
 GENERATED = 64  # tokens
 REPEATS = 5
+LARGE, WIDTH = "Llama-3.1-8B", 1024  # the shape that heads are timed on, and their width in the paper
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -95,6 +106,46 @@ def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor
     return _row(f"{name} {budget} against the bare model {seeing}", len(ids), pairs)
 
 
+class Unjudged(RetainedMemory):
+    """Does everything but ask the heads."""
+
+    def worth(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Nought for every entry [H, T]."""
+        return k.new_zeros(k.shape[:2], dtype=torch.float32)
+
+
+class WithoutHeads(Locret):
+    """Locret whose memories are `Unjudged`."""
+
+    def new_memory(
+        self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[RetainedMemory] | None = None
+    ) -> RetainedMemory:
+        """See `Locret.new_memory`."""
+        return super().new_memory(spec, turn_tokens, Unjudged)
+
+
+def heads_cost(model: Model, what: str, budget: int, ids: Tensor) -> dict[str, Any]:
+    """Reading with Locret's heads against reading with none."""
+    judged = Locret(budget=budget)
+    unjudged = WithoutHeads(**dataclasses.asdict(judged))
+
+    def read(method: Locret) -> None:
+        for _ in Reader(model, method, ids).run():
+            pass
+
+    pairs = [(seconds(lambda: read(judged)), seconds(lambda: read(unjudged))) for _ in range(REPEATS)]
+    return _row(f"locret {budget}, {what}, with its heads against without", len(ids), pairs)
+
+
+def large_model(folder: Path) -> Model:
+    """One layer of `LARGE` with a small vocabulary, and heads beside it, all of noise."""
+    config = config_of(LARGE, layers=1)
+    config.vocab_size = 512
+    model = random_model(LARGE, config, torch.device("cpu"), torch.float32, False, folder)
+    save_heads(RetainingHeads(model.spec, [WIDTH]), folder / FILE, model.spec, {})
+    return model
+
+
 def _row(what: str, tokens: int, pairs: list[tuple[float, float]]) -> dict[str, Any]:
     mine, other = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratio = statistics.median(a / b for a, b in pairs)
@@ -113,6 +164,10 @@ def main(argv: list[str] | None = None) -> int:
     text = haystack.trial("prose", chosen.tokens, 0.5, 0).ids
     for name, budget in (("streaming", 512), ("exact", 512), ("infinipot", 512), ("infinipot", 2048), ("locret", 1024)):
         rows += [against_bare(model, name, budget, entries, text) for entries in (0, budget)]
+    rows.append(heads_cost(model, "the pocket model" if chosen.model == "pocket" else chosen.model, 1024, text))
+    with tempfile.TemporaryDirectory() as folder:
+        large = large_model(Path(folder))
+        rows.append(heads_cost(large, f"a layer of {LARGE}", 256, torch.arange(1024) % 256))
     publish("speed", rows, chosen.out, chosen.json, **named(model))
     return 0
 
