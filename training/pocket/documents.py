@@ -224,7 +224,7 @@ class Builder:
             subject, taken = facts.make_subject(rng, self.reserved, like), set()
             if any(subject.name == f.subject.name for f in present):
                 subject = facts.make_subject(rng, self.reserved)
-        return Turn(facts.question(rng, self.maker.relation(rng, subject.kind, taken), subject), ABSENT, 0.6)
+        return Turn(facts.question(rng, self.maker.relation(rng, subject.kind, taken), subject), ABSENT, 0.8)
 
     def quote(self, rng: random.Random, present: list[Fact], prose: range) -> Turn:
         """Ask for a sentence by what only it mentions: a fact's name or value, or a rare word of the prose."""

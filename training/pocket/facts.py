@@ -42,10 +42,25 @@ _PAIR_QUESTIONS = (
     "What is the value of {s}?", 'What is the value of "{s}"?', "Which value belongs to the key {s}?", "{s}?", "Look up {s}.",
     "What is stored under {s}?", "What does {s} map to?", "Give the value for key {s}.", "What is the entry for {s}?",
 )  # fmt: skip
-_FRAMES = (
+_OPENINGS = (
     "According to the register, ", "It was known that ", "By the way, ", "In the letter one reads that ", "As it happened, ",
     "They said that ", "He remembered that ", "She noted that ", "Later it was found that ", "Strange to say, ", "Note that ",
-    "It must be added that ", "In fact, ", "That year ", "One should know that ", "For the record, ",
+    "It must be added that ", "In fact, ", "That year ", "One should know that ", "For the record, ", "People say that ",
+    "It turned out that ", "To be exact, ", "Among other things, ", "The clerk wrote that ", "I heard that ", "Back then, ",
+    "From the same source we learn that ", "The report states that ", "On the second page it says that ", "Officially, ",
+    "Nobody knew why, but ", "First of all, ", "However, ", "Besides, ", "A note adds that ", "It is true that ", "Of course ",
+)  # fmt: skip
+_CLOSINGS = (
+    ", as everybody knows.", ", so they say.", ", or so I was told.", ", if the records are right.", ", which surprised nobody.",
+    ", and that settled the matter.", " - so much is certain.", ", he added.", ", said the clerk.", ", as the papers show.",
+    " (see the register).", ", whatever people may say.", ", I believe.", "; nobody asked why.", ", at least on paper.", "!",
+)  # fmt: skip
+_LEADS = (
+    "Please tell me: ", "Excuse me, ", "A short question: ", "By the way, ", "One more thing: ", "So, ", "Now, ", "I forgot: ",
+    "Sorry, ", "To be sure: ", "Next question: ", "Well, ", "Hello. ", "Thank you. ",
+)  # fmt: skip
+_TAILS = (
+    ", please?", ", according to the text?", " exactly?", "? Answer in a few words.", ", do you know?", "? I cannot find it.", "? Thanks.",
 )  # fmt: skip
 
 
@@ -177,8 +192,11 @@ class FactMaker:
             if value not in subject.name and subject.name not in value:
                 break
         text = _fill(rng.choice(relation.statements), subject, value)
-        if rng.random() < 0.12 and not text.startswith(('"', value)):
-            text = rng.choice(_FRAMES) + text
+        shape = rng.random()
+        if shape < 0.16 and not text.startswith(('"', value)):
+            text = rng.choice(_OPENINGS) + text
+        elif shape > 0.92 and text.endswith("."):
+            text = text[:-1] + rng.choice(_CLOSINGS)
         return Fact(subject, relation, value, _capital(text))
 
 
@@ -202,12 +220,26 @@ def _fill(template: str, subject: Subject, value: str = "") -> str:
 
 def question(rng: random.Random, relation: Relation, subject: Subject) -> str:
     """A question for the value of `relation` of `subject`."""
-    return _capital(_fill(rng.choice(relation.questions), subject))
+    return _asked(rng, rng.choice(relation.questions), subject)
 
 
 def followup(rng: random.Random, relation: Relation, subject: Subject) -> str:
     """The same question where the subject was just spoken of, by pronoun."""
-    return _capital(_fill(rng.choice(relation.followups), subject))
+    return _asked(rng, rng.choice(relation.followups), subject)
+
+
+def _asked(rng: random.Random, template: str, subject: Subject) -> str:
+    """The question as people type it: mostly as it stands, now and then politer, longer or more carelessly."""
+    text, shape = _fill(template, subject), rng.random()
+    bare = not template.startswith("{s}")  # a name keeps its capital
+    if shape < 0.1:
+        lead = rng.choice(_LEADS)
+        return lead + (_capital(text) if lead.endswith(". ") or not bare else text[:1].lower() + text[1:])
+    if shape < 0.15 and text.endswith("?"):
+        return _capital(text)[:-1] + rng.choice(_TAILS)
+    if shape < 0.2:
+        return (text[:1].lower() + text[1:] if bare and shape < 0.18 else _capital(text)).rstrip("?.")
+    return _capital(text)
 
 
 def passkey(rng: random.Random, statements: tuple[str, ...] = _PASSKEY_STATEMENTS) -> Fact:

@@ -40,8 +40,8 @@ class Stage:
 
 
 def _chat(length: int, low: int, high: int, turns: int = 8, **more: float) -> Recipe:
-    options = {"alike": 0.2, "quotes": 0.12, "absent": 0.1, "lists": 0.06, "filler": 0.04}
-    options |= {"language": 0.15, "backward": 0.35} | more
+    options = {"alike": 0.2, "quotes": 0.12, "absent": 0.16, "lists": 0.06, "filler": 0.04}
+    options |= {"language": 0.15, "backward": 0.5} | more
     return Recipe(length, "chat", facts=(low, high), turns=turns, **options)
 
 
@@ -73,25 +73,26 @@ def last_stages(share: float = 1.0) -> tuple[Stage, ...]:
     dense = Recipe(192, "chat", dense=1.0, turns=8, alike=0.4, absent=0.08, backward=0.5)
     short = _chat(256, 2, 5, 6, dense=0.1)
     far_256 = Mix(_chat(256, 2, 5, 4, filler=0.0, lists=0.0), 6, 0.1, far=True)
-    quoting = Mix(_chat(256, 1, 4, 6, quotes=0.85, lists=0.0, filler=0.0), 5, 0.1)
+    quoting = Mix(_chat(256, 1, 4, 6, quotes=0.85, lists=0.0, filler=0.0), 5, 0.06)
     return (
-        Stage("value first", 0.3 * share, (
-            Mix(tiny, 24, 0.2),
+        Stage("value first", 0.2 * share, (
+            Mix(tiny, 24, 0.15),
             Mix(small, 12, 0.25),
             Mix(dense, 8, 0.25),
             Mix(short, 6, 0.2),
             far_256,
+            Mix(_chat(512, 3, 9, reading=0.05), 4, 0.05),
         ), 0.05, rate=0.25),
-        Stage("prose", 0.7 * share, (
-            Mix(_chat(2048, 8, 24, reading=0.1), 1, 0.05),
-            Mix(_chat(1024, 4, 14, reading=0.1), 2, 0.15),
-            Mix(_chat(512, 3, 9, reading=0.05), 4, 0.16),
-            Mix(_chat(512, 3, 9), 4, 0.08, gaps=1.0),
-            Mix(_chat(512, 3, 9, 4, reading=0.05), 4, 0.12, far=True),
+        Stage("prose", 0.8 * share, (
+            Mix(_chat(2048, 8, 24, reading=0.1), 1, 0.1),
+            Mix(_chat(1024, 4, 14, reading=0.1), 2, 0.14),
+            Mix(_chat(512, 3, 9, reading=0.05), 4, 0.14),
+            Mix(_chat(512, 3, 9), 4, 0.06, gaps=1.0),
+            Mix(_chat(512, 3, 9, 4, reading=0.05), 4, 0.14, far=True),
             far_256,
-            Mix(short, 6, 0.12),
-            Mix(small, 12, 0.06),
-            Mix(dense, 8, 0.06),
+            Mix(short, 6, 0.14),
+            Mix(small, 12, 0.08),
+            Mix(dense, 8, 0.08),
             quoting,
         ), 0.1, rate=0.25),
     )  # fmt: skip

@@ -33,7 +33,7 @@ from training.scoring import scored
 
 logger = logging.getLogger(__name__)
 AVERAGE = 0.997  # decay of the running average, a step
-FALL = 0.6  # part of a run in which the rate falls: answers get better only while it does
+FALL = 0.8  # part of a run in which the rate falls: answers get better only while it does
 LOOK_BACK = 1.5  # makes the first heads' scores fall by two nats one token off their distance
 
 
