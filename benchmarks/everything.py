@@ -27,6 +27,7 @@ RUNS = {
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
 RETRIEVING = "infllm,infinitehip"
+BEACONS = "beacon:ratio=8:budget=none"  # all of them, eight times fewer than tokens
 KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") for store in ("model", "int8", "int4"))
 
 
@@ -70,7 +71,7 @@ PLAN = [
     Run("hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K --trials 4"),
     Run("mass", "mass", "--tokens 4K --trials 2"),
     Run("ablation", "ablation", "--tokens 4K --trials 2"),
-    Run("growth", "growth", "--tokens 2K,4K,8K,16K"),
+    Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),
     Run("facts-budgets", "needle", f"--methods {CONDENSING} --budgets 512,2048,4096 --tokens 2K,8K,32K", False),
     Run("facts-pooling", "needle", settings("pooling", "1,3,5,9")),
     Run("facts-shares", "needle", settings("share", "even,pyramid,heads,all")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -59,10 +60,10 @@ VARIANTS = {
 
 
 def variant(name: str, budget: int | None) -> Method:
-    """A method by name, with settings after colons, as in locret:pooling=1:share=heads.
+    """A method by name, with settings after colons, as in locret:pooling=1:share=heads; a budget there goes first.
 
     infinipot-cap and infinipot-nuc are InfiniPot with one of its two scores alone.
     """
     method, *given = VARIANTS.get(name, name).split(":")
-    settings = {key: value for key, _, value in (one.partition("=") for one in given)}
-    return make_method(method, budget=None if method == "full" else budget, **settings)
+    usual: dict[str, Any] = {"budget": None if method == "full" else budget}
+    return make_method(method, **usual | {key: value for key, _, value in (one.partition("=") for one in given)})
