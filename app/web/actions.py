@@ -13,7 +13,7 @@ import gradio as gr
 from app import shelf
 from app.documents import Options
 from app.errors import AppError, expected, phrase
-from app.home import canonical_model, sample_book
+from app.home import canonical_model, model_source, sample_book
 from app.methods import methods_table
 from app.planning import estimate
 from app.service import Service
@@ -97,7 +97,7 @@ class Actions:
         """Files were dropped in and are to be read."""
         if not files:
             raise AppError("Drop in one or more files first, and let the upload finish.")
-        settings = self._checked(method, budget, values)
+        settings = self._checked(method, budget, model, values)
         moved = move_in(self.service.home, files)
         options = Options((title or "").strip() or None if len(moved) == 1 else None, password or None, OCR[ocr])
         job = self.worker.ingest(moved, method, settings, options, self._model(model))
@@ -108,16 +108,18 @@ class Actions:
         book = sample_book()
         if book is None:
             raise AppError("This installation has no sample book.")
-        settings = self._checked(method, budget, values)
+        settings = self._checked(method, budget, model, values)
         with Path(book).open("rb") as handle:
             copied = copy_in(self.service.home, [(book.name, handle)])
         return Chosen(self.worker.ingest(copied, method, settings, Options(), self._model(model)).id)
 
-    def _checked(self, method: str, budget: float | None, values: tuple[Any, ...]) -> dict[str, Any]:
+    def _checked(self, method: str, budget: float | None, model: str | None, values: tuple[Any, ...]) -> dict[str, Any]:
+        """The settings. What cannot be is refused while the files are still in the form."""
         import engine
 
         settings = settings_from(method, budget, self.setting_keys, values)
         engine.make_method(method, **settings)
+        engine.read_config(model_source(self._model(model) or self.service.models.default))
         return settings
 
     def _model(self, typed: str | None) -> str | None:
