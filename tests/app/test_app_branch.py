@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+import engine
 from app.errors import AppError
 from app.opened import open_conversation
 from app.service import Service
@@ -72,13 +73,30 @@ def test_the_first_answer_counts_what_the_branch_took_to_read(
     assert waits[0] > 1000 > waits[1]
 
 
-def test_a_stopped_answer_leaves_a_branch_as_it_was(service: Service, book: Path) -> None:
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_a_stopped_answer_leaves_a_branch_as_it_was(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, passes: int
+) -> None:
+    """A branch of two turns reads each in a pass; the third stop asked about comes with the answer's first piece."""
     session = service.store.add_session(read_through(service, add(service, book)).id).id
-    ask(service, session, FIRST[0])
-    one, two = (service.store.branch_session(session, 1).id for _ in range(2))
-    stopped = answer(service, keep_question(service, one, "Something else?").id, SHORT, should_stop=lambda: True)
+    for question in FIRST:
+        ask(service, session, question)
+    one, two = (service.store.branch_session(session, 2).id for _ in range(2))
+    told: list[str] = []
+    replay = engine.Conversation.replay
+
+    def replayed(self: engine.Conversation, question: str, *rest: Any) -> None:
+        replay(self, question, *rest)
+        told.append(question)
+
+    monkeypatch.setattr(engine.Conversation, "replay", replayed)
+    asked = iter(range(1, 100))
+    turn = keep_question(service, one, "Something else?")
+    stopped = answer(service, turn.id, SHORT, should_stop=lambda: next(asked) == passes)
     assert stopped.status == "cancelled"
+    assert told == list(FIRST[: passes - 1])  # nothing more is read once a stop was asked for
     assert ask(service, one, THEN).answer == ask(service, two, THEN).answer
+    assert open_conversation(service, one).conversation.turns == 3
 
 
 @pytest.fixture
