@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from huggingface_hub import constants, get_session
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public, but looked up when asked for
 
 WAIT_SEC = 4.0
 _FORBIDDEN = constants.HF_HUB_OFFLINE  # to be asked at all, by a person who set it

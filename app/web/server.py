@@ -115,10 +115,11 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from app.web.page import build_page
     from app.web.theme import HEAD, make_theme
     from app.web.uploads import MOST_BYTES, sweep
-    from app.worker import INGEST, Worker
+    from app.worker import INGEST, Worker, is_locked
 
     worker = Worker(service)
-    waiting = [job for status in ("queued", "running") for job in service.store.jobs(status=status, kind=INGEST)]
+    jobs = service.store.jobs(kind=INGEST)
+    waiting = [job for job in jobs if job.status in ("queued", "running") or is_locked(job)]
     sweep(service.home, (Path(each) for job in waiting for each in job.payload["files"]))
 
     @asynccontextmanager

@@ -110,14 +110,15 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
     turns = [ask(service, session.id, question) for question in FIRST]
     chosen = Chosen(session.context_id, session.id)
     assert not screen.props(chosen)["edit_area"]["visible"]
-    editing, [field] = actions.edit(chosen, turns[1].id)
-    assert (field["value"], editing.query) == (FIRST[1], chosen.query)
+    editing = actions.edit(chosen, turns[1].id)
+    assert editing.query == chosen.query
     shown = screen.props(screen.settle(editing))
+    assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
     assert shown["edit_area"]["visible"]
     assert "Goes on from question 2 in a session of its own" in shown["edit_line"]["value"]
-    assert actions.never_mind(editing)[0] == actions.choose_session(editing, session.id) == chosen
+    assert actions.never_mind(editing) == actions.choose_session(editing, session.id) == chosen
 
-    asked, _ = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)
+    asked = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)
     assert asked.session != session.id
     assert not asked.edited
     assert [turn.question for turn in store.turns(asked.session)] == [FIRST[0], "And who owned it?"]
@@ -125,9 +126,9 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
     # It is another session: neither has to wait for the other.
     with pytest.raises(AppError, match="still being answered"):
         actions.ask(asked, "And when?", 0.0, 1.0, 16)
-    again, _ = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id)[0], "And who owned it?", 0.0, 1.0, 16)
+    again = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16)
     assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
-    assert screen.props(actions.edit(asked, turns[0].id)[0])["ask"]["visible"]
+    assert screen.props(actions.edit(asked, turns[0].id))["ask"]["visible"]
 
 
 def test_a_tick_does_not_undo_what_was_chosen_meanwhile(service: Service) -> None:
