@@ -25,6 +25,10 @@ from app.web.views.markup import esc
 from app.worker import Worker
 
 
+TELLING = 10_000
+"""Tokens of an earlier reading whose speed says something about that of a book."""
+
+
 class Actions:
     """The actions over one home."""
 
@@ -72,7 +76,7 @@ class Actions:
         try:
             chosen = engine.make_method(method, **settings_from(method, budget, self.setting_keys, values))
             like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
-            same = (row for row in like if row.settings == chosen.settings() and row.seconds)
+            same = (row for row in like if row.settings == chosen.settings() and row.tokens_read >= TELLING)
             measured = next((row.tokens_read / row.seconds for row in same), None)
             loaded = models.held == name
             line = estimate(name, chosen, self.service.home, models.device, loaded=loaded, measured=measured)

@@ -79,7 +79,7 @@ class Server:
         with (self.home.parent / "server.log").open("a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, text=True)
         try:
-            wait_for(lambda: self._healthy(), "the server to answer", 90)
+            wait_for(lambda: self._healthy(), "the server to answer", 180)
         except BaseException:
             self.stop(signal.SIGKILL)
             raise
