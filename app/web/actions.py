@@ -24,7 +24,6 @@ from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
 from app.worker import Worker
 
-
 TELLING = 10_000
 """Tokens of an earlier reading whose speed says something about that of a book."""
 
