@@ -155,14 +155,15 @@ def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict
     ask(tab, "Tell me everything.", 400)
     field.press("End")
     field.type(" And then?")
+    then = re.compile(r"^ ?And then\?$")  # the blank stays if the question had arrived already
     expect(tab.locator("#live-turn .question")).to_have_text("Tell me everything.")
-    expect(field).to_have_value("And then?")
+    expect(field).to_have_value(then)
     field.press("Enter")  # refused as long as the other is being answered
     expect(tab.locator("#notice [role=alert]")).to_contain_text("still being answered")
-    expect(field).to_have_value("And then?")
+    expect(field).to_have_value(then)
     tab.locator("#stop").click()
     expect(tab.locator("#past .turn.cancelled")).to_be_visible()
-    expect(field).to_have_value("And then?")
+    expect(field).to_have_value(then)
     field.press("Enter")
     expect(field).to_have_value("")
     expect(tab.locator(".question").last).to_have_text("And then?")
