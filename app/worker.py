@@ -20,7 +20,7 @@ from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
 from ingest import PasswordNeeded, WrongPassword
-from sessions import JobRow, NotFound, StoreError
+from sessions import JobRow, NotFound, Store, StoreError
 
 INGEST, READ, ANSWER = "ingest", "read", "answer"
 UPLOAD = "upload"
@@ -293,6 +293,12 @@ class Worker(threading.Thread):
 def is_locked(job: JobRow) -> bool:
     """Whether an upload ended for want of a password, and its files are still here."""
     return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
+
+
+def wanted_uploads(store: Store) -> list[Path]:
+    """The files of uploads that are still to be done, or wait for a password."""
+    jobs = [job for job in store.jobs(kind=INGEST) if job.status in ("queued", "running") or is_locked(job)]
+    return [Path(each) for job in jobs for each in job.payload["files"]]
 
 
 def _memory() -> dict[str, int]:

@@ -115,12 +115,10 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from app.web.page import build_page
     from app.web.theme import HEAD, make_theme
     from app.web.uploads import MOST_BYTES, sweep
-    from app.worker import INGEST, Worker, is_locked
+    from app.worker import Worker, wanted_uploads
 
     worker = Worker(service)
-    jobs = service.store.jobs(kind=INGEST)
-    waiting = [job for job in jobs if job.status in ("queued", "running") or is_locked(job)]
-    sweep(service.home, (Path(each) for job in waiting for each in job.payload["files"]))
+    sweep(service.home, wanted_uploads(service.store))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

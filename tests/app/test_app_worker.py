@@ -13,9 +13,8 @@ from app.documents import Options
 from app.errors import AppError
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
-from app.web.server import make_app
-from app.web.uploads import copy_in
-from app.worker import Worker, is_locked
+from app.web.uploads import copy_in, sweep
+from app.worker import Worker, is_locked, wanted_uploads
 from ingest import Document
 from sessions import Store
 from tests.app.helpers import ROOT, book_text, wait_for
@@ -109,7 +108,7 @@ def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_los
     assert service.store.contexts() == []
     made = {row.id for row in service.store.documents()}
     assert len(made) == 2
-    make_app(service, None)  # as after a restart, which sweeps up what is left of uploads
+    sweep(service.home, wanted_uploads(service.store))  # as a server that is started anew does
     wrong = worker.unlock(job.id, "herring")
     assert ended(service, wrong.id) == "failed"
     assert {row.id for row in service.store.documents()} == made  # and nobody extracts them again
