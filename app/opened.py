@@ -193,11 +193,16 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     return OpenContext(row, model, context, stream, stamps)
 
 
-def open_conversation(service: "Service", session_id: str) -> OpenConversation:
+def open_conversation(
+    service: "Service", session_id: str, on_pass: Callable[[], None] = lambda: None
+) -> OpenConversation:
     """The session's conversation, with everything said so far in it.
 
     A branch has turns, but no tail on disk before its first answer: what it begins with is read here, from its text.
     That counts in the time to the first token of that answer, which then saves the tail.
+
+    Args:
+        on_pass: called after every pass of that reading. What it raises ends it; nothing of it is kept.
     """
     opened = open_context(service, service.store.session(session_id).context_id)  # which is in use from now on
 
@@ -207,15 +212,19 @@ def open_conversation(service: "Service", session_id: str) -> OpenConversation:
     folder, conversations = service.store.session_state(session_id), service.conversations
     held = _untouched(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
     if not held.conversation.turns:
-        _replay(service, session_id, held)
+        try:
+            _replay(service, session_id, held, on_pass)
+        except BaseException:
+            conversations.drop(session_id)  # it knows a part of its turns
+            raise
     return held
 
 
-def _replay(service: "Service", session_id: str, held: OpenConversation) -> None:
+def _replay(service: "Service", session_id: str, held: OpenConversation, on_pass: Callable[[], None]) -> None:
     started = time.perf_counter()
     for turn in service.store.turns(session_id):
         if turn.status == "done":
-            held.conversation.replay(turn.question, turn.answer)
+            held.conversation.replay(turn.question, turn.answer, on_pass)
     held.replay_sec = time.perf_counter() - started
 
 

@@ -40,7 +40,7 @@ OnReport = Callable[[Report], None]
 
 
 class Stopped(Exception):
-    """The reading was asked to stop; its checkpoint is saved and it can be taken up again."""
+    """The work was asked to stop. Of a reading a checkpoint is saved, and it can be taken up again."""
 
 
 def usage_json(usage: "engine.Usage") -> dict[str, Any]:

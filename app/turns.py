@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from app.errors import AppError, UsageError, phrase
 from app.opened import OpenConversation, open_context, open_conversation, save_conversation
-from app.readings import usage_json
+from app.readings import Stopped, usage_json
 from app.service import Service
 from app.sources import check_quotations, find_sources
 from sessions import SessionRow, StoreError, TurnRow
@@ -76,7 +76,8 @@ def answer(
 
     Args:
         on_piece: called with every piece of the answer; on_reasoning: of the reasoning before it, if there is any.
-        should_stop: asked at every piece; the conversation is then as it was before the question.
+        should_stop: asked at every piece, and after every pass over the turns that a branch begins with; the
+            conversation is then as it was before the question.
 
     Returns:
         The turn: done, or cancelled with what there was of the answer.
@@ -104,7 +105,14 @@ def _answer(
 ) -> TurnRow:
     import engine
 
-    open_one = open_conversation(service, turn.session_id)
+    def on_pass() -> None:
+        if should_stop():
+            raise Stopped
+
+    try:
+        open_one = open_conversation(service, turn.session_id, on_pass)
+    except Stopped:
+        return service.store.finish_turn(turn.id, status="cancelled")
     waited, open_one.replay_sec = open_one.replay_sec, 0.0
     sampling = engine.Sampling(
         temperature=options.temperature,

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from app import readings, turns
-from app.documents import Added, Options, add_documents
+from app.documents import Added, OnPage, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
 from ingest import PasswordNeeded, WrongPassword
-from sessions import JobRow, NotFound, StoreError
+from sessions import JobRow, NotFound, Store, StoreError
 
 INGEST, READ, ANSWER = "ingest", "read", "answer"
 UPLOAD = "upload"
@@ -51,8 +51,13 @@ class Worker(threading.Thread):
         settings: dict[str, Any],
         options: Options,
         model: str | None = None,
+        wait: bool = False,
     ) -> JobRow:
-        """Queue files to be ingested and read. They are removed afterwards: pass copies in the home."""
+        """Queue files to be ingested and read. They are removed afterwards: pass copies in the home.
+
+        Args:
+            wait: for the password of an encrypted one, with all of them, even if the others could be read without it.
+        """
         payload = {
             "files": [str(path) for path in files],
             "method": method,
@@ -60,10 +65,14 @@ class Worker(threading.Thread):
             "title": options.title,
             "ocr": options.ocr,
             "model": model,
+            "wait": wait,
         }
+        return self._queue_ingest(payload, options.password)
+
+    def _queue_ingest(self, payload: dict[str, Any], password: str | None) -> JobRow:
         job = self.service.store.add_job(INGEST, UPLOAD, payload)
-        if options.password:
-            self._passwords[job.id] = options.password
+        if password:
+            self._passwords[job.id] = password
         self._wake.set()
         return job
 
@@ -77,21 +86,25 @@ class Worker(threading.Thread):
         self._wake.set()
         return job
 
-    def unlock(self, job_id: str, password: str) -> JobRow:
-        """Queue an upload again that needed a password, or another one.
+    def unlock(self, job_id: str, password: str | None) -> JobRow:
+        """Queue an upload again that waits for a password; with None, to be read without the files that need one.
 
         Raises:
-            AppError: its file is not kept any more.
+            AppError: its files are not kept any more.
         """
         job = self.service.store.job(job_id)
         if not is_locked(job):
             raise AppError("That upload is not here any more: drop the file in again, with its password.")
         self.service.store.update_job(job_id, progress={"dismissed": True})
-        given = job.payload
-        options = Options(given["title"], password, given["ocr"])
-        return self.ingest(
-            [Path(each) for each in given["files"]], given["method"], given["settings"], options, given["model"]
-        )
+        wait = bool(job.payload.get("wait")) and password is not None
+        return self._queue_ingest({"since": job.started_at, **job.payload, "wait": wait}, password)
+
+    def discard(self, job_id: str) -> None:
+        """Let go of an upload that failed, or waits for a password, and of what was made of it so far."""
+        job = self.service.store.job(job_id)
+        self.service.store.update_job(job_id, progress={"dismissed": True})
+        remove_uploads([Path(each) for each in job.payload["files"]], self.service.home)
+        self._forget_unread(job.progress.get("documents", []), job)
 
     def answer(self, turn_id: str, options: turns.AnswerOptions) -> JobRow:
         """Queue a question."""
@@ -176,7 +189,7 @@ class Worker(threading.Thread):
             store.update_job(job.id, stage=report.stage)
 
         try:
-            add_documents(self.service, files, options, on_page, added)
+            self._add_documents(files, options, on_page, added, bool(payload.get("wait")))
             context = readings.begin(
                 self.service,
                 [row.id for row in added.documents],
@@ -190,7 +203,7 @@ class Worker(threading.Thread):
             self._end(job, "cancelled")
         except (PasswordNeeded, WrongPassword):
             locked = True  # the files stay, so that a password is all that is missing
-            store.update_job(job.id, progress={"locked": True})
+            store.update_job(job.id, progress={"locked": True, "documents": [row.id for row in added.documents]})
             raise
         else:
             store.update_job(job.id, status="done", stage="done", progress={"context": context.id})
@@ -201,16 +214,28 @@ class Worker(threading.Thread):
             else:
                 self.read(context.id)
         finally:
-            if not self._stopping.is_set():
-                self._forget_unread(added, job)
-                if not locked:
-                    remove_uploads(files, self.service.home)
+            if not (self._stopping.is_set() or locked):
+                self._forget_unread([row.id for row in added.documents], job)
+                remove_uploads(files, self.service.home)
 
-    def _forget_unread(self, added: Added, job: JobRow) -> None:
+    def _add_documents(self, files: list[Path], options: Options, on_page: OnPage, added: Added, wait: bool) -> None:
+        """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
+        unusable: AppError | None = None
+        try:
+            add_documents(self.service, files, options, on_page, added)
+        except AppError as error:
+            unusable = error
+        for failure in added.failures:
+            if isinstance(failure, PasswordNeeded | WrongPassword) and (wait or not added.documents):
+                raise failure
+        if unusable is not None:
+            raise unusable
+
+    def _forget_unread(self, documents: list[str], job: JobRow) -> None:
         """Delete the documents of an upload that became no context: nobody would see them on the page."""
         store = self.service.store
-        for row in added.documents:
-            if row.created_at >= (job.started_at or 0.0) and not store.contexts(row.id):
+        for row in [each for each in store.documents() if each.id in documents]:
+            if row.created_at >= (job.payload.get("since") or job.started_at or 0.0) and not store.contexts(row.id):
                 self.service.library.drop(row.id)
                 store.delete_document(row.id)
 
@@ -268,6 +293,12 @@ class Worker(threading.Thread):
 def is_locked(job: JobRow) -> bool:
     """Whether an upload ended for want of a password, and its files are still here."""
     return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
+
+
+def wanted_uploads(store: Store) -> list[Path]:
+    """The files of uploads that are still to be done, or wait for a password."""
+    jobs = [job for job in store.jobs(kind=INGEST) if job.status in ("queued", "running") or is_locked(job)]
+    return [Path(each) for job in jobs for each in job.payload["files"]]
 
 
 def _memory() -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -47,17 +47,20 @@ class Conversation:
             else:
                 self.memory = before
 
-    def replay(self, question: str, answer: str) -> None:
+    def replay(self, question: str, answer: str, on_pass: Callable[[], None] = lambda: None) -> None:
         """Remember a turn that was said before, as text: the next question goes on from its answer.
 
         Nothing is generated, and there is no reasoning in it. After an error the conversation is as it was before.
+
+        Args:
+            on_pass: called after every pass; what it raises ends it.
 
         Raises:
             OutOfMemory: there is no room for it.
         """
         before = self.memory.snapshot()
         try:
-            self._feed(self.model.chat.told(question, answer, self.turns == 0))
+            self._feed(self.model.chat.told(question, answer, self.turns == 0), on_pass=on_pass)
         except BaseException:
             self.memory = before
             raise
@@ -135,7 +138,7 @@ class Conversation:
         self.memory = asked
         self._feed(ids)
 
-    def _feed(self, ids: list[int], repeated: bool = False) -> Tensor:
+    def _feed(self, ids: list[int], repeated: bool = False, on_pass: Callable[[], None] = lambda: None) -> Tensor:
         """Commit tokens of the conversation; the hidden state [hidden] of the last, of none if there are none.
 
         repeated: whether it is one of the tokens of an answer.
@@ -145,6 +148,7 @@ class Conversation:
         chunk = default_chunk(self.model.device.type == "cpu")
         for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, chunk, repeated):
             hidden = step.hidden if step.hidden is not None else hidden
+            on_pass()
         return hidden[-1] if ids else hidden
 
     def usage(self) -> Usage:

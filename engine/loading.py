@@ -22,6 +22,7 @@ from transformers.utils import logging as transformers_logging
 
 from engine import architectures
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
+from engine.hub import hub_is_silent
 from engine.measure import free_bytes
 from engine.skeleton import QUANTIZATIONS, Skeleton, check_quantization, skeleton
 
@@ -63,9 +64,15 @@ def read_config(source: str | Path) -> PretrainedConfig:
         UnsupportedModel: a vision model, one without a language model's head, an architecture or a way of
             quantising that is not known, or one whose package is not installed.
     """
+    silent = not Path(source).is_dir() and hub_is_silent(str(source))
     try:
         facts, _ = PretrainedConfig.get_config_dict(source)
     except (OSError, ValueError) as error:
+        if silent:
+            raise ModelNotFound(
+                f"'{source}' is not on this machine, and the hub does not answer: give a folder with config.json, "
+                "or connect to the network and try again."
+            ) from error
         raise ModelNotFound(f"There is no model at '{source}': give a folder with config.json, or a hub id.") from error
     if not facts.get("model_type"):
         raise ModelNotFound(f"There is no model at '{source}': its config.json names no model_type.")

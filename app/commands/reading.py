@@ -90,11 +90,13 @@ def run(arguments: Arguments) -> int:
     """Read the files; print what came of it."""
     settings = settings_of(arguments)
     import engine
+    from app.home import model_source
     from app.readings import Stopped, begin, read
 
     method = arguments.method or engine.DEFAULT_METHOD
     engine.make_method(method, **settings)  # refuse wrong settings before any work
     service = open_service(arguments)
+    engine.read_config(model_source(service.models.default))  # and a model that cannot be used
     progress = ProgressLine()
     try:
         added = _add_files(service, arguments, progress)

@@ -13,7 +13,7 @@ import gradio as gr
 from app import shelf
 from app.documents import Options
 from app.errors import AppError, expected, phrase
-from app.home import canonical_model, sample_book
+from app.home import canonical_model, model_source, sample_book
 from app.methods import methods_table
 from app.planning import estimate
 from app.service import Service
@@ -22,7 +22,10 @@ from app.web.new_reading import OCR, model_choices, settings_from
 from app.web.screen import Chosen, Screen
 from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
-from app.worker import Worker, remove_uploads
+from app.worker import Worker
+
+TELLING = 10_000
+"""Tokens of an earlier reading whose speed says something about that of a book."""
 
 
 class Actions:
@@ -72,7 +75,7 @@ class Actions:
         try:
             chosen = engine.make_method(method, **settings_from(method, budget, self.setting_keys, values))
             like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
-            same = (row for row in like if row.settings == chosen.settings() and row.seconds)
+            same = (row for row in like if row.settings == chosen.settings() and row.tokens_read >= TELLING)
             measured = next((row.tokens_read / row.seconds for row in same), None)
             loaded = models.held == name
             line = estimate(name, chosen, self.service.home, models.device, loaded=loaded, measured=measured)
@@ -97,10 +100,10 @@ class Actions:
         """Files were dropped in and are to be read."""
         if not files:
             raise AppError("Drop in one or more files first, and let the upload finish.")
-        settings = self._checked(method, budget, values)
+        settings = self._checked(method, budget, model, values)
         moved = move_in(self.service.home, files)
         options = Options((title or "").strip() or None if len(moved) == 1 else None, password or None, OCR[ocr])
-        job = self.worker.ingest(moved, method, settings, options, self._model(model))
+        job = self.worker.ingest(moved, method, settings, options, self._model(model), wait=True)
         return Chosen(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
     def read_sample(self, chosen: Chosen, method: str, budget: float | None, model: str | None, *values: Any) -> Chosen:
@@ -108,16 +111,18 @@ class Actions:
         book = sample_book()
         if book is None:
             raise AppError("This installation has no sample book.")
-        settings = self._checked(method, budget, values)
+        settings = self._checked(method, budget, model, values)
         with Path(book).open("rb") as handle:
             copied = copy_in(self.service.home, [(book.name, handle)])
         return Chosen(self.worker.ingest(copied, method, settings, Options(), self._model(model)).id)
 
-    def _checked(self, method: str, budget: float | None, values: tuple[Any, ...]) -> dict[str, Any]:
+    def _checked(self, method: str, budget: float | None, model: str | None, values: tuple[Any, ...]) -> dict[str, Any]:
+        """The settings. What cannot be is refused while the files are still in the form."""
         import engine
 
         settings = settings_from(method, budget, self.setting_keys, values)
         engine.make_method(method, **settings)
+        engine.read_config(model_source(self._model(model) or self.service.models.default))
         return settings
 
     def _model(self, typed: str | None) -> str | None:
@@ -145,11 +150,14 @@ class Actions:
             raise AppError("Type the password of the file first.")
         return Chosen(self.worker.unlock(chosen.context, password).id), [gr.update(value="")]
 
+    def leave_out(self, chosen: Chosen) -> Chosen:
+        """Read the other files of an upload without those that need a password."""
+        return Chosen(self.worker.unlock(chosen.context, None).id)
+
     def discard_reading(self, chosen: Chosen) -> Chosen:
         """Remove a reading that stopped, or the note of an upload that failed."""
         if chosen.context.startswith("j-"):
-            job = self.service.store.update_job(chosen.context, progress={"dismissed": True})
-            remove_uploads([Path(each) for each in job.payload["files"]], self.service.home)
+            self.worker.discard(chosen.context)
         else:
             shelf.delete(self.service, "context", self.service.store.context(chosen.context))
         return Chosen()
@@ -160,13 +168,14 @@ class Actions:
         row = empty[0] if empty else self.service.store.add_session(chosen.context)
         return Chosen(chosen.context, row.id)
 
-    def ask(
-        self, chosen: Chosen, question: str | None, temperature: float, top_p: float, max_tokens: float
-    ) -> tuple[Chosen, list[Any]]:
-        """A question was asked: an edited one in a branch of its session, which begins with the turns before it."""
+    def ask(self, chosen: Chosen, question: str | None, temperature: float, top_p: float, max_tokens: float) -> Chosen:
+        """A question was asked: an edited one in a branch of its session, which begins with the turns before it.
+
+        The field is the page's own business: it keeps what is typed until it has arrived.
+        """
         options, store = AnswerOptions(float(temperature), float(top_p), int(max_tokens)), self.service.store
         if not question or not question.strip():
-            return chosen, [gr.skip()]
+            return chosen
         if chosen.edited:
             edited = store.turn(chosen.edited)
             session = store.branch_session(edited.session_id, edited.position).id
@@ -176,16 +185,16 @@ class Actions:
             session = chosen.session or store.add_session(chosen.context).id
         turn = keep_question(self.service, session, question)
         self.worker.answer(turn.id, options)
-        return Chosen(chosen.context, session), [gr.update(value="")]
+        return Chosen(chosen.context, session, asked=turn.id)
 
-    def edit(self, chosen: Chosen, turn_id: str) -> tuple[Chosen, list[Any]]:
-        """A question is to be asked in other words, or again: put it into the field."""
+    def edit(self, chosen: Chosen, turn_id: str) -> Chosen:
+        """A question is to be asked in other words, or again."""
         turn = self.service.store.turn(turn_id)
-        return Chosen(chosen.context, turn.session_id, turn.id), [gr.update(value=turn.question)]
+        return Chosen(chosen.context, turn.session_id, turn.id)
 
-    def never_mind(self, chosen: Chosen) -> tuple[Chosen, list[Any]]:
+    def never_mind(self, chosen: Chosen) -> Chosen:
         """The question that was being edited is left as it is."""
-        return replace(chosen, edited=""), [gr.update(value="")]
+        return replace(chosen, edited="")
 
     def stop_answer(self, chosen: Chosen) -> Chosen:
         """Stop the answer that is being written."""

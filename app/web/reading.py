@@ -14,6 +14,7 @@ class Reading:
     unlock_area: gr.Row
     password: gr.Textbox
     unlock: gr.Button
+    leave_out: gr.Button
     cancel: gr.Button
     resume: gr.Button
     discard: gr.Button
@@ -24,10 +25,11 @@ def build_reading() -> Reading:
     with gr.Column(visible=False, elem_id="reading-view", elem_classes="view") as area:
         card = gr.HTML(apply_default_css=False, elem_id="reading-card")
         with gr.Row(visible=False, elem_id="unlock-row") as unlock_area:
-            password = gr.Textbox(label="Password of this file", type="password", elem_id="unlock-password", scale=6)
+            password = gr.Textbox(label="Its password", type="password", elem_id="unlock-password", scale=6)
             unlock = gr.Button("Try again", variant="primary", size="sm", elem_id="unlock", scale=0, min_width=110)
         with gr.Row(elem_id="reading-actions"):
+            leave_out = gr.Button("Read the others without it", elem_id="leave-out", size="sm", visible=False)
             cancel = gr.Button("Stop reading", elem_id="cancel", size="sm")
             resume = gr.Button("Go on reading", variant="primary", elem_id="resume", size="sm", visible=False)
             discard = gr.Button("Remove", variant="stop", elem_id="discard", size="sm", visible=False)
-    return Reading(area, card, unlock_area, password, unlock, cancel, resume, discard)
+    return Reading(area, card, unlock_area, password, unlock, leave_out, cancel, resume, discard)

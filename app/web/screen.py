@@ -24,19 +24,21 @@ from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnR
 
 Props = dict[str, dict[str, Any]]
 RECENT_SEC = 24 * 3600.0
-"""A failed upload is listed this long, unless it is removed."""
+"""A failed upload is listed this long, unless it is removed; one that waits for a password, until it is."""
 
 
 @dataclass(frozen=True)
 class Chosen:
     """What a tab has chosen; all may be empty.
 
-    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited.
+    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
+    asked: of the turn that was asked last, so that the tab knows what of its draft has arrived.
     """
 
     context: str = ""
     session: str = ""
     edited: str = ""
+    asked: str = ""
 
     @property
     def query(self) -> str:
@@ -89,7 +91,7 @@ class Screen:
         edited = next((turn for turn in turns if turn.id == chosen.edited), None)
         talking = context is not None and context.status == "ready"
         return {
-            "where": {"value": f'<i data-query="{esc(chosen.query)}"></i>'},
+            "where": {"value": _where(chosen, edited)},
             "contexts": {"choices": self._context_choices(), "value": chosen.context or None},
             "session_area": {"visible": talking},
             "sessions": {
@@ -118,10 +120,12 @@ class Screen:
         choices = []
         for job in reversed(self.store.jobs(kind=INGEST)):
             hidden = job.status in ("done", "cancelled") or job.progress.get("dismissed")
-            if hidden or time.time() - job.updated_at > RECENT_SEC:
+            locked = is_locked(job)
+            if hidden or (time.time() - job.updated_at > RECENT_SEC and not locked):
                 continue
             name = ", ".join(each.rpartition("/")[2] for each in job.payload["files"])
-            state = {"queued": "waiting", "running": "opening", "failed": "could not be read"}[job.status]
+            states = {"queued": "waiting", "running": "opening", "failed": "could not be read"}
+            state = "needs a password" if locked else states[job.status]
             choices.append((f"{name}\n{state}", job.id))
         titles = {row.id: row.title for row in self.store.documents()}
         for context in self.store.contexts():
@@ -142,11 +146,12 @@ class Screen:
         ]
 
     def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
-        card, cancel, resume, discard, locked = "", False, False, False, False
+        card, cancel, resume, discard, locked, others = "", False, False, False, False, False
         if job is not None:
             active = job.status in ("queued", "running")
             card, cancel, discard = ingest_card(job), active and not job.cancel_requested, not active
             locked = is_locked(job)
+            others = locked and bool(job.progress.get("documents"))
         elif context is not None and context.status != "ready":
             jobs = self.store.jobs(subject_id=context.id, kind=READ)
             work = next((each for each in reversed(jobs) if each.status in ("queued", "running")), None)
@@ -159,6 +164,7 @@ class Screen:
         return {
             "card": {"value": card},
             "unlock_area": {"visible": locked},
+            "leave_out": {"visible": others},
             "cancel": {"visible": cancel},
             "resume": {"visible": resume},
             "discard": {"visible": discard},
@@ -217,6 +223,16 @@ EMPTY = (
     '<div class="empty"><p>It has been read. Ask for a name, a number, a place, a reason, or the passage '
     "that mentions something.</p></div>"
 )
+
+
+def _where(chosen: Chosen, edited: TurnRow | None) -> str:
+    """What the page's script should know: the address, and where the question field stands (see theme.py)."""
+    place = edited.id if edited else chosen.session or chosen.context
+    question = edited.question if edited else ""
+    return (
+        f'<i data-query="{esc(chosen.query)}" data-place="{esc(place)}" data-question="{esc(question)}" '
+        f'data-asked="{esc(chosen.asked)}"></i>'
+    )
 
 
 def _state_of(context: ContextRow, share: float) -> str:

@@ -115,11 +115,10 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from app.web.page import build_page
     from app.web.theme import HEAD, make_theme
     from app.web.uploads import MOST_BYTES, sweep
-    from app.worker import INGEST, Worker
+    from app.worker import Worker, wanted_uploads
 
     worker = Worker(service)
-    waiting = [job for status in ("queued", "running") for job in service.store.jobs(status=status, kind=INGEST)]
-    sweep(service.home, (Path(each) for job in waiting for each in job.payload["files"]))
+    sweep(service.home, wanted_uploads(service.store))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -35,7 +35,7 @@ HEAD = """
     const wanted = localStorage.getItem("stockpot-theme");
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
   };
-  let shown = "", settled = "", reached = "", placed = false, until = 0;
+  let shown = "", settled = "", reached = "", placed = false, until = 0, height = 0;
   const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
   // A finished answer is read out; while it is being written, it changes too often for that.
   const announce = (text) => {
@@ -46,21 +46,63 @@ HEAD = """
     }
     teller.textContent = text;
   };
+  // What scrolls: the conversation, or on a phone the whole page, where it ends above the question field.
+  const scroller = (talk) => getComputedStyle(talk).overflowY === "visible" ? document.scrollingElement : talk;
+  const view = (talk) => {
+    if (scroller(talk) === talk) return talk.getBoundingClientRect();
+    return { top: 0, bottom: innerHeight - document.querySelector("#composer").offsetHeight };
+  };
+  const below = (talk) => scroller(talk) === talk  // pixels that are still to come
+    ? talk.scrollHeight - talk.scrollTop - talk.clientHeight
+    : talk.getBoundingClientRect().bottom - view(talk).bottom;
   // A finished turn is shown once from its question on, or a long one from the end of its answer: its sources, which
   // come last, may be longer than the window. After that nothing moves by itself.
   const settle = (talk) => {
     const last = talk?.querySelector("#past .turn:last-of-type");
     if (!last || !talk.clientHeight) return;
+    const { top, bottom } = view(talk), turn = last.getBoundingClientRect();
+    const said = (last.querySelector(".measured, .note") || last).getBoundingClientRect();
     if (last.id !== settled) {
       settled = last.id;
       if (last.id === shown) announce(last.querySelector(".answer-text, .note")?.textContent || "");
       const away = last.id === shown && talk.dataset.follow === "no";  // the reader has gone elsewhere meanwhile
-      until = away ? 0 : performance.now() + 700;  // what stands above and below takes its room in steps
+      const seen = scroller(talk) !== talk && turn.top >= top && said.bottom <= bottom;
+      until = away || seen ? 0 : performance.now() + 700;  // what stands above and below takes its room in steps
     }
     if (performance.now() > until) return;
-    const view = talk.getBoundingClientRect(), turn = last.getBoundingClientRect();
-    const said = (last.querySelector(".measured, .note") || last).getBoundingClientRect();
-    talk.scrollTop += Math.max(turn.top - 20 - view.top, said.bottom + 60 - view.bottom);
+    scroller(talk).scrollTop += Math.max(turn.top - 20 - top, said.bottom + 60 - bottom);
+  };
+  // What is typed and not asked yet is kept for its place, which is a session or the question that is being edited:
+  // who goes elsewhere, comes back or reloads the page finds it again.
+  const drafts = JSON.parse(sessionStorage.getItem("stockpot-drafts") || "{}");
+  let here = "", field = null, met = "", asking = null, writing = false;
+  const keep = (place, text) => {
+    if (text) drafts[place] = text; else delete drafts[place];
+    sessionStorage.setItem("stockpot-drafts", JSON.stringify(drafts));
+  };
+  const write = (text) => {
+    if (field.value === text) return;
+    field.value = text;
+    writing = true;  // not by a person
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+    writing = false;
+  };
+  const turnTo = ({ place, question, asked }) => {
+    const now = document.querySelector("#question textarea"), fresh = now !== field;
+    field = now;
+    if (!field || !place) return;
+    if (asked && asked !== met && asking) {  // what was asked goes; what has been typed since stays, and comes along
+      const text = drafts[asking.place] || "";
+      const since = text.startsWith(asking.text) ? text.slice(asking.text.length).trimStart() : text;
+      keep(asking.place, "");
+      if (since) keep(place, since);
+      if (place === here) write(since);
+      asking = null;
+    }
+    met = asked;
+    if (place === here && !fresh) return;
+    here = place;
+    write(drafts[here] ?? question ?? "");
   };
   // What was left can be gone back to, but for an upload, which became a context.
   const place = (query) => {
@@ -79,12 +121,12 @@ HEAD = """
         talk.dataset.follow = "yes";
         live.scrollIntoView({ block: "nearest" });
       }
-      if (talk.dataset.follow !== "no") talk.scrollTop = talk.scrollHeight;
+      if (talk.dataset.follow !== "no") scroller(talk).scrollTop += Math.max(0, below(talk));
     } else settle(talk);
     for (const each of document.querySelectorAll("details[data-fold]"))
       if (unfolded.has(each.dataset.fold) && !each.dataset.met) each.open = true, each.dataset.met = "yes";
     const where = document.querySelector("#where [data-query]");
-    if (where) place(where.dataset.query);
+    if (where) place(where.dataset.query), turnTo(where.dataset);
     const chosen = document.querySelector("#contexts label.selected input");
     if (chosen && chosen.value !== reached) {
       reached = chosen.value;
@@ -102,6 +144,7 @@ HEAD = """
     }
     setTimeout(() => button.textContent = before, 2500);
   };
+  const submit = () => asking = field && { place: here, text: field.value };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
     document.querySelector("[data-action=menu]")?.setAttribute("aria-expanded", String(open));
@@ -116,6 +159,7 @@ HEAD = """
         apply();
       }
       if (button && button.dataset.action === "copy") copy(button);
+      if (event.target.closest("#ask")) submit();
       if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);
@@ -126,10 +170,15 @@ HEAD = """
       const fold = event.target.dataset?.fold;
       if (fold && event.target.isConnected) unfolded[event.target.open ? "add" : "delete"](fold);
     }, true);
+    document.addEventListener("input", (event) => {
+      if (!writing && here && event.target.closest("#question")) keep(here, event.target.value);
+    });
     document.addEventListener("scroll", (event) => {
-      const talk = event.target;
-      if (talk.id !== "conversation") return;
-      talk.dataset.follow = talk.scrollHeight - talk.scrollTop - talk.clientHeight < 80 ? "yes" : "no";
+      const talk = document.querySelector("#conversation"), box = talk && scroller(talk);
+      if (!box || event.target !== (box === talk ? talk : document)) return;
+      if (below(talk) < 80) talk.dataset.follow = "yes";
+      else if (box.scrollTop < height) talk.dataset.follow = "no";  // by the reader: what follows only goes down
+      height = box.scrollTop;
     }, true);
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape") {  // closes what is open, and stops nothing
@@ -137,6 +186,7 @@ HEAD = """
         document.querySelector("#confirm-area #keep")?.click();
         document.querySelector("#edit-area #never-mind")?.click();
       }
+      if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question")) submit();
       const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
       if (event.key === "/" && !typing) {
         const field = document.querySelector("#question textarea");

@@ -18,7 +18,7 @@ def sweep(home: Path, wanted: Iterable[Path]) -> None:
     """Remove what is left of uploads: Gradio's cache, and copies that no job will come for.
 
     Args:
-        wanted: the files of jobs that are still to be done.
+        wanted: the files of jobs that are still to be done, or wait for a password.
     """
     kept = {path.parent for path in wanted}
     for folder in (home / UPLOADS).glob("*"):

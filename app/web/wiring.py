@@ -56,6 +56,7 @@ class Page:
             "talk_view": self.talk.area,
             "card": self.reading.card,
             "unlock_area": self.reading.unlock_area,
+            "leave_out": self.reading.leave_out,
             "cancel": self.reading.cancel,
             "resume": self.reading.resume,
             "discard": self.reading.discard,
@@ -184,6 +185,7 @@ class Wiring:
         self.on(new.sample.click, do.read_sample, [new.method, new.budget, new.model, *settings])
         self.on(reading.unlock.click, do.unlock, [reading.password], [reading.password])
         self.on(reading.password.submit, do.unlock, [reading.password], [reading.password])
+        self.on(reading.leave_out.click, do.leave_out)
         self.on(reading.cancel.click, do.stop_reading)
         self.on(reading.resume.click, do.resume_reading)
         self.on(reading.discard.click, do.discard_reading)
@@ -191,10 +193,10 @@ class Wiring:
     def _connect_talk(self) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
         given = [talk.question, talk.temperature, talk.top_p, talk.max_tokens]
-        self.on(talk.question.submit, do.ask, given, [talk.question])
-        self.on(talk.ask.click, do.ask, given, [talk.question])
-        self.on(talk.past.edit, do.edit, extra=[talk.question], told="turn")
-        self.on(talk.never_mind.click, do.never_mind, extra=[talk.question])
+        self.on(talk.question.submit, do.ask, given)
+        self.on(talk.ask.click, do.ask, given)
+        self.on(talk.past.edit, do.edit, told="turn")
+        self.on(talk.never_mind.click, do.never_mind)
         self.on(talk.stop.click, do.stop_answer)
         self.on(manage.rename.click, do.rename, [manage.title])
         self.on(manage.title.submit, do.rename, [manage.title])

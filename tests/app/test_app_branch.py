@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+import engine
 from app.errors import AppError
 from app.opened import open_conversation
 from app.service import Service
@@ -72,13 +73,30 @@ def test_the_first_answer_counts_what_the_branch_took_to_read(
     assert waits[0] > 1000 > waits[1]
 
 
-def test_a_stopped_answer_leaves_a_branch_as_it_was(service: Service, book: Path) -> None:
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_a_stopped_answer_leaves_a_branch_as_it_was(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, passes: int
+) -> None:
+    """A branch of two turns reads each in a pass; the third stop asked about comes with the answer's first piece."""
     session = service.store.add_session(read_through(service, add(service, book)).id).id
-    ask(service, session, FIRST[0])
-    one, two = (service.store.branch_session(session, 1).id for _ in range(2))
-    stopped = answer(service, keep_question(service, one, "Something else?").id, SHORT, should_stop=lambda: True)
+    for question in FIRST:
+        ask(service, session, question)
+    one, two = (service.store.branch_session(session, 2).id for _ in range(2))
+    told: list[str] = []
+    replay = engine.Conversation.replay
+
+    def replayed(self: engine.Conversation, question: str, *rest: Any) -> None:
+        replay(self, question, *rest)
+        told.append(question)
+
+    monkeypatch.setattr(engine.Conversation, "replay", replayed)
+    asked = iter(range(1, 100))
+    turn = keep_question(service, one, "Something else?")
+    stopped = answer(service, turn.id, SHORT, should_stop=lambda: next(asked) == passes)
     assert stopped.status == "cancelled"
+    assert told == list(FIRST[: passes - 1])  # nothing more is read once a stop was asked for
     assert ask(service, one, THEN).answer == ask(service, two, THEN).answer
+    assert open_conversation(service, one).conversation.turns == 3
 
 
 @pytest.fixture
@@ -92,14 +110,15 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
     turns = [ask(service, session.id, question) for question in FIRST]
     chosen = Chosen(session.context_id, session.id)
     assert not screen.props(chosen)["edit_area"]["visible"]
-    editing, [field] = actions.edit(chosen, turns[1].id)
-    assert (field["value"], editing.query) == (FIRST[1], chosen.query)
+    editing = actions.edit(chosen, turns[1].id)
+    assert editing.query == chosen.query
     shown = screen.props(screen.settle(editing))
+    assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
     assert shown["edit_area"]["visible"]
     assert "Goes on from question 2 in a session of its own" in shown["edit_line"]["value"]
-    assert actions.never_mind(editing)[0] == actions.choose_session(editing, session.id) == chosen
+    assert actions.never_mind(editing) == actions.choose_session(editing, session.id) == chosen
 
-    asked, _ = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)
+    asked = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)
     assert asked.session != session.id
     assert not asked.edited
     assert [turn.question for turn in store.turns(asked.session)] == [FIRST[0], "And who owned it?"]
@@ -107,9 +126,9 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
     # It is another session: neither has to wait for the other.
     with pytest.raises(AppError, match="still being answered"):
         actions.ask(asked, "And when?", 0.0, 1.0, 16)
-    again, _ = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id)[0], "And who owned it?", 0.0, 1.0, 16)
+    again = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16)
     assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
-    assert screen.props(actions.edit(asked, turns[0].id)[0])["ask"]["visible"]
+    assert screen.props(actions.edit(asked, turns[0].id))["ask"]["visible"]
 
 
 def test_a_tick_does_not_undo_what_was_chosen_meanwhile(service: Service) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -369,3 +370,29 @@ def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.C
     status, _, err = in_process(tmp_path / "home", capsys, "serve", "--memory", "plenty")
     assert status == 2
     assert "24GiB" in err
+
+
+NOWHERE = "http://127.0.0.1:9"  # nobody listens there
+
+
+def cached(hub: Path, name: str, tiny: Path) -> None:
+    """A model in the hub's cache, as a download leaves it."""
+    folder, revision = hub / f"models--{name.replace('/', '--')}", "0" * 40
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(revision)
+    shutil.copytree(tiny, folder / "snapshots" / revision)
+
+
+def test_without_a_network_a_hub_id_is_refused_at_once_and_one_in_the_cache_is_read_with(
+    tmp_path: Path, tiny: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """huggingface_hub tries each file six times: 23 s for a model that is not there, two minutes for one that is."""
+    monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    cached(tmp_path / "hub", "somebody/tiny", tiny)
+    refused = Cli(tmp_path / "home", "somebody/large").run("plan", "--tokens", "1K", status=1)
+    assert "'somebody/large' is not on this machine" in refused.stderr
+    assert "connect" in refused.stderr
+    read = Cli(tmp_path / "home", "somebody/tiny").run("ingest", str(book), "--json")
+    assert json.loads(read.stdout)["tokens"] > 100
+    assert "etry" not in refused.stderr + read.stderr

@@ -13,8 +13,8 @@ from app.documents import Options
 from app.errors import AppError
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
-from app.web.uploads import copy_in
-from app.worker import Worker, is_locked
+from app.web.uploads import copy_in, sweep
+from app.worker import Worker, is_locked, wanted_uploads
 from ingest import Document
 from sessions import Store
 from tests.app.helpers import ROOT, book_text, wait_for
@@ -87,6 +87,55 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
     assert not files[0].exists()
     with pytest.raises(AppError, match="drop the file in again"):
         worker.unlock(job.id, "swordfish")
+
+
+def three_files(service: Service, tmp_path: Path) -> list[Path]:
+    """Two books, and an encrypted file between them."""
+    files = upload(service, tmp_path, "first.txt", book_text(20).encode())
+    folder = files[0].parent
+    (folder / "locked.pdf").write_bytes(locked_pdf(tmp_path / "made.pdf"))
+    (folder / "last.txt").write_bytes(book_text(10).encode())
+    return [*files, folder / "locked.pdf", folder / "last.txt"]
+
+
+def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_lost(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """It was left out, and its upload removed, before anybody could be asked for the password."""
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    assert ended(service, job.id) == "failed"
+    assert "locked.pdf is encrypted" in str(service.store.job(job.id).error)
+    assert service.store.contexts() == []
+    made = {row.id for row in service.store.documents()}
+    assert len(made) == 2
+    sweep(service.home, wanted_uploads(service.store))  # as a server that is started anew does
+    wrong = worker.unlock(job.id, "herring")
+    assert ended(service, wrong.id) == "failed"
+    assert {row.id for row in service.store.documents()} == made  # and nobody extracts them again
+    right = worker.unlock(wrong.id, "swordfish")
+    assert ended(service, right.id) == "done"
+    context = service.store.context(str(service.store.job(right.id).progress["context"]))
+    assert [row.title for row in service.store.context_documents(context.id)] == ["first", "locked", "last"]
+    assert context.warnings == []
+    assert list((service.home / "uploads").iterdir()) == []
+
+
+def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    for read in (False, True):
+        job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+        assert ended(service, job.id) == "failed"
+        if read:
+            job = worker.unlock(job.id, None)
+            assert ended(service, job.id) == "done"
+        else:
+            worker.discard(job.id)
+            assert service.store.documents() == []
+        assert list((service.home / "uploads").iterdir()) == []
+    context = service.store.context(str(service.store.job(job.id).progress["context"]))
+    assert [row.title for row in service.store.context_documents(context.id)] == ["first", "last"]
+    assert "locked.pdf" in context.warnings[0]
 
 
 def test_files_left_out_are_named_also_where_the_rest_was_read_before(

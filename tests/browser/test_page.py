@@ -127,6 +127,98 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(
     assert [turn["question"] for turn in old] == ["Who kept the lamp?", "When was it built?"]
 
 
+def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """Edit, Never mind, another session and a reload each took what stood in the field."""
+    sessions = [server.send("/api/sessions", {"context": reading["id"]})["id"] for _ in range(2)]
+    for session, question in zip(sessions, ("Who was Maren Hollis?", "Who slept under a boat?"), strict=True):
+        server.answered(server.send(f"/api/sessions/{session}/turns", {"question": question, "max_tokens": 4})["id"])
+    visit(tab, server, f"?context={reading['id']}&session={sessions[0]}")
+    field, edit = tab.locator("#question textarea"), tab.get_by_role("button", name="Edit question 1")
+    field.fill("A draft, and")
+    edit.click()
+    expect(field).to_have_value("Who was Maren Hollis?")
+    field.fill("Who was Tobias Renn?")
+    tab.locator("#never-mind").click()
+    expect(field).to_have_value("A draft, and")
+    edit.click()
+    expect(field).to_have_value("Who was Tobias Renn?")
+    tab.locator("#sessions").get_by_text("Who slept under a boat?").click()
+    expect(field).to_have_value("")
+    field.fill("Something else")
+    tab.reload()
+    tab.wait_for_selector("#panel .live")
+    expect(field).to_have_value("Something else")
+    tab.locator("#sessions").get_by_text("Who was Maren Hollis?").click()
+    expect(field).to_have_value("A draft, and")
+
+    # What is typed while a question is on its way, and while its answer comes.
+    ask(tab, "Tell me everything.", 400)
+    field.press("End")
+    field.type(" And then?")
+    then = re.compile(r"^ ?And then\?$")  # the blank stays if the question had arrived already
+    expect(tab.locator("#live-turn .question")).to_have_text("Tell me everything.")
+    expect(field).to_have_value(then)
+    field.press("Enter")  # refused as long as the other is being answered
+    expect(tab.locator("#notice [role=alert]")).to_contain_text("still being answered")
+    expect(field).to_have_value(then)
+    tab.locator("#stop").click()
+    expect(tab.locator("#past .turn.cancelled")).to_be_visible()
+    expect(field).to_have_value(then)
+    field.press("Enter")
+    expect(field).to_have_value("")
+    expect(tab.locator(".question").last).to_have_text("And then?")
+    tab.locator("#stop").click()
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_an_answer_is_followed_unless_the_reader_has_gone_up(
+    tab: Page, server: Server, reading: dict[str, Any], width: int
+) -> None:
+    """On a phone the whole page scrolls, and stayed where it was."""
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    turn = server.send(f"/api/sessions/{session}/turns", {"question": "Who kept the lamp?", "max_tokens": 64})
+    server.answered(turn["id"])
+    tab.context.set_default_timeout(90_000)
+    tab.set_viewport_size({"width": width, "height": 520})
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    question = {"question": "Tell me everything.", "max_tokens": 20_000}  # until it is stopped
+    turn = server.send(f"/api/sessions/{session}/turns", question)
+    shown = """() => {
+        const end = document.querySelector("#live-turn .answer-text")?.getBoundingClientRect().bottom;
+        const room = innerHeight - document.querySelector("#composer").offsetHeight;
+        return end && end <= room + 4 && end > room - 120;  // it has come to the end of the room, and not beyond
+    }"""
+
+    def grown(letters: int) -> None:
+        said = len(tab.locator("#live-turn .answer-text").inner_text())
+        tab.wait_for_function(
+            f"document.querySelector('#live-turn .answer-text').textContent.length > {said + letters}"
+        )
+
+    try:
+        tab.wait_for_function(shown)
+        grown(150)
+        tab.wait_for_function(shown)
+        tab.mouse.move(width / 2, 200)
+        tab.mouse.wheel(0, -300)
+        tab.wait_for_timeout(600)
+        top = "document.querySelector('#past .turn').getBoundingClientRect().top"
+        before = tab.evaluate(top)
+        grown(100)
+        assert tab.evaluate(top) == before
+        for _ in range(60):  # and back to the end, no further
+            if tab.evaluate("document.querySelector('#conversation').dataset.follow") == "yes":
+                break
+            tab.mouse.wheel(0, 60)
+            tab.wait_for_timeout(50)
+        tab.wait_for_function(shown)
+        grown(100)
+        tab.wait_for_function(shown)
+    finally:
+        tab.locator("#stop").click()
+        server.answered(turn["id"])
+
+
 def test_two_tabs_show_the_same_answer_and_one_can_stop_it(tab: Page, server: Server, reading: dict[str, Any]) -> None:
     session = server.send("/api/sessions", {"context": reading["id"]})["id"]
     other = tab.context.new_page()
@@ -200,6 +292,33 @@ def test_an_encrypted_file_asks_for_its_password(tab: Page, server: Server, tmp_
     tab.locator("#unlock-password input").fill("swordfish")
     tab.locator("#unlock-password input").press("Enter")
     expect(tab.locator("#context-head")).to_contain_text("1 of 1 page has text")
+
+
+def test_one_encrypted_file_of_several_asks_for_its_password_and_keeps_the_others(
+    tab: Page, server: Server, tmp_path: Path
+) -> None:
+    with pymupdf.open() as pdf:
+        pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
+        pdf.save(tmp_path / "Locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
+    (tmp_path / "Open.txt").write_text(book_text(12), encoding="utf-8")
+    files = [tmp_path / "Open.txt", tmp_path / "Locked.pdf"]
+    for way in ("#leave-out", "#unlock-password input"):
+        visit(tab, server)
+        tab.get_by_role("button", name="New reading").click()
+        tab.locator("#files input[type=file]").set_input_files(files)
+        expect(tab.get_by_role("row", name="Locked.pdf").get_by_role("link")).to_be_visible()  # uploaded
+        tab.locator("#start").click()
+        expect(tab.locator("#reading-card [role=alert]")).to_contain_text("Locked.pdf is encrypted")
+        expect(tab.locator("#contexts label.selected")).to_contain_text("needs a password")
+        if way == "#leave-out":
+            expect(tab.locator("#reading-card")).to_contain_text("1 other file is ready and kept here.")
+            tab.locator(way).click()
+            expect(tab.locator("#context-head")).to_contain_text("1 file was left out")
+        else:
+            tab.locator(way).fill("swordfish")
+            tab.locator(way).press("Enter")
+            expect(tab.locator("#context-head")).to_contain_text("Open, Locked", timeout=60_000)
+            expect(tab.locator("#context-head")).not_to_contain_text("left out")
 
 
 def test_going_back_leads_to_what_was_shown_before(tab: Page, server: Server, reading: dict[str, Any]) -> None:

@@ -95,6 +95,8 @@ def _machine(live: Live) -> str:
         rows += _figure("GPU", byte_size(gpu), "Allocated on the GPU")
     else:
         rows += _figure("GPU", "none", "The model runs on the processor")
+    share = process / live.memory_total if live.memory_total else 0.0
+    line, opened = bar(share, f"{share:.0%} of the machine's memory", "thin"), ""
     if live.open_limit:
         there = {"device": "GPU", "host": "memory"}
         held = (
@@ -105,15 +107,14 @@ def _machine(live: Live) -> str:
             )
             or "none"
         )
-        rows += _figure(
+        figure = _figure(
             f"Open contexts, at most {byte_size(live.open_limit)}",
             held,
             "Contexts that are ready to be asked; those not used for longest are put away first",
         )
-    share = process / live.memory_total if live.memory_total else 0.0
-    line = bar(share, f"{share:.0%} of the machine's memory", "thin")
+        opened = f'<dl class="figures-grid">{figure}</dl>'
     return (
-        f'<section><h3>This machine</h3><dl class="figures-grid">{rows}</dl>{line}'
+        f'<section><h3>This machine</h3><dl class="figures-grid">{rows}</dl>{line}{opened}'
         f'<p class="quiet">{esc(live.model)}</p></section>'
     )
 

@@ -29,7 +29,14 @@ def ingest_card(job: JobRow) -> str:
     names = [name.rpartition("/")[2] for name in job.payload["files"]]
     head = f"<h2>{esc(', '.join(names))}</h2>"
     if job.status == "failed":
-        return f'<section class="card">{head}<p class="note failed" role="alert">{esc(job.error or "")}</p></section>'
+        others = len(job.progress.get("documents", []))
+        kept = (
+            f'<p class="quiet">{plural(others, "other file")} {"is" if others == 1 else "are"} ready and kept here.</p>'
+        )
+        return (
+            f'<section class="card">{head}<p class="note failed" role="alert">{esc(job.error or "")}</p>'
+            f"{kept if others else ''}</section>"
+        )
     if job.status == "cancelled":
         return f'<section class="card">{head}<p class="note">Cancelled. Nothing was kept.</p></section>'
     stage = _stage(job)
