@@ -47,8 +47,10 @@ def _gather(
     HALF_PAD: tl.constexpr,
     REST_PAD: tl.constexpr,
     SIZE_PAD: tl.constexpr,
+    TURNED: tl.constexpr,
     TILE: tl.constexpr,
 ):
+    """TURNED: whether keys are wanted after RoPE as well."""
     row, head = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE), tl.program_id(1).to(tl.int64)
     m_row = row < count
     index = tl.load(p_index + head * count + row, mask=m_row, other=0)
@@ -79,7 +81,8 @@ def _gather(
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
         )  # fmt: skip
         tl.store(p_kept_keys + to + rest[None, :], b_k3, mask=m_rest)
-        tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
+        if TURNED:
+            tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
     column = tl.arange(0, SIZE_PAD)
     slab, in_slab = rows_of(index, p_values, slab_count)
     b_v = load_part(
@@ -91,6 +94,19 @@ def _gather(
 
 def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
     """See `reference.gather`. The slabs must be where the index is, or in pinned host memory."""
+    _run(keys, values, index, cos, sin, room, True)
+
+
+def taken(keys: Slabs, values: Slabs, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """See `reference.taken`. The slabs must be where the index is, or in pinned host memory."""
+    shape = (*index.shape, keys[0][0].shape[2])
+    kept, like = (torch.empty(shape, dtype=dtype, device=index.device) for _ in range(2))
+    nothing = like.new_empty(index.shape[1], 0)
+    _run(keys, values, index, nothing, nothing, Room(kept, kept, like), False)
+    return kept, like
+
+
+def _run(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room, turned: bool) -> None:
     heads, count = index.shape
     _, capacity, width = room.keys.shape
     key_table, value_table = table(keys, index.device), table(values, index.device)
@@ -110,5 +126,6 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
         **value_table.constants("VALUE"),
         **widths(width, cos.shape[1]),
         SIZE_PAD=padded(width),
+        TURNED=turned,
         TILE=TILE,
     )

@@ -91,6 +91,8 @@ def test_codes_are_gathered_as_the_numbers_they_stand_for(
         x, rounded, mine = (getattr(room, name) for room in (true, plain, found))
         assert (mine - x).abs().max() <= 2 * (rounded - x).abs().max() + 1e-6
         assert (rounded - x).abs().max() < 0.1
+    for mine, x in zip(kernel.taken(given.keys, given.values, index, dtype), (found.keys, found.values), strict=True):
+        assert torch.equal(mine, x)  # the same rows without angles
 
 
 @pytest.mark.parametrize("lowest", [0, 68], ids=["all-slabs", "the-last-slab"])
