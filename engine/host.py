@@ -345,7 +345,7 @@ class HostTier:
             keys, values = ([tail[f"{layer}.{name}"].clone() for layer in layers] for name in ("keys", "values"))
             self.length += tail["source"].shape[0] - (self.length - self.stored)  # it begins where the slabs end
             self.waiting = keys, values, tail["source"].clone()
-            if "0.keys.centre" in tail:
+            if "0.keys.centre" in tail and not self.levels:  # a conversation's are those of its context
                 self.levels = [
                     tuple(  # type: ignore[misc]
                         Levels(tail[f"{layer}.{name}.centre"].clone(), tail[f"{layer}.{name}.spread"].clone())

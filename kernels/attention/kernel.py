@@ -121,7 +121,7 @@ def _attend(
         weight = weight * shrink + tl.sum(b_p, axis=1)
         slab, in_slab = rows_of(index, p_values, slab_count)
         b_v = load_part(
-            slab, in_slab, head, m_key, column, column < SIZE, p_values, slab_count, p_value_centre, p_value_spread,
+            slab, in_slab, head, m_key, column, column < SIZE, p_values, p_value_centre, p_value_spread,
             VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
         )  # fmt: skip
         b_out = tl.dot(b_p.to(DOT), b_v.to(DOT), acc=b_out * shrink[:, None], input_precision="ieee")

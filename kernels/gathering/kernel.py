@@ -60,11 +60,11 @@ def _gather(
         half = tl.arange(0, HALF_PAD)
         m_half = m_row[:, None] & (half < HALF)[None, :]
         b_k1 = load_part(
-            slab, in_slab, head, m_row, half, half < HALF, p_keys, slab_count, p_key_centre, p_key_spread,
+            slab, in_slab, head, m_row, half, half < HALF, p_keys, p_key_centre, p_key_spread,
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
         )  # fmt: skip
         b_k2 = load_part(
-            slab, in_slab, head, m_row, HALF + half, half < HALF, p_keys, slab_count, p_key_centre, p_key_spread,
+            slab, in_slab, head, m_row, HALF + half, half < HALF, p_keys, p_key_centre, p_key_spread,
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
         )  # fmt: skip
         b_cos = tl.load(p_cos + row[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
@@ -77,7 +77,7 @@ def _gather(
         rest = 2 * HALF + tl.arange(0, REST_PAD)
         m_rest = m_row[:, None] & (rest < SIZE)[None, :]
         b_k3 = load_part(
-            slab, in_slab, head, m_row, rest, rest < SIZE, p_keys, slab_count, p_key_centre, p_key_spread,
+            slab, in_slab, head, m_row, rest, rest < SIZE, p_keys, p_key_centre, p_key_spread,
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
         )  # fmt: skip
         tl.store(p_kept_keys + to + rest[None, :], b_k3, mask=m_rest)
@@ -86,7 +86,7 @@ def _gather(
     column = tl.arange(0, SIZE_PAD)
     slab, in_slab = rows_of(index, p_values, slab_count)
     b_v = load_part(
-        slab, in_slab, head, m_row, column, column < SIZE, p_values, slab_count, p_value_centre, p_value_spread,
+        slab, in_slab, head, m_row, column, column < SIZE, p_values, p_value_centre, p_value_spread,
         VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
     )  # fmt: skip
     tl.store(p_kept_values + to + column[None, :], b_v, mask=m_row[:, None] & (column < SIZE)[None, :])

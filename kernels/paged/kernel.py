@@ -9,7 +9,6 @@ pointer, b_ loaded value, m_ mask.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -17,10 +16,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.rows import Bank, Fixed, Pages, Slabs, tensors_of
+from kernels.rows import Fixed, Pages, Slabs
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 CODES = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
+FACTS = tl.constexpr(6)  # of a slab, in its line of a table
 WIDEST = 16  # bytes that a thread loads at once
 PACKED = tl.constexpr(tl.uint8)  # of four bits: two channels share a byte
 
@@ -28,8 +28,8 @@ PACKED = tl.constexpr(tl.uint8)  # of four bits: two channels share a byte
 class Table(NamedTuple):
     """What a kernel is told of a bank: pointers on the device, and what is known beforehand.
 
-    slabs: int64 [6, slabs], rows of addresses, first rows, distances of heads, whether a slab is of the other kind,
-    addresses of scales, and distances of heads in those; levels: float32 [H, D], centre and spread, of codes.
+    slabs: int64 [slabs, FACTS], of each its address, first row, distance of heads, whether it is of the other kind, and
+    address and distance of heads of its scales; levels: float32 [H, D], centre and spread, of codes.
     """
 
     slabs: Tensor
@@ -66,47 +66,48 @@ def table(slabs: Slabs, device: torch.device) -> Table:
 
 
 def _table(slabs: Slabs, device: torch.device) -> Table:
-    banks = [slab for slab, _ in slabs]
-    kinds = list(dict.fromkeys(_kind(bank) for bank in banks))
-    coded = [bank for bank in banks if isinstance(bank, Pages)]
+    # A million tokens are some thirty slabs, and this is done for every layer of every token: one loop, one tensor.
+    lines: list[tuple[int, ...]] = []
+    kinds: list[tl.dtype] = []
+    coded: list[Pages] = []
+    at, together = 0, WIDEST
+    for bank, length in slabs:
+        scale_at = scale_step = 0
+        if isinstance(bank, Pages):
+            rows, kind = bank.codes, CODES[bank.kind]
+            (scale_step, step), scale_at = bank.scale.stride(), bank.scale.data_ptr()
+            coded.append(bank)
+        else:
+            rows, kind, step = bank, DTYPES[bank.dtype], 1
+        if kind not in kinds:
+            kinds.append(kind)
+        head_step, row_step, column_step = rows.stride()
+        if (row_step, column_step, step) != (rows.shape[2], 1, 1):
+            raise ValueError("Rows of a slab lie next to one another: make the slab contiguous.")
+        address, size = rows.data_ptr(), rows.element_size()
+        lines.append((address, at, head_step, kinds.index(kind), scale_at, scale_step))
+        together |= address | head_step * size | row_step * size
+        at += length
     if len(kinds) > 2:
-        raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(banks)}.")
-    if len({(bank.kind, bank.page, id(bank.levels)) for bank in coded}) > 1:
-        raise ValueError(f"Slabs in codes share kind, rows of a page and levels, and these do not: {_named(banks)}.")
-    if any(x.stride()[1:] != (*x.shape[2:], 1) for bank in banks for x in tensors_of(bank)):
-        raise ValueError("Rows of a slab lie next to one another: make the slab contiguous.")
-    lengths = torch.tensor([0, *(length for _, length in slabs)])
-    columns = (
-        torch.tensor([bank.data_ptr() for bank in banks]),
-        lengths.cumsum(0)[:-1],
-        torch.tensor([tensors_of(bank)[0].stride(0) for bank in banks]),
-        torch.tensor([_kind(bank) != kinds[0] for bank in banks]).long(),
-        torch.tensor([bank.scale.data_ptr() if isinstance(bank, Pages) else 0 for bank in banks]),
-        torch.tensor([bank.scale.stride(0) if isinstance(bank, Pages) else 0 for bank in banks]),
-    )
-    found = torch.stack(columns).to(device)  # in one copy
+        raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
+    if any((bank.kind, bank.page) != (coded[0].kind, coded[0].page) for bank in coded) or any(
+        bank.levels is not coded[0].levels for bank in coded
+    ):
+        raise ValueError(f"Slabs in codes share kind, rows of a page and levels, and these do not: {_named(slabs)}.")
+    found = torch.tensor(lines).to(device)  # in one copy
     return Table(
         slabs=found,
         levels=coded[0].levels.on(device) if coded else (found, found),  # pointers where there is nothing to point to
-        rows=int(lengths.sum()),
+        rows=at,
         kinds=(kinds[0], kinds[-1]),
         page=coded[0].page if coded else 1,
-        align=math.gcd(WIDEST, *(number for bank in banks for number in _steps(tensors_of(bank)[0]))),
+        align=together & -together,  # the lowest bit of all of them
     )
 
 
-def _kind(bank: Bank) -> tl.dtype:
-    return CODES[bank.kind] if isinstance(bank, Pages) else DTYPES[bank.dtype]
-
-
-def _steps(rows: Tensor) -> tuple[int, int, int]:
-    """Bytes from 0 to the first row, from head to head and from row to row."""
-    return rows.data_ptr(), rows.stride(0) * rows.element_size(), rows.stride(1) * rows.element_size()
-
-
-def _named(banks: list[Bank]) -> str:
+def _named(slabs: Slabs) -> str:
     kinds = [
-        (bank.kind, f" in pages of {bank.page}") if isinstance(bank, Pages) else (bank.dtype, "") for bank in banks
+        (bank.kind, f" in pages of {bank.page}") if isinstance(bank, Pages) else (bank.dtype, "") for bank, _ in slabs
     ]
     return ", ".join(dict.fromkeys(str(kind).removeprefix("torch.") + pages for kind, pages in kinds))
 
@@ -131,18 +132,18 @@ def rows_of(index, p_slabs, slab_count):
     """Slab and row in it of rows index [TILE] of a bank; they must be in the bank."""
     slab = tl.zeros_like(index)
     for other in range(1, slab_count):
-        slab += (index >= tl.load(p_slabs + slab_count + other)).to(tl.int64)
-    return slab, index - tl.load(p_slabs + slab_count + slab)
+        slab += (index >= tl.load(p_slabs + other * FACTS + 1)).to(tl.int64)
+    return slab, index - tl.load(p_slabs + slab * FACTS + 1)
 
 
 @triton.jit
 def _load_kind(
-    slab, row, head, m_row, column, m_column, p_slabs, slab_count, p_centre, p_spread,
+    slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
     KIND: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """`load_part` of slabs that are all of one kind."""
     m_part = m_row[:, None] & m_column[None, :]
-    p_head = tl.load(p_slabs + slab).to(tl.pointer_type(KIND)) + head * tl.load(p_slabs + 2 * slab_count + slab)
+    p_head = tl.load(p_slabs + slab * FACTS).to(tl.pointer_type(KIND)) + head * tl.load(p_slabs + slab * FACTS + 2)
     WIDTH: tl.constexpr = SIZE // 2 if KIND == PACKED else SIZE
     p_row = tl.multiple_of(p_head + row * WIDTH, ALIGN)
     if KIND.primitive_bitwidth > 8:
@@ -153,8 +154,8 @@ def _load_kind(
             b_code = (((b_byte >> (column // WIDTH * 4)[None, :]) & 15) - 8).to(tl.float32)
         else:
             b_code = tl.load(p_row[:, None] + column[None, :], mask=m_part).to(tl.float32)
-        p_scale = tl.load(p_slabs + 4 * slab_count + slab).to(tl.pointer_type(tl.float32)) + row // PAGE
-        b_scale = tl.load(p_scale + head * tl.load(p_slabs + 5 * slab_count + slab), mask=m_row)
+        p_scale = tl.load(p_slabs + slab * FACTS + 4).to(tl.pointer_type(tl.float32)) + row // PAGE
+        b_scale = tl.load(p_scale + head * tl.load(p_slabs + slab * FACTS + 5), mask=m_row)
         b_centre = tl.load(p_centre + head * SIZE + column, mask=m_column)
         b_spread = tl.load(p_spread + head * SIZE + column, mask=m_column)
         return tl.where(m_part, b_code * b_scale[:, None] * b_spread[None, :] + b_centre[None, :], 0.0)
@@ -162,22 +163,22 @@ def _load_kind(
 
 @triton.jit
 def load_part(
-    slab, row, head, m_row, column, m_column, p_slabs, slab_count, p_centre, p_spread,
+    slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
     FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """Columns [TILE, WIDTH] of a head's rows, float32; 0 where m_row [TILE] or m_column [WIDTH] is False."""
     if FIRST == OTHER:
         return _load_kind(
-            slab, row, head, m_row, column, m_column, p_slabs, slab_count, p_centre, p_spread, FIRST, PAGE, ALIGN, SIZE
+            slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread, FIRST, PAGE, ALIGN, SIZE
         )
     else:
-        other = tl.load(p_slabs + 3 * slab_count + slab) > 0
+        other = tl.load(p_slabs + slab * FACTS + 3) > 0
         b_first = _load_kind(
-            slab, row, head, m_row & ~other, column, m_column, p_slabs, slab_count, p_centre, p_spread,
+            slab, row, head, m_row & ~other, column, m_column, p_slabs, p_centre, p_spread,
             FIRST, PAGE, ALIGN, SIZE,
         )  # fmt: skip
         b_other = _load_kind(
-            slab, row, head, m_row & other, column, m_column, p_slabs, slab_count, p_centre, p_spread,
+            slab, row, head, m_row & other, column, m_column, p_slabs, p_centre, p_spread,
             OTHER, PAGE, ALIGN, SIZE,
         )  # fmt: skip
         return b_first + b_other
@@ -196,18 +197,18 @@ def load_turned(
     b_k3 = tl.zeros((index.shape[0], REST_PAD), dtype=tl.float32)
     if SIZE > 2 * HALF:
         b_k3 = load_part(
-            slab, row, head, m_row, rest, rest < SIZE, p_slabs, slab_count, p_centre, p_spread,
+            slab, row, head, m_row, rest, rest < SIZE, p_slabs, p_centre, p_spread,
             FIRST, OTHER, PAGE, ALIGN, SIZE,
         )  # fmt: skip
     b_r1 = tl.zeros((index.shape[0], HALF_PAD), dtype=tl.float32)
     b_r2 = tl.zeros((index.shape[0], HALF_PAD), dtype=tl.float32)
     if HALF > 0:
         b_k1 = load_part(
-            slab, row, head, m_row, half, half < HALF, p_slabs, slab_count, p_centre, p_spread,
+            slab, row, head, m_row, half, half < HALF, p_slabs, p_centre, p_spread,
             FIRST, OTHER, PAGE, ALIGN, SIZE,
         )  # fmt: skip
         b_k2 = load_part(
-            slab, row, head, m_row, HALF + half, half < HALF, p_slabs, slab_count, p_centre, p_spread,
+            slab, row, head, m_row, HALF + half, half < HALF, p_slabs, p_centre, p_spread,
             FIRST, OTHER, PAGE, ALIGN, SIZE,
         )  # fmt: skip
         m_half = m_row[:, None] & (half < HALF)[None, :]

@@ -46,7 +46,7 @@ def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPat
 
     def wrong(slabs: Slabs, device: torch.device) -> object:
         made = right(slabs, device)
-        return made._replace(levels=(made.levels[0], made.levels[1] * 1.01)) if made.slabs[4].any() else made
+        return made._replace(levels=(made.levels[0], made.levels[1] * 1.01)) if made.slabs[:, 4].any() else made
 
     for name in ("attention", "gathering", "pruning"):
         monkeypatch.setattr(f"kernels.{name}.kernel.table", wrong)

@@ -11,6 +11,7 @@ from engine.footprint import Task
 from engine.host import HostTier
 from engine.records import DISK, HOST
 from kernels import choice
+from kernels.rows import Pages
 from tests.engine.reading import loaded, next_logits, read
 
 HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
@@ -100,6 +101,20 @@ def test_kernels_gather_what_the_reference_gathers(
     for plain, mine in zip(*found, strict=True):
         assert mine.dtype == plain.dtype
         torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> None:
+    """They were read anew from its tail, and kernels refuse a bank of two levels."""
+    context = HostTier(model.spec, torch.int8)
+    context.append(*entries(130, 0))
+    fork = context.fork()
+    fork.append(*entries(140, 1))
+    again = context.fork()
+    again.restore(loaded(fork.state()))
+    assert again.length == fork.length == 270
+    levels = {id(slab.levels) for slab, _ in again.keys(1) if isinstance(slab, Pages)}
+    assert len(again.keys(1)) > len(context.keys(1))
+    assert levels == {id(context.levels[1][0])}
 
 
 def test_a_fork_sees_the_base_and_keeps_its_own(tier: HostTier) -> None:

@@ -181,8 +181,19 @@ def test_fixed_slabs_have_one_table() -> None:
     made = kernel.table(fixed, slabs[0][0].device)
     assert kernel.table(fixed, slabs[0][0].device) is made
     assert made.rows == 11
-    addresses = [slab.data_ptr() for slab, _ in slabs]
-    assert made.slabs.tolist() == [addresses, [0, 8], [128, 64], [0, 0], [0, 0], [0, 0]]
+    (first, _), (second, _) = slabs
+    assert made.slabs.tolist() == [[first.data_ptr(), 0, 128, 0, 0, 0], [second.data_ptr(), 8, 64, 0, 0, 0]]
+
+
+def test_rows_are_loaded_as_wide_as_all_of_them_are_aligned() -> None:
+    from kernels.paged import kernel
+
+    aligned = torch.zeros(2, 8, 16)
+    assert kernel.table([(aligned, 8)], aligned.device).align == 16
+    shifted = torch.zeros(2 * 8 * 16 + 1)[1:].view(2, 8, 16)
+    assert kernel.table([(aligned, 8), (shifted, 8)], aligned.device).align == 4
+    narrow = slab_of(torch.zeros(2, 8, 48), 0, Coding(INT4), Levels(torch.zeros(2, 48), torch.ones(2, 48)))
+    assert kernel.table([(narrow, 8)], aligned.device).align == 8  # rows of 24 bytes
 
 
 def test_few_programs_split_the_keys() -> None:
