@@ -9,6 +9,7 @@ pointer, b_ loaded value, m_ mask.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -66,7 +67,7 @@ def table(slabs: Slabs, device: torch.device) -> Table:
 
 
 def _table(slabs: Slabs, device: torch.device) -> Table:
-    # A million tokens are some thirty slabs, and this is done for every layer of every token: one loop, one tensor.
+    # A million tokens are some thirty slabs, and this is done for every layer of every token: one loop over them.
     lines: list[tuple[int, ...]] = []
     kinds: list[tl.dtype] = []
     coded: list[Pages] = []
@@ -90,11 +91,9 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         at += length
     if len(kinds) > 2:
         raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
-    if any((bank.kind, bank.page) != (coded[0].kind, coded[0].page) for bank in coded) or any(
-        bank.levels is not coded[0].levels for bank in coded
-    ):
+    if len({(bank.kind, bank.page, id(bank.levels)) for bank in coded}) > 1:
         raise ValueError(f"Slabs in codes share kind, rows of a page and levels, and these do not: {_named(slabs)}.")
-    found = torch.tensor(lines).to(device)  # in one copy
+    found = _sent(tuple(lines), device)
     return Table(
         slabs=found,
         levels=coded[0].levels.on(device) if coded else (found, found),  # pointers where there is nothing to point to
@@ -103,6 +102,12 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         page=coded[0].page if coded else 1,
         align=together & -together,  # the lowest bit of all of them
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _sent(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
+    """On the device, in one copy; they are the same for token after token, as only the last slab grows."""
+    return torch.tensor(lines).to(device, non_blocking=True)
 
 
 def _named(slabs: Slabs) -> str:
