@@ -2,10 +2,12 @@
 
     python -m benchmarks.gpu_kernels [--lengths 4096 32768 ...]
 
-A row says what ran (kernel, what, dtype, length), the largest error of the kernel and of PyTorch in the same precision,
-both against float64 (`agrees`: at most twice as large; None for banks that are only timed), the kernel's seconds, and
-those of `F.scaled_dot_product_attention` over all keys at once. Where there is no GPU kernels run in Triton's
-interpreter, whose times mean nothing: then no times are given. Not here: what is done about a row that does not agree.
+A row says what ran (kernel, what, dtype, length), where the keys and values lay (bank: on the device, or at the first
+length also in pinned host memory, as they are and in codes), the largest error of the kernel and of PyTorch in the same
+precision, both against float64 of the numbers that codes stand for (`agrees`: at most twice as large; None for banks
+that are only timed), the kernel's seconds, and those of `F.scaled_dot_product_attention` over all keys at once, on the
+device. Where there is no GPU kernels run in Triton's interpreter, whose times mean nothing: then no times are given.
+Not here: what is done about a row that does not agree.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from kernels import attention, columns, gathering, pruning
 from kernels.attention import Lists, Span
 from kernels.gathering import Room
 from kernels.pruning import Places
-from kernels.rows import Slabs, plain
+from kernels.quantise import unpack, width
+from kernels.rows import PAGE, Bank, Levels, Pages, Slabs
 
 SLAB = 32768  # rows of a slab, as in the engine's host tier
 QUERY_HEADS, HEADS, SIZE = 32, 8, 128
@@ -42,11 +45,13 @@ KEPT = 4096  # entries that condensing keeps
 REPEATS = 10
 EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
 EXACT_BLOCKS = 2  # blocks that are compared with float64; all of them would take the memory of many kernels
+ON_DEVICE = "device"
+HOST_BANKS = {"host": None, "host int8": torch.int8, "host int4": torch.quint4x2, "host fp8": torch.float8_e4m3fn}
 Row = dict[str, Any]
 
 
 def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = torch.bfloat16) -> list[Row]:
-    """One row for each kernel and length (keys in the bank, 2 or more).
+    """One row for each kernel and length (keys in the bank, 2 or more), and at the first length for each host bank.
 
     Raises:
         ImportError: there is no triton.
@@ -58,7 +63,11 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = t
 
     if device.type == "cpu" and not triton.knobs.runtime.interpret:
         return _interpreted(lengths, dtype)
-    return [row for length in lengths for row in _Bench(device, length, dtype).rows()]
+    rows = [row for length in lengths for row in _Bench(device, length, dtype, ON_DEVICE).rows()]
+    for bank, kind in HOST_BANKS.items():
+        if kind != torch.float8_e4m3fn or device.type == "cpu" or torch.cuda.get_device_capability(device) >= (8, 9):
+            rows += _Bench(device, lengths[0], dtype, bank).rows()
+    return rows
 
 
 def _interpreted(lengths: list[int], dtype: torch.dtype) -> list[Row]:
@@ -75,17 +84,18 @@ def _interpreted(lengths: list[int], dtype: torch.dtype) -> list[Row]:
 
 
 class _Bench:
-    """Inputs of one length, and the rows that they give."""
+    """Inputs of one length in one bank, and the rows that they give."""
 
-    def __init__(self, device: torch.device, length: int, dtype: torch.dtype) -> None:
-        """length: keys in the bank. Sizes shrink with it, so that short ones are quick."""
-        self.device, self.length, self.dtype = device, length, dtype
+    def __init__(self, device: torch.device, length: int, dtype: torch.dtype, bank: str) -> None:
+        """length: keys in the bank, which is ON_DEVICE or of HOST_BANKS. Sizes shrink with it: short ones are quick."""
+        self.device, self.length, self.dtype, self.bank = device, length, dtype, bank
         self.heads = HEADS if device.type == "cuda" else 1  # interpreted, one head takes seconds
         self.query_heads = self.heads * (QUERY_HEADS // HEADS)
         self.count = min(CHUNK, length // 2)
         self.chosen = min(CHOSEN, length)
         self.kept = min(KEPT, length)
         self.generator = torch.Generator(device).manual_seed(length)
+        self.levels = Levels.of(self._random(self.heads, PAGE, SIZE).cpu())  # of codes
         self.keys, self.values = self._bank(), self._bank()
         angles = torch.rand(length + self.count, SIZE // 2, generator=self.generator, device=device) * 6
         self.cos, self.sin = angles.cos(), angles.sin()
@@ -95,17 +105,34 @@ class _Bench:
 
     def _bank(self) -> Slabs:
         lengths = [min(SLAB, self.length - at) for at in range(0, self.length, SLAB)]
-        return [(self._random(self.heads, length, SIZE), length) for length in lengths]
+        return [(self._slab(self._random(self.heads, length, SIZE)), length) for length in lengths]
+
+    def _slab(self, x: Tensor) -> Bank:
+        if self.bank == ON_DEVICE:
+            return x
+        kind, pinned = HOST_BANKS[self.bank], self.device.type == "cuda"
+        if kind is None:
+            return x.cpu().pin_memory() if pinned else x
+        capacity = -(-x.shape[1] // PAGE) * PAGE
+        stored = torch.uint8 if kind == torch.quint4x2 else kind
+        codes = torch.empty(self.heads, capacity, width(kind, SIZE), dtype=stored, pin_memory=pinned)
+        pages = Pages(codes, torch.empty(self.heads, capacity // PAGE, pin_memory=pinned), self.levels, kind, x.dtype)
+        pages.write(0, F.pad(x, (0, 0, 0, capacity - x.shape[1])))
+        return pages
 
     def rows(self) -> list[Row]:
-        """All kernels."""
+        """All kernels; the column sums of a whole bank are of keys after RoPE, which are on the device."""
         return [
             self._pruning(),
             self._attention("prefill", self.count, BLOCK),
             self._attention("decode", 1, 1),
-            self._columns(),
+            *([self._columns()] if self.bank == ON_DEVICE else []),
             self._gathering(),
         ]
+
+    def _wide(self, bank: Slabs, dtype: torch.dtype = torch.float64) -> list[tuple[Tensor, int]]:
+        """A bank of numbers on the device."""
+        return [(_numbers(slab, self.device).to(dtype), length) for slab, length in bank]
 
     def _row(
         self,
@@ -120,6 +147,7 @@ class _Bench:
         return {
             "kernel": kernel,
             "what": what,
+            "bank": self.bank,
             "dtype": str(self.dtype).removeprefix("torch."),
             "length": self.length,
             "error": error,
@@ -132,7 +160,10 @@ class _Bench:
     def _sdpa(self, count: int) -> Callable[[], object]:
         """Dense attention of so many queries over all keys of the bank."""
         q = self._random(1, self.query_heads, count, SIZE)
-        k, v = (torch.cat([slab for slab, _ in plain(bank)], dim=1)[None] for bank in (self.keys, self.values))
+        k, v = (
+            torch.cat([slab[:, :n] for slab, n in self._wide(bank, self.dtype)], dim=1)[None]
+            for bank in (self.keys, self.values)
+        )
         return lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
     def _lists(self, blocks: int, size: int) -> Lists:
@@ -155,7 +186,7 @@ class _Bench:
             few = min(count, EXACT_BLOCKS * size)
             part, part_span = lists.part(0, EXACT_BLOCKS), span.part(0, few)
             wide = Lists(part.index, part.places, size, part.cos.double(), part.sin.double())
-            keys, values = _wide(self.keys), _wide(self.values)
+            keys, values = self._wide(self.keys), self._wide(self.values)
             exact, _ = reference.attend(q[:, :few].double(), keys, values, part_span, wide, scaling)
             plain, _ = reference.attend(q[:, :few], self.keys, self.values, part_span, part, scaling)
             found, _ = kernel.attend(q, self.keys, self.values, span, lists, scaling)
@@ -174,7 +205,7 @@ class _Bench:
         _, total = attention.attend(q, self.keys, self.values, span, None, scaling)
 
         def errors() -> tuple[float, float]:
-            exact = reference.column_sums(q.double(), _wide(self.keys), span, None, total.double(), scaling)
+            exact = reference.column_sums(q.double(), self._wide(self.keys), span, None, total.double(), scaling)
             plain = reference.column_sums(q, self.keys, span, None, total, scaling)
             return _errors(kernel.column_sums(q, self.keys, span, None, total, scaling), plain, exact)
 
@@ -190,18 +221,19 @@ class _Bench:
         index = scores.topk(self.kept, dim=1).indices.sort(dim=1).values
         cos, sin = self.cos[: self.kept], self.sin[: self.kept]
 
-        def room(dtype: torch.dtype) -> Room:
+        def room(dtype: torch.dtype, device: torch.device = self.device) -> Room:
             shape = (self.heads, self.kept, SIZE)
-            return Room(*(torch.empty(shape, dtype=dtype, device=self.device) for _ in range(3)))
+            return Room(*(torch.empty(shape, dtype=dtype, device=device) for _ in range(3)))
 
         kept = room(self.dtype)
 
         def errors() -> tuple[float, float]:
-            exact, plain, found = room(torch.float64), room(self.dtype), room(self.dtype)
-            reference.gather(_wide(self.keys), _wide(self.values), index, cos.double(), sin.double(), exact)
-            reference.gather(self.keys, self.values, index, cos, sin, plain)
+            lying = self.keys[0][0].device  # where the reference takes rows
+            exact, plain, found = room(torch.float64), room(self.dtype, lying), room(self.dtype)
+            reference.gather(self._wide(self.keys), self._wide(self.values), index, cos.double(), sin.double(), exact)
+            reference.gather(self.keys, self.values, index.to(lying), cos.to(lying), sin.to(lying), plain)
             kernel.gather(self.keys, self.values, index, cos, sin, found)
-            return _errors(found.rotated, plain.rotated, exact.rotated)
+            return _errors(found.rotated, plain.rotated.to(self.device), exact.rotated)
 
         def run() -> None:
             gathering.gather(self.keys, self.values, index, cos, sin, kept)
@@ -220,7 +252,7 @@ class _Bench:
         wide = Places(rule, group, 0, self.cos.double(), self.sin.double())
 
         def errors() -> tuple[float, float]:
-            exact = reference.chunk_scores(q.double(), _wide(self.keys), starts, limits, size, wide)
+            exact = reference.chunk_scores(q.double(), self._wide(self.keys), starts, limits, size, wide)
             plain = reference.chunk_scores(q, self.keys, starts, limits, size, places)
             return _errors(kernel.chunk_scores(q, self.keys, starts, limits, size, places), plain, exact)
 
@@ -230,8 +262,13 @@ class _Bench:
         return self._row("pruning", "one query", errors, run, self._sdpa(1))
 
 
-def _wide(bank: Slabs) -> Slabs:
-    return [(slab.double(), length) for slab, length in plain(bank)]
+def _numbers(slab: Bank, device: torch.device) -> Tensor:
+    """A slab, or what its codes stand for in float64, [H, capacity, D] on the device."""
+    if isinstance(slab, Tensor):
+        return slab.to(device)
+    centre, spread = slab.levels.on(device)
+    scale = slab.scale.to(device).repeat_interleave(slab.page, dim=1)[..., None]
+    return unpack(slab.codes.to(device), slab.kind, torch.float64) * scale * spread[:, None] + centre[:, None]
 
 
 def _errors(found: Tensor, plain: Tensor, exact: Tensor) -> tuple[float, float]:

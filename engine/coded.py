@@ -2,8 +2,9 @@
 
 Keys (before RoPE) and values are coded row by row, each row of a head by a scale of its own, after its channels have
 been levelled by what the first entries were like (`kernels/rows.py`). So entries that are kept move to new slots as the
-codes they are: however often a memory is condensed, each was rounded once. Nothing is kept rotated. Attention turns the
-codes of one layer into numbers and rotates those, for as long as that layer's turn lasts.
+codes they are: however often a memory is condensed, each was rounded once. Nothing is kept rotated. For few queries, as
+for a token of an answer, Triton kernels read codes where they lie. Else attention turns the codes of one layer into
+numbers and rotates those, for as long as that layer's turn lasts.
 
 What comes in waits in the model's own type until there are `Coding.waiting` of it, and is coded together. That happens
 between two passes and no pass goes beyond it, so the size of passes does not change what a query sees.
@@ -19,11 +20,12 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from engine.attention import FEW_QUERIES, Lists
 from engine.errors import SettingsError
 from engine.seam import LayerSpec, ModelSpec
 from engine.slots import Slots
-from kernels import quantise
-from kernels.rows import Levels, Pages, Slabs
+from kernels import choice, quantise
+from kernels.rows import Bank, Levels, Pages, Slabs
 
 CODES = {"int8": torch.int8, "int4": torch.quint4x2, "fp8": torch.float8_e4m3fn}  # of quint4x2 two are in a byte
 MODEL = "model"  # the store that is no code
@@ -148,13 +150,18 @@ class CodedSlots(Slots):
         new.coded = length
         return new
 
-    def shown(self, base: Self | None, length: int) -> tuple[Slabs, Slabs]:
-        """As numbers, in one slab, for as long as somebody holds it."""
+    def shown(self, base: Self | None, length: int, queries: int) -> tuple[Slabs, Slabs, Lists | None]:
+        """As codes where kernels read them, for few queries; else as numbers, for as long as somebody holds them."""
+        if queries <= FEW_QUERIES and choice.implementation() == "triton":
+            total = sum(count for _, count in self.sides(base, length))
+            every = torch.arange(total, device=self.keys.device)[None]
+            lists = Lists(every, every, queries, *self.layer.rope.table(total))
+            return self._as_they_lie("keys", base, length), self._as_they_lie("values", base, length), lists
         keys = self._numbers("keys", base, length)
         rotated = self.layer.rope.rotate(keys, 0)
         del keys
         values = self._numbers("values", base, length)
-        return [(rotated, rotated.shape[1])], [(values, values.shape[1])]
+        return [(rotated, rotated.shape[1])], [(values, values.shape[1])], None
 
     def take_over(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
         """Codes and scales go over as they are; what still waits is coded on the way."""
@@ -227,14 +234,21 @@ class CodedSlots(Slots):
         waiting.write(0, self._bank(name)[:, :count])
         return torch.cat([codes, waiting.codes], dim=1), torch.cat([scale, waiting.scale], dim=1)
 
-    def _numbers(self, name: str, base: Self | None, length: int) -> Tensor:
-        """Keys or values [H, N, D] of the base and of so many own entries, in the model's own type."""
-        pieces = []
+    def _as_they_lie(self, name: str, base: Self | None, length: int) -> Slabs:
+        """Keys or values of the base and of so many own entries: codes, and behind them what waits."""
+        slabs: list[tuple[Bank, int]] = []
         for slots, count in self.sides(base, length):
             if slots.coded:
-                pieces.append(slots._pages(name).numbers(slots.coded))
-            pieces.append(slots._bank(name)[:, : count - slots.coded])
-        return torch.cat(pieces, dim=1)
+                slabs.append((slots._pages(name), slots.coded))
+            if count > slots.coded:
+                slabs.append((slots._bank(name), count - slots.coded))
+        return slabs
+
+    def _numbers(self, name: str, base: Self | None, length: int) -> Tensor:
+        """Keys or values [H, N, D] of the base and of so many own entries, in the model's own type."""
+        slabs = self._as_they_lie(name, base, length)
+        numbers = (bank[:, :n] if isinstance(bank, Tensor) else bank.numbers(n) for bank, n in slabs)
+        return torch.cat(list(numbers), dim=1)
 
 
 def _levels(saved: dict[str, Tensor], name: str, like: Tensor) -> Levels:

@@ -149,7 +149,7 @@ class StaticAttention:
             slots.rotated[:, filled:], slots.values[:, filled:] = 0.0, 0.0
             slots.source[:, filled:] = NOT_IN_SOURCE
             base = memory.base[number] if memory.base else None
-            keys, values = slots.shown(base, slots.capacity)
+            keys, values, _ = slots.shown(base, slots.capacity, 1)
             self.shown.append((Fixed(keys), Fixed(values)))
 
     def move_to(self, length: int) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.records import LoadedParts, Part, Parts
 from engine.seam import LayerSpec, ModelSpec
 from kernels import quantise, rows
+from kernels.gathering import taken
 from kernels.rows import Bank, Levels, Pages, Slabs, take
 
 SLAB = 32768  # entries
@@ -253,24 +254,21 @@ class HostTier:
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device and source positions [HQ, T, K] of entries [HQ, T, K]."""
-        shape = (*index.shape, self.spec.layers[layer].head_size)
-        flat = index.reshape(self.spec.layers[layer].kv_heads, -1)
-        keys, values = (
-            take(slabs, flat).to(device, self.spec.dtype).view(shape)
-            for slabs in (self.keys(layer), self.values(layer))
-        )
-        return keys, values, self.source_of(index)
+        heads = self.spec.layers[layer].kv_heads
+        keys, values = self._taken(layer, index.reshape(heads, -1), device)
+        shape = (*index.shape, keys.shape[2])
+        return keys.view(shape), values.view(shape), self.source_of(index)
 
     def gather_shared(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """The same entries [NB, N] for all heads: keys and values [H, NB, N, D] on the device."""
         heads = self.spec.layers[layer].kv_heads
-        flat = index.reshape(1, -1).expand(heads, -1)
-        shape = (heads, *index.shape, self.spec.layers[layer].head_size)
-        keys, values = (
-            take(slabs, flat).to(device, self.spec.dtype).view(shape)
-            for slabs in (self.keys(layer), self.values(layer))
-        )
-        return keys, values
+        keys, values = self._taken(layer, index.reshape(1, -1).expand(heads, -1), device)
+        shape = (heads, *index.shape, keys.shape[2])
+        return keys.view(shape), values.view(shape)
+
+    def _taken(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Keys and values [H, M, D] of entries [H, M] on the device; by a kernel where that is."""
+        return taken(self.keys(layer), self.values(layer), index.to(device), self.spec.dtype)
 
     def keys(self, layer: int) -> Slabs:
         """The keys of a layer, slab by slab."""
@@ -347,7 +345,7 @@ class HostTier:
             keys, values = ([tail[f"{layer}.{name}"].clone() for layer in layers] for name in ("keys", "values"))
             self.length += tail["source"].shape[0] - (self.length - self.stored)  # it begins where the slabs end
             self.waiting = keys, values, tail["source"].clone()
-            if "0.keys.centre" in tail:
+            if "0.keys.centre" in tail and not self.levels:  # a conversation's are those of its context
                 self.levels = [
                     tuple(  # type: ignore[misc]
                         Levels(tail[f"{layer}.{name}.centre"].clone(), tail[f"{layer}.{name}.spread"].clone())

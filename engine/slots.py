@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import Segment, Shown, Span, attend, causal_span
+from engine.attention import Lists, Segment, Shown, Span, attend, causal_span
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
 from engine.memory import NOT_IN_SOURCE, Memory
@@ -111,10 +111,11 @@ class Slots:
         """The slots before these, if there are any, and `length` entries of these: each with how many entries count."""
         return [(self, length)] if base is None else [(base, self.first_slot), (self, length)]
 
-    def shown(self, base: Self | None, length: int) -> tuple[Slabs, Slabs]:
-        """Rotated keys, and values, of the base and of so many own entries."""
+    def shown(self, base: Self | None, length: int, queries: int) -> tuple[Slabs, Slabs, Lists | None]:
+        """Keys and values of the base and of so many own entries, for so many queries: keys after RoPE, or lists."""
         sides = self.sides(base, length)
-        return [(slots.rotated, count) for slots, count in sides], [(slots.values, count) for slots, count in sides]
+        keys, values = ([(getattr(slots, name), count) for slots, count in sides] for name in ("rotated", "values"))
+        return keys, values, None
 
     def take_over(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
         """Become entries index [H, M] of the base and the first `length` of old slots, rotated to 0, 1, 2, ..."""
@@ -276,8 +277,8 @@ class SlotMemory(Memory):
         slots.write(before, k, v)
         new = q.shape[1]
         rotated = slots.layer.rope.rotate(q, held)
-        keys, values = slots.shown(self._base(number), before + new)
-        own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window))
+        keys, values, lists = slots.shown(self._base(number), before + new, new)
+        own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window), lists)
         beside, sources = self._beside(number, q)
         watched = self.mass is not None or self.observed is not None
         output, given = attend([own, *beside], scaling, softcap, watched)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +39,18 @@ class Levels:
         spread = (x - centre[:, None]).abs().amax(dim=1)
         least = FLATTEST * spread.mean(dim=1, keepdim=True)
         return Levels(centre, torch.maximum(spread, least).clamp_min(1e-12))
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Both where kernels need them; copied there once."""
+        if self.centre.device == device:
+            return self.centre, self.spread
+        if device not in self._copies:
+            self._copies[device] = self.centre.to(device), self.spread.to(device)
+        return self._copies[device]
+
+    @cached_property
+    def _copies(self) -> dict[torch.device, tuple[Tensor, Tensor]]:
+        return {}
 
     def nbytes(self) -> int:
         """Bytes of both."""
@@ -138,18 +151,19 @@ def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:
     """
     found = [(slab, length) for slab, length in slabs if isinstance(slab, Tensor)]
     if len(found) < len(slabs):
-        raise ValueError("Slabs in codes are read by lists, and not by kernels: take the rows that are wanted.")
+        raise ValueError("Slabs in codes hold keys before RoPE, and are read by lists: list the rows that are wanted.")
     return found
 
 
 def reachable(slabs: Slabs, q: Tensor) -> bool:
-    """Whether a kernel that runs where q is can read the slabs: same device, or pinned host memory (no copy).
+    """Whether a kernel that runs where q is can read the slabs: same device, or pinned host memory (no copy)."""
+    parts = (part for slab, _ in slabs for part in tensors_of(slab))
+    return all(part.device == q.device or (q.is_cuda and part.is_pinned()) for part in parts)
 
-    Slabs in codes are read by the references alone.
-    """
-    return all(
-        isinstance(slab, Tensor) and (slab.device == q.device or (q.is_cuda and slab.is_pinned())) for slab, _ in slabs
-    )
+
+def tensors_of(bank: Bank) -> tuple[Tensor, ...]:
+    """What a slab's rows lie in: itself, or codes and their scales."""
+    return (bank.codes, bank.scale) if isinstance(bank, Pages) else (bank,)
 
 
 class Share(NamedTuple):
@@ -161,8 +175,14 @@ class Share(NamedTuple):
 
 
 def take(slabs: Slabs, index: Tensor) -> Tensor:
-    """Rows [H, N, D] of every head's own index [H, N], int64 within the bank."""
+    """Rows [H, N, D] of every head's own index [H, N], int64 within the bank.
+
+    Raises:
+        ValueError: some slabs are in codes, and some are not.
+    """
     first = slabs[0][0]
+    if len({isinstance(slab, Pages) for slab, _ in slabs}) > 1:
+        raise ValueError("Rows are taken by head from slabs that are all in codes, or none: take them bank by bank.")
     heads, _, size = first.shape
     if len(slabs) == 1:
         rows = _rows(first, _flat_index(first, index))

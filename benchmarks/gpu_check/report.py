@@ -12,7 +12,7 @@ COLUMNS = {
     "model": ["model", "what", "seconds", "status"],
     "parity": ["model", "what", "error", "allowed", "ok", "status"],
     "kernels": [
-        *("kernel", "what", "dtype", "length", "error", "reference_error", "agrees", "seconds", "sdpa_seconds"),
+        *("kernel", "what", "bank", "dtype", "length", "error", "reference_error", "agrees", "seconds", "sdpa_seconds"),
         "status",
     ],
     "reading": [

@@ -15,8 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention.reference import Lists, Span
-from kernels.paged.kernel import addresses_of, factor_dtype, load_part, load_turned, logits_of, padded, table, widths
-from kernels.rows import Slabs
+from kernels.paged.kernel import factor_dtype, load_part, load_turned, logits_of, padded, rows_of, table, widths
+from kernels.rows import Slabs, plain
 
 QUERIES = 64  # queries of one program at most, those of all heads of a group counted
 DENSE_QUERIES = 64  # tokens of a block where there are no lists
@@ -33,11 +33,11 @@ def _attend(
     p_first,
     p_end,
     p_keys,
-    p_key_firsts,
-    p_key_strides,
+    p_key_centre,
+    p_key_spread,
     p_values,
-    p_value_firsts,
-    p_value_strides,
+    p_value_centre,
+    p_value_spread,
     p_cos,
     p_sin,
     p_out,
@@ -55,9 +55,13 @@ def _attend(
     SHARES: tl.constexpr,
     GROUP: tl.constexpr,
     KEY_FIRST: tl.constexpr,
-    KEY: tl.constexpr,
+    KEY_OTHER: tl.constexpr,
+    KEY_PAGE: tl.constexpr,
+    KEY_ALIGN: tl.constexpr,
     VALUE_FIRST: tl.constexpr,
-    VALUE: tl.constexpr,
+    VALUE_OTHER: tl.constexpr,
+    VALUE_PAGE: tl.constexpr,
+    VALUE_ALIGN: tl.constexpr,
     DOT: tl.constexpr,
     SIZE: tl.constexpr,
     HALF: tl.constexpr,
@@ -104,8 +108,8 @@ def _attend(
         m_key = m_key & (index >= lowest) & (index < highest)
         index = tl.where(m_key, index, 0)
         b_r1, b_r2, b_k3 = load_turned(
-            index, m_key, place, head, p_keys, p_key_firsts, p_key_strides, slab_count, p_cos, p_sin,
-            KEY_FIRST, KEY, SIZE, HALF, HALF_PAD, REST_PAD,
+            index, m_key, place, head, p_keys, p_key_centre, p_key_spread, slab_count, p_cos, p_sin,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
         logits = logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, scaling, softcap, HALF, SIZE)
         seen = m_key[None, :] & (index[None, :] >= first[:, None]) & (index[None, :] < end[:, None])
@@ -115,10 +119,12 @@ def _attend(
         b_p = tl.exp(logits - base[:, None])
         shrink = tl.exp(best - base)
         weight = weight * shrink + tl.sum(b_p, axis=1)
-        slab, offset = addresses_of(index, head, p_value_firsts, p_value_strides, slab_count, SIZE)
-        m_value = m_key[:, None] & (column < SIZE)[None, :]
-        b_v = load_part(slab, offset, p_values, column, m_value, VALUE_FIRST, VALUE).to(DOT)
-        b_out = tl.dot(b_p.to(DOT), b_v, acc=b_out * shrink[:, None], input_precision="ieee")
+        slab, in_slab = rows_of(index, p_values, slab_count)
+        b_v = load_part(
+            slab, in_slab, head, m_key, column, column < SIZE, p_values, p_value_centre, p_value_spread,
+            VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
+        )  # fmt: skip
+        b_out = tl.dot(b_p.to(DOT), b_v.to(DOT), acc=b_out * shrink[:, None], input_precision="ieee")
         best = higher
 
     # p_out: [SHARES, HQ, T, D], p_total: [SHARES, HQ, T]
@@ -190,6 +196,8 @@ def attend(
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """See `reference.attend`. The slabs must be where q is, or in pinned host memory."""
+    if lists is None:
+        plain([*keys, *values])  # which refuses codes
     query_heads, count, width = q.shape
     heads = keys[0][0].shape[0]
     group = query_heads // heads
@@ -218,16 +226,14 @@ def attend(
         listed,
         key_table.rows,
         triton.cdiv(triton.cdiv(listed, shares), TILE) * TILE,
-        key_table.slabs,
+        len(keys),
         scaling,
         softcap or 0.0,
         **shown.flags,
         SHARES=shares,
         GROUP=group,
-        KEY_FIRST=key_table.first_dtype,
-        KEY=key_table.dtype,
-        VALUE_FIRST=value_table.first_dtype,
-        VALUE=value_table.dtype,
+        **key_table.constants("KEY"),
+        **value_table.constants("VALUE"),
         DOT=factor_dtype(q.dtype),
         **widths(width, shown.half),
         SIZE_PAD=padded(width),

@@ -14,7 +14,7 @@ from torch import Tensor
 from kernels.attention.kernel import listing
 from kernels.attention.reference import Lists, Span
 from kernels.paged.kernel import factor_dtype, load_turned, logits_of, table, widths
-from kernels.rows import Slabs
+from kernels.rows import Slabs, plain
 
 QUERIES = 32  # queries at a time
 TILE = 64  # keys of one program
@@ -30,8 +30,8 @@ def _column_sums(
     p_end,
     p_total,
     p_keys,
-    p_key_firsts,
-    p_key_strides,
+    p_key_centre,
+    p_key_spread,
     p_cos,
     p_sin,
     p_out,
@@ -46,7 +46,9 @@ def _column_sums(
     BY_HEAD: tl.constexpr,
     GROUP: tl.constexpr,
     KEY_FIRST: tl.constexpr,
-    KEY: tl.constexpr,
+    KEY_OTHER: tl.constexpr,
+    KEY_PAGE: tl.constexpr,
+    KEY_ALIGN: tl.constexpr,
     DOT: tl.constexpr,
     SIZE: tl.constexpr,
     HALF: tl.constexpr,
@@ -68,8 +70,8 @@ def _column_sums(
         m_row = m_row & (tl.load(p_seen + seen_at, mask=m_key, other=0) > 0)
     index = tl.where(m_row, index, 0)
     b_r1, b_r2, b_k3 = load_turned(
-        index, m_row, place, query_head // GROUP, p_keys, p_key_firsts, p_key_strides, slab_count, p_cos, p_sin,
-        KEY_FIRST, KEY, SIZE, HALF, HALF_PAD, REST_PAD,
+        index, m_row, place, query_head // GROUP, p_keys, p_key_centre, p_key_spread, slab_count, p_cos, p_sin,
+        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
     sums = tl.zeros((TILE,), dtype=tl.float32)
@@ -100,6 +102,8 @@ def column_sums(
     softcap: float | None = None,
 ) -> Tensor:
     """See `reference.column_sums`. The slabs must be where q is, or in pinned host memory."""
+    if lists is None:
+        plain(keys)  # which refuses codes
     query_heads, count, width = q.shape
     key_table = table(keys, q.device)
     blocks, listed = (1, key_table.rows) if lists is None else lists.index.shape
@@ -116,13 +120,12 @@ def column_sums(
         count if lists is None else lists.size,
         listed,
         key_table.rows,
-        key_table.slabs,
+        len(keys),
         scaling,
         softcap or 0.0,
         **shown.flags,
         GROUP=query_heads // keys[0][0].shape[0],
-        KEY_FIRST=key_table.first_dtype,
-        KEY=key_table.dtype,
+        **key_table.constants("KEY"),
         DOT=factor_dtype(q.dtype),
         **widths(width, shown.half),
         QUERIES=QUERIES,

@@ -1,7 +1,8 @@
-"""Entries that are kept, moved to slots of their own: gathered, turned to their new positions, laid out."""
+"""Entries gathered: moved to slots of their own, turned to their new positions and laid out; or as they are."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from kernels import choice
@@ -9,7 +10,7 @@ from kernels.gathering import reference
 from kernels.gathering.reference import Room
 from kernels.rows import Slabs, reachable
 
-__all__ = ["Room", "gather"]
+__all__ = ["Room", "gather", "taken"]
 
 
 def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
@@ -20,3 +21,12 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
         kernel.gather(keys, values, index, cos, sin, room)
         return
     reference.gather(keys, values, index, cos, sin, room)
+
+
+def taken(keys: Slabs, values: Slabs, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """See `reference.taken`; by Triton where that is the choice and it can reach the slabs."""
+    if choice.implementation() == "triton" and reachable([*keys, *values], index):
+        from kernels.gathering import kernel  # Triton is optional
+
+        return kernel.taken(keys, values, index, dtype)
+    return reference.taken(keys, values, index, dtype)

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.gathering.reference import Room
-from kernels.paged.kernel import addresses_of, load_part, padded, table, widths
+from kernels.paged.kernel import load_part, padded, rows_of, table, widths
 from kernels.rows import Slabs
 
 TILE = 32  # rows per program
@@ -21,11 +21,11 @@ TILE = 32  # rows per program
 def _gather(
     p_index,
     p_keys,
-    p_key_firsts,
-    p_key_strides,
+    p_key_centre,
+    p_key_spread,
     p_values,
-    p_value_firsts,
-    p_value_strides,
+    p_value_centre,
+    p_value_spread,
     p_cos,
     p_sin,
     p_kept_keys,
@@ -35,26 +35,38 @@ def _gather(
     capacity,
     slab_count,
     KEY_FIRST: tl.constexpr,
-    KEY: tl.constexpr,
+    KEY_OTHER: tl.constexpr,
+    KEY_PAGE: tl.constexpr,
+    KEY_ALIGN: tl.constexpr,
     VALUE_FIRST: tl.constexpr,
-    VALUE: tl.constexpr,
+    VALUE_OTHER: tl.constexpr,
+    VALUE_PAGE: tl.constexpr,
+    VALUE_ALIGN: tl.constexpr,
     SIZE: tl.constexpr,
     HALF: tl.constexpr,
     HALF_PAD: tl.constexpr,
     REST_PAD: tl.constexpr,
     SIZE_PAD: tl.constexpr,
+    TURNED: tl.constexpr,
     TILE: tl.constexpr,
 ):
+    """TURNED: whether keys are wanted after RoPE as well."""
     row, head = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE), tl.program_id(1).to(tl.int64)
     m_row = row < count
     index = tl.load(p_index + head * count + row, mask=m_row, other=0)
     to = (head * capacity + row)[:, None] * SIZE
-    slab, offset = addresses_of(index, head, p_key_firsts, p_key_strides, slab_count, SIZE)
+    slab, in_slab = rows_of(index, p_keys, slab_count)
     if HALF > 0:
         half = tl.arange(0, HALF_PAD)
         m_half = m_row[:, None] & (half < HALF)[None, :]
-        b_k1 = load_part(slab, offset, p_keys, half, m_half, KEY_FIRST, KEY)
-        b_k2 = load_part(slab, offset, p_keys, HALF + half, m_half, KEY_FIRST, KEY)
+        b_k1 = load_part(
+            slab, in_slab, head, m_row, half, half < HALF, p_keys, p_key_centre, p_key_spread,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
+        )  # fmt: skip
+        b_k2 = load_part(
+            slab, in_slab, head, m_row, HALF + half, half < HALF, p_keys, p_key_centre, p_key_spread,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
+        )  # fmt: skip
         b_cos = tl.load(p_cos + row[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
         b_sin = tl.load(p_sin + row[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
         tl.store(p_kept_keys + to + half[None, :], b_k1, mask=m_half)
@@ -64,18 +76,37 @@ def _gather(
     if SIZE > 2 * HALF:
         rest = 2 * HALF + tl.arange(0, REST_PAD)
         m_rest = m_row[:, None] & (rest < SIZE)[None, :]
-        b_k3 = load_part(slab, offset, p_keys, rest, m_rest, KEY_FIRST, KEY)
+        b_k3 = load_part(
+            slab, in_slab, head, m_row, rest, rest < SIZE, p_keys, p_key_centre, p_key_spread,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
+        )  # fmt: skip
         tl.store(p_kept_keys + to + rest[None, :], b_k3, mask=m_rest)
-        tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
+        if TURNED:
+            tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
     column = tl.arange(0, SIZE_PAD)
-    m_value = m_row[:, None] & (column < SIZE)[None, :]
-    slab, offset = addresses_of(index, head, p_value_firsts, p_value_strides, slab_count, SIZE)
-    b_v = load_part(slab, offset, p_values, column, m_value, VALUE_FIRST, VALUE)
-    tl.store(p_kept_values + to + column[None, :], b_v, mask=m_value)
+    slab, in_slab = rows_of(index, p_values, slab_count)
+    b_v = load_part(
+        slab, in_slab, head, m_row, column, column < SIZE, p_values, p_value_centre, p_value_spread,
+        VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
+    )  # fmt: skip
+    tl.store(p_kept_values + to + column[None, :], b_v, mask=m_row[:, None] & (column < SIZE)[None, :])
 
 
 def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
     """See `reference.gather`. The slabs must be where the index is, or in pinned host memory."""
+    _run(keys, values, index, cos, sin, room, True)
+
+
+def taken(keys: Slabs, values: Slabs, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """See `reference.taken`. The slabs must be where the index is, or in pinned host memory."""
+    shape = (*index.shape, keys[0][0].shape[2])
+    kept, like = (torch.empty(shape, dtype=dtype, device=index.device) for _ in range(2))
+    nothing = like.new_empty(index.shape[1], 0)
+    _run(keys, values, index, nothing, nothing, Room(kept, kept, like), False)
+    return kept, like
+
+
+def _run(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room, turned: bool) -> None:
     heads, count = index.shape
     _, capacity, width = room.keys.shape
     key_table, value_table = table(keys, index.device), table(values, index.device)
@@ -90,12 +121,11 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
         room.values,
         count,
         capacity,
-        key_table.slabs,
-        KEY_FIRST=key_table.first_dtype,
-        KEY=key_table.dtype,
-        VALUE_FIRST=value_table.first_dtype,
-        VALUE=value_table.dtype,
+        len(keys),
+        **key_table.constants("KEY"),
+        **value_table.constants("VALUE"),
         **widths(width, cos.shape[1]),
         SIZE_PAD=padded(width),
+        TURNED=turned,
         TILE=TILE,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from kernels.rotation import rotate
@@ -36,3 +37,9 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     room.keys[:, :count] = found
     room.rotated[:, :count] = rotate(found, cos, sin)
     room.values[:, :count] = take(values, index)
+
+
+def taken(keys: Slabs, values: Slabs, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Keys and values [H, M, D] of entries int64 [H, M] as they are, in a dtype and where the index is."""
+    found = (take(slabs, index.to(slabs[0][0].device)).to(index.device, dtype) for slabs in (keys, values))
+    return next(found), next(found)

@@ -1,40 +1,62 @@
 """Rows of slabs, loaded where they lie: on the device, or in pinned host memory without a copy.
 
-A bank is a table of slabs: address, first row, and distance of heads. All slabs but the first are of one dtype, so
-that sinks in the model's own may stand before a host tier in another. A row is loaded in three parts: both halves of
-its rotated width (HALF each) and the rest, each padded to a power of two. Prefixes: p_ pointer, b_ loaded value,
-m_ mask.
+A bank is a table of slabs. They are of two kinds at most, that of the first slab and another, so that sinks in the
+model's own dtype may stand before a host tier in another or in codes. Codes become numbers in registers: each is
+multiplied by the scale of its page and by its channel's spread, and shifted by its channel's centre. A row is loaded in
+three parts: both halves of its rotated width (HALF each) and the rest, each padded to a power of two. Prefixes: p_
+pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.rows import Fixed, Slabs, plain
+from kernels.rows import Fixed, Pages, Slabs
 
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
+CODES = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
+FACTS = tl.constexpr(6)  # of a slab, in its line of a table
+WIDEST = 16  # bytes that a thread loads at once
+PACKED = tl.constexpr(tl.uint8)  # of four bits: two channels share a byte
 
 
 class Table(NamedTuple):
-    """A bank's slabs: addresses, first rows and head strides in elements, on the device; what is known beforehand."""
+    """What a kernel is told of a bank: pointers on the device, and what is known beforehand.
 
-    pointers: tuple[Tensor, Tensor, Tensor]
-    slabs: int
+    slabs: int64 [slabs, FACTS], of each its address, first row, distance of heads, whether it is of the other kind, and
+    address and distance of heads of its scales; levels: float32 [H, D], centre and spread, of codes.
+    """
+
+    slabs: Tensor
+    levels: tuple[Tensor, Tensor]
     rows: int
-    first_dtype: tl.dtype
-    dtype: tl.dtype
+    kinds: tuple[tl.dtype, tl.dtype]  # of the first slab, and of those that are unlike it
+    page: int  # rows of codes that share a scale
+    align: int  # bytes of which the address of every row is a multiple: so many can be loaded at once
+
+    @property
+    def pointers(self) -> tuple[Tensor, Tensor, Tensor]:
+        """As kernels take them."""
+        return self.slabs, *self.levels
+
+    def constants(self, name: str) -> dict[str, Any]:
+        """As kernels take them, for the bank that they call by this name."""
+        kinds = {f"{name}_FIRST": self.kinds[0], f"{name}_OTHER": self.kinds[1]}
+        return {**kinds, f"{name}_PAGE": self.page, f"{name}_ALIGN": self.align}
 
 
 def table(slabs: Slabs, device: torch.device) -> Table:
     """The table of a bank; of fixed slabs, always the same one.
 
     Raises:
-        ValueError: slabs behind the first differ in dtype, are in codes, or rows of a slab are not next to one another.
+        ValueError: slabs are of more than two kinds, or in codes that do not go together, or rows of a slab are not
+            next to one another.
     """
     if not isinstance(slabs, Fixed):
         return _table(slabs, device)
@@ -45,26 +67,54 @@ def table(slabs: Slabs, device: torch.device) -> Table:
 
 
 def _table(slabs: Slabs, device: torch.device) -> Table:
-    slabs = plain(slabs)
-    dtypes = {slab.dtype for slab, _ in slabs[1:]} or {slabs[0][0].dtype}
-    if len(dtypes) > 1:
-        raise ValueError(f"All slabs but the first are of one dtype, not of {sorted(map(str, dtypes))}.")
-    if any(slab.stride()[1:] != (slab.shape[2], 1) for slab, _ in slabs):
-        raise ValueError("Rows of a slab lie next to one another: make the slab contiguous.")
-    lengths = torch.tensor([0, *(length for _, length in slabs)])
-    columns = (
-        torch.tensor([slab.data_ptr() for slab, _ in slabs]),
-        lengths.cumsum(0)[:-1],
-        torch.tensor([slab.stride(0) for slab, _ in slabs]),
-    )
-    addresses, firsts, strides = torch.stack(columns).to(device)  # in one copy
+    # A million tokens are some thirty slabs, and this is done for every layer of every token: one loop over them.
+    lines: list[tuple[int, ...]] = []
+    kinds: list[tl.dtype] = []
+    coded: list[Pages] = []
+    at, together = 0, WIDEST
+    for bank, length in slabs:
+        scale_at = scale_step = 0
+        if isinstance(bank, Pages):
+            rows, kind = bank.codes, CODES[bank.kind]
+            (scale_step, step), scale_at = bank.scale.stride(), bank.scale.data_ptr()
+            coded.append(bank)
+        else:
+            rows, kind, step = bank, DTYPES[bank.dtype], 1
+        if kind not in kinds:
+            kinds.append(kind)
+        head_step, row_step, column_step = rows.stride()
+        if (row_step, column_step, step) != (rows.shape[2], 1, 1):
+            raise ValueError("Rows of a slab lie next to one another: make the slab contiguous.")
+        address, size = rows.data_ptr(), rows.element_size()
+        lines.append((address, at, head_step, kinds.index(kind), scale_at, scale_step))
+        together |= address | head_step * size | row_step * size
+        at += length
+    if len(kinds) > 2:
+        raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
+    if len({(bank.kind, bank.page, id(bank.levels)) for bank in coded}) > 1:
+        raise ValueError(f"Slabs in codes share kind, rows of a page and levels, and these do not: {_named(slabs)}.")
+    found = _sent(tuple(lines), device)
     return Table(
-        pointers=(addresses, firsts, strides),
-        slabs=len(slabs),
-        rows=int(lengths.sum()),
-        first_dtype=DTYPES[slabs[0][0].dtype],
-        dtype=DTYPES[dtypes.pop()],
+        slabs=found,
+        levels=coded[0].levels.on(device) if coded else (found, found),  # pointers where there is nothing to point to
+        rows=at,
+        kinds=(kinds[0], kinds[-1]),
+        page=coded[0].page if coded else 1,
+        align=together & -together,  # the lowest bit of all of them
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _sent(lines: tuple[tuple[int, ...], ...], device: torch.device) -> Tensor:
+    """On the device, in one copy; they are the same for token after token, as only the last slab grows."""
+    return torch.tensor(lines).to(device, non_blocking=True)
+
+
+def _named(slabs: Slabs) -> str:
+    kinds = [
+        (bank.kind, f" in pages of {bank.page}") if isinstance(bank, Pages) else (bank.dtype, "") for bank, _ in slabs
+    ]
+    return ", ".join(dict.fromkeys(str(kind).removeprefix("torch.") + pages for kind, pages in kinds))
 
 
 def padded(width: int) -> int:
@@ -83,61 +133,90 @@ def factor_dtype(dtype: torch.dtype) -> tl.dtype:
 
 
 @triton.jit
-def addresses_of(index, head, p_firsts, p_strides, slab_count, SIZE: tl.constexpr):
-    """Slab and offset in it (in elements) of rows index [TILE] of a head; rows must be in the bank."""
+def rows_of(index, p_slabs, slab_count):
+    """Slab and row in it of rows index [TILE] of a bank; they must be in the bank."""
     slab = tl.zeros_like(index)
     for other in range(1, slab_count):
-        slab += (index >= tl.load(p_firsts + other)).to(tl.int64)
-    row = index - tl.load(p_firsts + slab)
-    return slab, head * tl.load(p_strides + slab) + row * SIZE
+        slab += (index >= tl.load(p_slabs + other * FACTS + 1)).to(tl.int64)
+    return slab, index - tl.load(p_slabs + slab * FACTS + 1)
 
 
 @triton.jit
-def load_part(slab, offset, p_addresses, column, m_part, FIRST: tl.constexpr, REST: tl.constexpr):
-    """Columns [TILE, WIDTH] of rows, float32; 0 where m_part [TILE, WIDTH] is False."""
-    address = tl.load(p_addresses + slab)
-    if FIRST == REST:
-        p_row = address.to(tl.pointer_type(REST)) + offset
+def _load_kind(
+    slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
+    KIND: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """`load_part` of slabs that are all of one kind."""
+    m_part = m_row[:, None] & m_column[None, :]
+    p_head = tl.load(p_slabs + slab * FACTS).to(tl.pointer_type(KIND)) + head * tl.load(p_slabs + slab * FACTS + 2)
+    WIDTH: tl.constexpr = SIZE // 2 if KIND == PACKED else SIZE
+    p_row = tl.multiple_of(p_head + row * WIDTH, ALIGN)
+    if KIND.primitive_bitwidth > 8:
         return tl.load(p_row[:, None] + column[None, :], mask=m_part, other=0.0).to(tl.float32)
     else:
-        m_first = m_part & (slab == 0)[:, None]
-        p_first = address.to(tl.pointer_type(FIRST)) + offset
-        b_first = tl.load(p_first[:, None] + column[None, :], mask=m_first, other=0.0).to(tl.float32)
-        m_rest = m_part & (slab > 0)[:, None]
-        p_rest = address.to(tl.pointer_type(REST)) + offset
-        return b_first + tl.load(p_rest[:, None] + column[None, :], mask=m_rest, other=0.0).to(tl.float32)
+        if KIND == PACKED:
+            b_byte = tl.load(p_row[:, None] + (column % WIDTH)[None, :], mask=m_part).to(tl.int32)
+            b_code = (((b_byte >> (column // WIDTH * 4)[None, :]) & 15) - 8).to(tl.float32)
+        else:
+            b_code = tl.load(p_row[:, None] + column[None, :], mask=m_part).to(tl.float32)
+        p_scale = tl.load(p_slabs + slab * FACTS + 4).to(tl.pointer_type(tl.float32)) + row // PAGE
+        b_scale = tl.load(p_scale + head * tl.load(p_slabs + slab * FACTS + 5), mask=m_row)
+        b_centre = tl.load(p_centre + head * SIZE + column, mask=m_column)
+        b_spread = tl.load(p_spread + head * SIZE + column, mask=m_column)
+        return tl.where(m_part, b_code * b_scale[:, None] * b_spread[None, :] + b_centre[None, :], 0.0)
+
+
+@triton.jit
+def load_part(
+    slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Columns [TILE, WIDTH] of a head's rows, float32; 0 where m_row [TILE] or m_column [WIDTH] is False."""
+    if FIRST == OTHER:
+        return _load_kind(
+            slab, row, head, m_row, column, m_column, p_slabs, p_centre, p_spread, FIRST, PAGE, ALIGN, SIZE
+        )
+    else:
+        other = tl.load(p_slabs + slab * FACTS + 3) > 0
+        b_first = _load_kind(
+            slab, row, head, m_row & ~other, column, m_column, p_slabs, p_centre, p_spread,
+            FIRST, PAGE, ALIGN, SIZE,
+        )  # fmt: skip
+        b_other = _load_kind(
+            slab, row, head, m_row & other, column, m_column, p_slabs, p_centre, p_spread,
+            OTHER, PAGE, ALIGN, SIZE,
+        )  # fmt: skip
+        return b_first + b_other
 
 
 @triton.jit
 def load_turned(
-    index,
-    m_row,
-    place,
-    head,
-    p_addresses,
-    p_firsts,
-    p_strides,
-    slab_count,
-    p_cos,
-    p_sin,
-    FIRST: tl.constexpr,
-    REST: tl.constexpr,
-    SIZE: tl.constexpr,
-    HALF: tl.constexpr,
-    HALF_PAD: tl.constexpr,
-    REST_PAD: tl.constexpr,
-):
+    index, m_row, place, head, p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
+    SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
+):  # fmt: skip
     """Keys [TILE, HALF_PAD] twice and [TILE, REST_PAD], float32, turned to their places [TILE]; 0 outside m_row."""
-    slab, offset = addresses_of(index, head, p_firsts, p_strides, slab_count, SIZE)
+    slab, row = rows_of(index, p_slabs, slab_count)
     half = tl.arange(0, HALF_PAD)
-    m_half = m_row[:, None] & (half < HALF)[None, :]
     rest = 2 * HALF + tl.arange(0, REST_PAD)
-    b_k3 = load_part(slab, offset, p_addresses, rest, m_row[:, None] & (rest < SIZE)[None, :], FIRST, REST)
+    b_k3 = tl.zeros((index.shape[0], REST_PAD), dtype=tl.float32)
+    if SIZE > 2 * HALF:
+        b_k3 = load_part(
+            slab, row, head, m_row, rest, rest < SIZE, p_slabs, p_centre, p_spread,
+            FIRST, OTHER, PAGE, ALIGN, SIZE,
+        )  # fmt: skip
     b_r1 = tl.zeros((index.shape[0], HALF_PAD), dtype=tl.float32)
     b_r2 = tl.zeros((index.shape[0], HALF_PAD), dtype=tl.float32)
     if HALF > 0:
-        b_k1 = load_part(slab, offset, p_addresses, half, m_half, FIRST, REST)
-        b_k2 = load_part(slab, offset, p_addresses, HALF + half, m_half, FIRST, REST)
+        b_k1 = load_part(
+            slab, row, head, m_row, half, half < HALF, p_slabs, p_centre, p_spread,
+            FIRST, OTHER, PAGE, ALIGN, SIZE,
+        )  # fmt: skip
+        b_k2 = load_part(
+            slab, row, head, m_row, HALF + half, half < HALF, p_slabs, p_centre, p_spread,
+            FIRST, OTHER, PAGE, ALIGN, SIZE,
+        )  # fmt: skip
+        m_half = m_row[:, None] & (half < HALF)[None, :]
         b_cos = tl.load(p_cos + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
         b_sin = tl.load(p_sin + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
         b_r1 = b_k1 * b_cos - b_k2 * b_sin

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.paged.kernel import DTYPES, factor_dtype, padded, table, widths
+from kernels.paged.kernel import factor_dtype, load_turned, logits_of, padded, table, widths
 from kernels.pruning.reference import Places
 from kernels.rows import Slabs
 
@@ -21,56 +21,20 @@ TILE = 32  # chunks per program
 
 @triton.jit
 def _best_scores(
-    b_q1,
-    b_q2,
-    b_q3,
-    m_q,
-    index,
-    number,
-    branch,
-    rule,
-    group,
-    offset,
-    head,
-    rows,
-    slab_count,
-    p_slabs,
-    p_firsts,
-    p_strides,
-    p_cos,
-    p_sin,
-    KEY: tl.constexpr,
-    QUERY: tl.constexpr,
-    SIZE: tl.constexpr,
-    HALF: tl.constexpr,
-    HALF_PAD: tl.constexpr,
-    REST_PAD: tl.constexpr,
-):
-    """Highest score [TILE] of keys index [TILE] over the queries of the block."""
-    index = tl.minimum(tl.maximum(index, 0), rows - 1)
-    slab = tl.zeros_like(index)
-    for other in range(1, slab_count):
-        slab += (index >= tl.load(p_firsts + other)).to(tl.int64)
-    row = index - tl.load(p_firsts + slab)
-    p_key = tl.load(p_slabs + slab).to(tl.pointer_type(KEY)) + head * tl.load(p_strides + slab) + row * SIZE
-    scores = tl.zeros((b_q1.shape[0], index.shape[0]), dtype=tl.float32)
-    if HALF > 0:
-        place = tl.where(rule == 3, (index + offset) // group, tl.where(rule == 1, branch, 0))
-        place = tl.where(rule == 2, number, place)
-        column = tl.arange(0, HALF_PAD)
-        m_column = (column < HALF)[None, :]
-        b_cos = tl.load(p_cos + place[:, None] * HALF + column[None, :], mask=m_column, other=0.0)
-        b_sin = tl.load(p_sin + place[:, None] * HALF + column[None, :], mask=m_column, other=0.0)
-        b_k1 = tl.load(p_key[:, None] + column[None, :], mask=m_column, other=0.0).to(tl.float32)
-        b_k2 = tl.load(p_key[:, None] + HALF + column[None, :], mask=m_column, other=0.0).to(tl.float32)
-        b_r1 = (b_k1 * b_cos - b_k2 * b_sin).to(QUERY).to(b_q1.dtype)
-        b_r2 = (b_k2 * b_cos + b_k1 * b_sin).to(QUERY).to(b_q1.dtype)
-        scores = tl.dot(b_q1, tl.trans(b_r1), acc=scores, input_precision="ieee")
-        scores = tl.dot(b_q2, tl.trans(b_r2), acc=scores, input_precision="ieee")
-    if SIZE > 2 * HALF:
-        column = 2 * HALF + tl.arange(0, REST_PAD)
-        b_k3 = tl.load(p_key[:, None] + column[None, :], mask=(column < SIZE)[None, :], other=0.0).to(b_q3.dtype)
-        scores = tl.dot(b_q3, tl.trans(b_k3), acc=scores, input_precision="ieee")
+    b_q1, b_q2, b_q3, m_q, index, m_key, number, branch, rule, group, offset, head,
+    p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
+    SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
+):  # fmt: skip
+    """Highest score [TILE] of keys index [TILE] over the queries of the block; 0 outside m_key."""
+    index = tl.where(m_key, index, 0)
+    place = tl.where(rule == 3, (index + offset) // group, tl.where(rule == 1, branch, 0))
+    place = tl.where(rule == 2, number, place)
+    b_r1, b_r2, b_k3 = load_turned(
+        index, m_key, place, head, p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+        FIRST, OTHER, PAGE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+    )  # fmt: skip
+    scores = logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, 1.0, 0.0, HALF, SIZE)
     return tl.max(tl.where(m_q[:, None], scores, float("-inf")), axis=0)
 
 
@@ -82,8 +46,8 @@ def _chunk_scores(
     p_rule,
     p_group,
     p_slabs,
-    p_firsts,
-    p_strides,
+    p_centre,
+    p_spread,
     p_cos,
     p_sin,
     p_out,
@@ -91,12 +55,13 @@ def _chunk_scores(
     queries,
     chunks,
     size,
-    rows,
     offset,
     slab_count,
     heads_per_group,
-    KEY: tl.constexpr,
-    QUERY: tl.constexpr,
+    KEY_FIRST: tl.constexpr,
+    KEY_OTHER: tl.constexpr,
+    KEY_PAGE: tl.constexpr,
+    KEY_ALIGN: tl.constexpr,
     DOT: tl.constexpr,
     ROUNDS: tl.constexpr,
     SIZE: tl.constexpr,
@@ -124,20 +89,24 @@ def _chunk_scores(
     head = query_head // heads_per_group
     for _ in range(ROUNDS):
         half_length = (length + 1) // 2
+        m_right = length > half_length
         left = _best_scores(
-            b_q1, b_q2, b_q3, m_q, first, number, 0, rule, group, offset, head, rows, slab_count,
-            p_slabs, p_firsts, p_strides, p_cos, p_sin, KEY, QUERY, SIZE, HALF, HALF_PAD, REST_PAD,
+            b_q1, b_q2, b_q3, m_q, first, length > 0, number, 0, rule, group, offset, head,
+            p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
         right = _best_scores(
-            b_q1, b_q2, b_q3, m_q, first + half_length, number, 1, rule, group, offset, head, rows, slab_count,
-            p_slabs, p_firsts, p_strides, p_cos, p_sin, KEY, QUERY, SIZE, HALF, HALF_PAD, REST_PAD,
+            b_q1, b_q2, b_q3, m_q, first + half_length, m_right, number, 1, rule, group, offset, head,
+            p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
-        go_right = (right > left) & (length > half_length)
+        go_right = m_right & (right > left)
         first = tl.where(go_right, first + half_length, first)
         length = tl.where(go_right, length - half_length, half_length)
     best = _best_scores(
-        b_q1, b_q2, b_q3, m_q, first, number, 1, rule, group, offset, head, rows, slab_count,
-        p_slabs, p_firsts, p_strides, p_cos, p_sin, KEY, QUERY, SIZE, HALF, HALF_PAD, REST_PAD,
+        b_q1, b_q2, b_q3, m_q, first, length > 0, number, 1, rule, group, offset, head,
+        p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     p_here = p_out + (query_head * blocks + block) * chunks + number
     tl.store(p_here, tl.where(whole > 0, best, float("-inf")), mask=m_chunk)
@@ -163,12 +132,10 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         queries,
         chunks,
         size,
-        key_table.rows,
         places.offset,
-        key_table.slabs,
+        len(slabs),
         query_heads // slabs[0][0].shape[0],
-        KEY=key_table.dtype,
-        QUERY=DTYPES[q.dtype],
+        **key_table.constants("KEY"),
         DOT=factor_dtype(q.dtype),
         ROUNDS=(size - 1).bit_length(),
         QUERIES_PAD=padded(queries),

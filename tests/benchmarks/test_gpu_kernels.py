@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import gpu_kernels
+from kernels.rows import Slabs
 
 pytest.importorskip("triton")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -20,7 +21,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_kernel_agrees_with_its_reference() -> None:
     rows = gpu_kernels.kernel_rows(DEVICE, [50], torch.float32)
-    assert [row["kernel"] for row in rows] == ["pruning", "attention", "attention", "columns", "gathering"]
+    every = ["pruning", "attention", "attention", "columns", "gathering"]
+    assert [row["kernel"] for row in rows if row["bank"] == gpu_kernels.ON_DEVICE] == every
+    for bank in ("host", "host int8", "host int4", "host fp8"):
+        found = [row["kernel"] for row in rows if row["bank"] == bank]
+        assert found == [name for name in every if name != "columns"]
     assert all(row["agrees"] for row in rows), rows
     assert all((row["seconds"] is None) == (DEVICE.type == "cpu") for row in rows)
 
@@ -32,6 +37,22 @@ def test_a_wrong_kernel_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "column_sums", lambda *arguments: _spoilt(right(*arguments)))
     rows = gpu_kernels.kernel_rows(DEVICE, [30], torch.float32)
     assert [row["kernel"] for row in rows if not row["agrees"]] == ["columns"]
+
+
+def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernels.paged import kernel
+
+    right = kernel.table
+
+    def wrong(slabs: Slabs, device: torch.device) -> object:
+        made = right(slabs, device)
+        return made._replace(levels=(made.levels[0], made.levels[1] * 1.01)) if made.slabs[:, 4].any() else made
+
+    for name in ("attention", "gathering", "pruning"):
+        monkeypatch.setattr(f"kernels.{name}.kernel.table", wrong)
+    rows = gpu_kernels.kernel_rows(DEVICE, [30], torch.float32)
+    assert {row["bank"] for row in rows if not row["agrees"]} == {"host int8", "host int4", "host fp8"}
+    assert all(not row["agrees"] for row in rows if row["bank"] == "host int8")
 
 
 def _spoilt(sums: Tensor) -> Tensor:

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Model, SettingsError, make_method
+from engine.attention import FEW_QUERIES, Shown, causal_span
 from engine.coded import CODES, CodedSlots, Coding, check_codes
 from engine.memory import Memory
 from engine.records import DEVICE
 from engine.slots import SlotMemory, slot_bytes
+from kernels import choice
+from kernels.rows import Pages
 from tests.engine.reading import answer, read
 
 every_store = pytest.mark.parametrize("store", CODES)
@@ -136,6 +139,39 @@ def test_a_conversation_over_a_context_without_codes_has_levels_of_its_own(model
     assert coded > 0
     assert coded % coding.waiting == 0
     assert first_layer(context.memory).levels is None
+
+
+@every_store
+def test_kernels_read_codes_where_they_lie(model: Model, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    pytest.importorskip("triton")
+    layer, coding = model.spec.layers[0], Coding(CODES[store], 16)
+    generator = torch.Generator().manual_seed(0)
+
+    def random(heads: int, count: int) -> Tensor:
+        return torch.randn(heads, count, layer.head_size, generator=generator)
+
+    def filled(slots: CodedSlots, waiting: int) -> CodedSlots:
+        slots.write(0, random(layer.kv_heads, 16), random(layer.kv_heads, 16))
+        slots = slots.settled(16)
+        slots.write(16, random(layer.kv_heads, waiting), random(layer.kv_heads, waiting))
+        return slots
+
+    base = filled(coding.slots(layer, model.spec, 0, 64, 0), 5)
+    own = coding.slots(layer, model.spec, 21, 64, 0)
+    own.follow(base)
+    own = filled(own, 3)
+    q, span = random(layer.query_heads, 3), causal_span(3, 40, None, torch.device("cpu"))
+    found = []
+    for implementation in ("reference", "triton"):
+        monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
+        keys, values, lists = own.shown(base, 19, 3)
+        assert [isinstance(slab, Pages) for slab, _ in keys] == ([False] if lists is None else [True, False] * 2)
+        segment = Shown(q, keys, values, span, lists)
+        output, total = segment.attend(0.2, None)
+        found.append((output, total, segment.given(total, 0.2, None)))
+    for plain, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine, plain, rtol=1e-4, atol=1e-4)
+    assert own.shown(base, 19, FEW_QUERIES + 1)[2] is None  # so many read each code too often
 
 
 def test_how_much_waits_follows_the_budget() -> None:

@@ -10,6 +10,8 @@ from engine import Model, Reader, make_method
 from engine.footprint import Task
 from engine.host import HostTier
 from engine.records import DISK, HOST
+from kernels import choice
+from kernels.rows import Pages
 from tests.engine.reading import loaded, next_logits, read
 
 HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
@@ -79,6 +81,40 @@ def test_gather_gives_the_entries_of_each_query_heads_group(tier: HostTier) -> N
         assert torch.equal(keys[head], all_keys[head // 3][index[head]])
         assert torch.equal(values[head], all_values[head // 3][index[head]])
     assert torch.equal(source, all_sources[index])
+
+
+@pytest.mark.parametrize("store", [torch.bfloat16, torch.int8, torch.quint4x2], ids=["bfloat16", "int8", "int4"])
+def test_kernels_gather_what_the_reference_gathers(
+    model: Model, monkeypatch: pytest.MonkeyPatch, store: torch.dtype
+) -> None:
+    pytest.importorskip("triton")
+    tier = HostTier(model.spec, store)
+    for seed in range(2):
+        tier.append(*entries(100, seed))
+    index = torch.randint(tier.stored, (QUERY_HEADS, 3, 5), generator=torch.Generator().manual_seed(0))
+    found = []
+    for implementation in ("reference", "triton"):
+        monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
+        by_head = tier.gather(1, index, torch.device("cpu"))
+        shared = tier.gather_shared(1, index[0], torch.device("cpu"))
+        found.append((*by_head, *shared))
+    for plain, mine in zip(*found, strict=True):
+        assert mine.dtype == plain.dtype
+        torch.testing.assert_close(mine, plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> None:
+    """They were read anew from its tail, and kernels refuse a bank of two levels."""
+    context = HostTier(model.spec, torch.int8)
+    context.append(*entries(130, 0))
+    fork = context.fork()
+    fork.append(*entries(140, 1))
+    again = context.fork()
+    again.restore(loaded(fork.state()))
+    assert again.length == fork.length == 270
+    levels = {id(slab.levels) for slab, _ in again.keys(1) if isinstance(slab, Pages)}
+    assert len(again.keys(1)) > len(context.keys(1))
+    assert levels == {id(context.levels[1][0])}
 
 
 def test_a_fork_sees_the_base_and_keeps_its_own(tier: HostTier) -> None:

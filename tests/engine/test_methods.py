@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine import METHODS, Answer, Conversation, Method, Model, Reader, Sampling, make_method
 from engine.records import DEVICE
+from kernels import choice
 from tests.engine.reading import answer, loaded, next_logits, read, with_budget
 
 # Budgets far below the 301 tokens of the text, so that every method has to condense, cut, slide or search.
@@ -117,6 +118,20 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
         torch.testing.assert_close(logits, expected, **CLOSE)
     else:
         assert 0 < (logits - expected).norm() <= ROUNDED[method.settings()["store"]] * expected.norm()
+
+
+@pytest.mark.parametrize("name", ["locret-int4-all", "exact-int8", "infllm-int4", "infinitehip-int8", "recall"])
+def test_kernels_answer_as_the_references_do(
+    model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    pytest.importorskip("triton")
+    method = TIGHT[name]
+    memory = read(model, method, ids).memory
+    found = []
+    for implementation in ("reference", "triton"):
+        monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
+        found.append(next_logits(model, method, memory, QUESTION[:2]))
+    torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

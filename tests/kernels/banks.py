@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from kernels.attention import Lists, Span
-from kernels.rows import Slabs
+from kernels.quantise import unpack, width
+from kernels.rows import PAGE, Bank, Levels, Pages, Slabs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROWS = (5, 63, 43)  # sinks, and two slabs behind them
@@ -30,8 +31,45 @@ class Case:
         lists = self.lists
         if lists is not None:
             lists = dataclasses.replace(lists, cos=lists.cos.double(), sin=lists.sin.double())
-        keys, values = ([(slab.double(), length) for slab, length in bank] for bank in (self.keys, self.values))
-        return Case(self.q.double(), keys, values, self.span, lists)
+        return Case(self.q.double(), wide(self.keys), wide(self.values), self.span, lists)
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How slabs of a case are coded: those that are `coded`, rows of a page sharing a scale; the others are not."""
+
+    kind: torch.dtype
+    page: int = PAGE
+    coded: tuple[bool, ...] = (False, True, True)
+
+
+def wide(slabs: Slabs) -> Slabs:
+    """The numbers of slabs, or those that their codes stand for, in float64."""
+    return [(slab.double() if isinstance(slab, Tensor) else numbers(slab), length) for slab, length in slabs]
+
+
+def numbers(pages: Pages) -> Tensor:
+    """What codes stand for, [H, capacity, D] in float64."""
+    scale = pages.scale.double().repeat_interleave(pages.page, dim=1)[..., None]
+    return (
+        unpack(pages.codes, pages.kind, torch.float64) * scale * pages.levels.spread.double()[:, None]
+        + pages.levels.centre.double()[:, None]
+    )
+
+
+def slab_of(x: Tensor, spare: int, coding: Coding | None = None, levels: Levels | None = None) -> Bank:
+    """A slab of rows x [H, N, D], and at least `spare` more that hold NaN, or codes that nobody should read."""
+    heads, length, size = x.shape
+    if coding is None or levels is None:
+        return torch.cat([x, x.new_full((heads, spare, size), float("nan"))], dim=1)
+    capacity = -(-(length + spare) // coding.page) * coding.page
+    stored = torch.uint8 if coding.kind == torch.quint4x2 else coding.kind
+    codes = torch.empty(heads, capacity, width(coding.kind, size), dtype=stored, device=x.device)
+    pages = Pages(codes, torch.empty(heads, capacity // coding.page, device=x.device), levels, coding.kind, x.dtype)
+    pages.write(0, torch.cat([x, x.new_zeros(heads, capacity - length, size)], dim=1))
+    codes.view(torch.uint8)[:, length:] = 0x7F  # NaN in 8-bit floats
+    pages.scale[:, -(-length // coding.page) :] = float("nan")
+    return pages
 
 
 def case(
@@ -44,13 +82,14 @@ def case(
     listed: int = 37,
     sinks: torch.dtype | None = None,
     by_head: bool = False,
+    coding: Coding | None = None,
 ) -> Case:
     """`count` queries over 111 rows.
 
     block: queries per list, of which the last may be short, or 0 for no lists. A list is sinks, rows chosen at random,
     empty places, and the rows up to the queries' own, of which each query sees those before it. Without lists each
     query sees a window of 30. sinks: dtype of the first slab, if it is another; by_head: whether heads are shown
-    different rows of a list. Behind what counts slabs hold NaN.
+    different rows of a list; coding: of slabs in codes. Behind what counts slabs hold NaN.
     """
     generator = torch.Generator().manual_seed(size + count + block)
 
@@ -58,12 +97,12 @@ def case(
         return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
 
     def bank() -> Slabs:
-        slabs = []
+        slabs: list[tuple[Bank, int]] = []
+        levels = Levels(*(random(heads[1], size).float().abs() + 0.5 for _ in range(2))) if coding else None
         for number, length in enumerate(ROWS):
             own = sinks if sinks is not None and number == 0 else dtype
-            slab = torch.full((heads[1], length + 3 * number, size), float("nan"), dtype=own, device=DEVICE)
-            slab[:, :length] = random(heads[1], length, size, dtype=own)
-            slabs.append((slab, length))
+            how = coding if coding is not None and coding.coded[number] else None
+            slabs.append((slab_of(random(heads[1], length, size, dtype=own), 3 * number, how, levels), length))
         return slabs
 
     rows = sum(ROWS)

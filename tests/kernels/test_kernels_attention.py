@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 
 import pytest
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from kernels import softmax
 from kernels.attention import Lists, Span, reference
-from kernels.rows import Fixed
-from tests.kernels.banks import DEVICE, Case, by_row, case, plainly
+from kernels.rows import Fixed, Levels
+from tests.kernels.banks import DEVICE, Case, Coding, by_row, case, plainly, slab_of
 
 pytest.importorskip("triton")
 SCALING = 0.15
@@ -31,6 +32,20 @@ CASES = {
     "window": case((4, 2), 64, 0, torch.float32, count=63),
     "window-one-query": case((6, 3), 48, 0, torch.float32, count=1),
     "window-bfloat16": case((8, 1), 128, 0, torch.bfloat16, count=20),
+}
+INT8, INT4, FP8 = torch.int8, torch.quint4x2, torch.float8_e4m3fn
+CASES |= {  # in codes
+    "int8": case((4, 2), 64, 32, torch.float32, block=8, coding=Coding(INT8)),
+    "int8-bfloat16-decode": case((8, 1), 128, 64, torch.bfloat16, count=1, block=1, coding=Coding(INT8)),
+    "int8-half-all-slabs": case((4, 2), 64, 32, torch.float16, block=8, coding=Coding(INT8, coded=(True,) * 3)),
+    "int8-rows-by-head": case((5, 1), 96, 24, torch.float32, block=6, by_head=True, coding=Coding(INT8, 1)),
+    "int4-size-48-short-block": case((3, 3), 48, 24, torch.float32, count=7, block=5, coding=Coding(INT4)),
+    "int4-size-48-decode": case((6, 3), 48, 24, torch.float32, count=1, block=1, coding=Coding(INT4)),
+    "int4-partial-rotation": case((2, 1), 96, 24, torch.float16, block=6, coding=Coding(INT4)),
+    "int4-bfloat16-size-256": case((4, 1), 256, 128, torch.bfloat16, count=3, block=3, coding=Coding(INT4)),
+    "int4-rows-and-waiting": case((4, 2), 64, 32, torch.float32, block=8, coding=Coding(INT4, 1, (True, False, True))),
+    "fp8": case((4, 2), 128, 64, torch.float32, block=8, coding=Coding(FP8)),
+    "fp8-bfloat16-no-rotation-decode": case((7, 1), 96, 0, torch.bfloat16, count=1, block=1, coding=Coding(FP8)),
 }
 
 
@@ -134,11 +149,27 @@ def test_parts_merge_to_one_softmax() -> None:
 def test_slabs_that_a_kernel_cannot_read_are_refused() -> None:
     from kernels.paged import kernel
 
-    slab = torch.zeros(2, 8, 16)
-    with pytest.raises(ValueError, match="one dtype"):
-        kernel.table([(slab, 8), (slab, 8), (slab.half(), 8)], slab.device)
-    with pytest.raises(ValueError, match="next to one another"):
-        kernel.table([(slab[:, ::2], 4)], slab.device)
+    slab, levels = torch.zeros(2, 8, 16), [Levels(torch.zeros(2, 16), torch.ones(2, 16)) for _ in range(2)]
+    kinds = (Coding(INT8), Coding(INT8, 1), Coding(INT4, 1), Coding(INT8, 1))
+    int8, rows, int4, other = (slab_of(slab, 0, how, levels[number == 3]) for number, how in enumerate(kinds))
+    for banks, message in (
+        ((slab, slab, slab.half(), slab.bfloat16()), "two kinds.*float32, float16, bfloat16"),
+        ((slab, slab.half(), int8), "two kinds.*int8 in pages of 64"),
+        ((int8, rows), "do not: int8 in pages of 64, int8 in pages of 1"),
+        ((slab[:, :4], rows, other), "levels"),
+        ((rows, int4), "kind"),
+        ((slab[:, ::2],), "next to one another"),
+        ((dataclasses.replace(int8, codes=int8.codes[..., ::2]),), "next to one another"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kernel.table([(bank, 4) for bank in banks], slab.device)
+
+
+@pytest.mark.parametrize("module", ["reference", "kernel"])
+def test_codes_are_read_by_lists_alone(module: str) -> None:
+    given = dataclasses.replace(CASES["int8"], lists=None)
+    with pytest.raises(ValueError, match="read by lists"):
+        attend(importlib.import_module(f"kernels.attention.{module}"), given, None)
 
 
 def test_fixed_slabs_have_one_table() -> None:
@@ -149,9 +180,20 @@ def test_fixed_slabs_have_one_table() -> None:
     fixed = Fixed(slabs)
     made = kernel.table(fixed, slabs[0][0].device)
     assert kernel.table(fixed, slabs[0][0].device) is made
-    assert (made.slabs, made.rows) == (2, 11)
-    assert made.pointers[0].tolist() == [slab.data_ptr() for slab, _ in slabs]
-    assert [column.tolist() for column in made.pointers[1:]] == [[0, 8], [128, 64]]
+    assert made.rows == 11
+    (first, _), (second, _) = slabs
+    assert made.slabs.tolist() == [[first.data_ptr(), 0, 128, 0, 0, 0], [second.data_ptr(), 8, 64, 0, 0, 0]]
+
+
+def test_rows_are_loaded_as_wide_as_all_of_them_are_aligned() -> None:
+    from kernels.paged import kernel
+
+    aligned = torch.zeros(2, 8, 16)
+    assert kernel.table([(aligned, 8)], aligned.device).align == 16
+    shifted = torch.zeros(2 * 8 * 16 + 1)[1:].view(2, 8, 16)
+    assert kernel.table([(aligned, 8), (shifted, 8)], aligned.device).align == 4
+    narrow = slab_of(torch.zeros(2, 8, 48), 0, Coding(INT4), Levels(torch.zeros(2, 48), torch.ones(2, 48)))
+    assert kernel.table([(narrow, 8)], aligned.device).align == 8  # rows of 24 bytes
 
 
 def test_few_programs_split_the_keys() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 from kernels.gathering import Room, reference
 from kernels.quantise import KINDS, width
-from kernels.rows import PAGE, Levels, Pages, parted, plain, take, take_same
-from tests.kernels.banks import DEVICE, case
+from kernels.rows import PAGE, Levels, Pages, parted, plain, reachable, take, take_same
+from tests.kernels.banks import DEVICE, Case, Coding, case
 
 pytest.importorskip("triton")
 
@@ -55,6 +57,44 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(heads: int, size: int,
     assert error <= 2 * (plain.rotated - exact.rotated).abs().max() + 1e-6
 
 
+@pytest.mark.parametrize(
+    ("kind", "page", "size", "half", "dtype"),
+    [
+        (torch.int8, PAGE, 64, 32, torch.float32),
+        (torch.quint4x2, 1, 48, 24, torch.float32),
+        (torch.quint4x2, PAGE, 96, 24, torch.bfloat16),
+        (torch.float8_e4m3fn, PAGE, 128, 64, torch.float16),
+    ],
+    ids=["int8", "int4-rows", "int4-partial-rotation", "fp8"],
+)
+def test_codes_are_gathered_as_the_numbers_they_stand_for(
+    kind: torch.dtype, page: int, size: int, half: int, dtype: torch.dtype
+) -> None:
+    from kernels.gathering import kernel
+
+    given = case((2, 2), size, 0, dtype, coding=Coding(kind, page, (True, True, True)))
+    exact = given.wide()
+    index = torch.randint(0, 111, (2, 41), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    angles = torch.rand(41, half, generator=torch.Generator().manual_seed(1)).to(DEVICE) * 6
+
+    def kept(module: object, case: Case, dtype: torch.dtype) -> Room:
+        room = Room(*(torch.full((2, 41, size), 7.0, dtype=dtype, device=DEVICE) for _ in range(3)))
+        module.gather(case.keys, case.values, index, angles.cos(), angles.sin(), room)  # type: ignore[attr-defined]
+        return room
+
+    true, plain, found = (
+        kept(reference, exact, torch.float64),
+        kept(reference, given, dtype),
+        kept(kernel, given, dtype),
+    )
+    for name in ("keys", "rotated", "values"):
+        x, rounded, mine = (getattr(room, name) for room in (true, plain, found))
+        assert (mine - x).abs().max() <= 2 * (rounded - x).abs().max() + 1e-6
+        assert (rounded - x).abs().max() < 0.1
+    for mine, x in zip(kernel.taken(given.keys, given.values, index, dtype), (found.keys, found.values), strict=True):
+        assert torch.equal(mine, x)  # the same rows without angles
+
+
 @pytest.mark.parametrize("lowest", [0, 68], ids=["all-slabs", "the-last-slab"])
 def test_one_index_for_all_heads_reads_slabs_of_several_dtypes(lowest: int) -> None:
     given = case((2, 2), 16, 0, torch.bfloat16, sinks=torch.float32)
@@ -79,6 +119,18 @@ def test_codes_behind_sinks_are_read_as_they_are_taken() -> None:
     assert (whole[:, 5:] - x).abs().max() < 0.05
     with pytest.raises(ValueError, match="in codes"):
         plain(bank)
+    with pytest.raises(ValueError, match="all in codes, or none"):
+        take(bank, index.expand(2, -1))
+
+
+def test_what_a_kernel_can_reach_is_codes_and_scales_both() -> None:
+    given = case((2, 2), 16, 0, torch.float32, coding=Coding(torch.int8))
+    assert reachable(given.keys, given.q)
+    assert not reachable(given.keys, torch.empty(1, device="meta"))
+    (sinks, pages, _) = given.keys
+    assert isinstance(pages[0], Pages)
+    astray = dataclasses.replace(pages[0], scale=pages[0].scale.to("meta"))
+    assert not reachable([sinks, (astray, pages[1])], given.q)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["int8", "int4", "fp8"])

@@ -11,22 +11,38 @@ from torch import Tensor
 
 from kernels import choice, pruning
 from kernels.pruning import BRANCH, CHUNK, CONSTANT, TOKEN, Places, reference
-from kernels.rows import Slabs, take
+from kernels.rows import Levels, Slabs, take
+from tests.kernels.banks import Coding, slab_of, wide
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def case(
-    query_heads: int, kv_heads: int, size: int, half: int, queries: int, rule: int, dtype: torch.dtype
+    query_heads: int,
+    kv_heads: int,
+    size: int,
+    half: int,
+    queries: int,
+    rule: int,
+    dtype: torch.dtype,
+    kind: torch.dtype | None = None,
 ) -> tuple[Tensor, Slabs, Tensor, Tensor, Places]:
-    """Two blocks of queries over 111 keys in slabs of 63, 47 and 1; chunks of 11, of which 9 and 4.5 are visible."""
+    """Two blocks of queries over 111 keys in slabs of 63, 47 and 1; chunks of 11, of which 9 and 4.5 are visible.
+
+    kind: of codes that the slabs are in.
+    """
     generator = torch.Generator().manual_seed(size + queries + rule)
 
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
 
-    slabs = [(random(kv_heads, length + spare, size), length) for length, spare in ((63, 0), (47, 5), (1, 2))]
+    levels = Levels(*(random(kv_heads, size).float().abs() + 0.5 for _ in range(2))) if kind else None
+    coding = Coding(kind) if kind else None
+    slabs: Slabs = [
+        (slab_of(random(kv_heads, length, size), spare, coding, levels), length)
+        for length, spare in ((63, 0), (47, 5), (1, 2))
+    ]
     starts = torch.arange(0, 111, 11, device=DEVICE).expand(2, -1)
     angles = torch.rand(200, half, generator=generator).to(DEVICE) * 6
     places = Places(
@@ -40,27 +56,40 @@ def case(
 
 
 @pytest.mark.parametrize(
-    ("heads", "size", "half", "queries", "rule", "dtype"),
+    ("heads", "size", "half", "queries", "rule", "dtype", "kind"),
     [
-        ((4, 2), 64, 32, 16, BRANCH, torch.float32),
-        ((8, 1), 128, 64, 1, CHUNK, torch.float32),
-        ((3, 3), 48, 24, 7, TOKEN, torch.float32),
-        ((2, 1), 96, 32, 5, CONSTANT, torch.float32),
-        ((4, 4), 64, 0, 3, BRANCH, torch.float32),
-        ((4, 2), 64, 32, 9, BRANCH, torch.float16),
-        ((4, 2), 128, 64, 9, CHUNK, torch.bfloat16),
+        ((4, 2), 64, 32, 16, BRANCH, torch.float32, None),
+        ((8, 1), 128, 64, 1, CHUNK, torch.float32, None),
+        ((3, 3), 48, 24, 7, TOKEN, torch.float32, None),
+        ((2, 1), 96, 32, 5, CONSTANT, torch.float32, None),
+        ((4, 4), 64, 0, 3, BRANCH, torch.float32, None),
+        ((4, 2), 64, 32, 9, BRANCH, torch.float16, None),
+        ((4, 2), 128, 64, 9, CHUNK, torch.bfloat16, None),
+        ((4, 2), 64, 32, 16, BRANCH, torch.float32, torch.int8),
+        ((8, 1), 128, 64, 1, CHUNK, torch.bfloat16, torch.int8),
+        ((3, 3), 48, 24, 7, TOKEN, torch.float32, torch.quint4x2),
+        ((2, 1), 96, 32, 5, CONSTANT, torch.float16, torch.quint4x2),
+        ((5, 1), 256, 0, 1, BRANCH, torch.bfloat16, torch.float8_e4m3fn),
     ],
-    ids=["group-2", "group-8-one-query", "size-48", "partial-rotation", "no-rotation", "half", "bfloat16"],
+    ids=[
+        *("group-2", "group-8-one-query", "size-48", "partial-rotation", "no-rotation", "half", "bfloat16"),
+        *("int8", "int8-bfloat16-one-query", "int4-size-48", "int4-half", "fp8-size-256"),
+    ],
 )
 def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
-    heads: tuple[int, int], size: int, half: int, queries: int, rule: int, dtype: torch.dtype
+    heads: tuple[int, int],
+    size: int,
+    half: int,
+    queries: int,
+    rule: int,
+    dtype: torch.dtype,
+    kind: torch.dtype | None,
 ) -> None:
     from kernels.pruning import kernel
 
-    q, slabs, starts, limits, places = case(*heads, size, half, queries, rule, dtype)
-    wide = dataclasses.replace(places, cos=places.cos.double(), sin=places.sin.double())
-    exact_slabs = [(slab.double(), length) for slab, length in slabs]
-    exact = reference.chunk_scores(q.double(), exact_slabs, starts, limits, 11, wide)
+    q, slabs, starts, limits, places = case(*heads, size, half, queries, rule, dtype, kind)
+    exact_places = dataclasses.replace(places, cos=places.cos.double(), sin=places.sin.double())
+    exact = reference.chunk_scores(q.double(), wide(slabs), starts, limits, 11, exact_places)
     plain = reference.chunk_scores(q, slabs, starts, limits, 11, places)
     found = kernel.chunk_scores(q, slabs, starts, limits, 11, places)
     hidden = starts >= limits[:, None]

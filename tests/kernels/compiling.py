@@ -1,0 +1,85 @@
+"""Compiles every kernel for an NVIDIA GPU that need not be there, down to machine code; nothing is run.
+
+    python -m tests.kernels.compiling [compute capability, 89 if not given]
+
+Prints a line of JSON per kernel and kind of slab: name, and the bytes of shared memory that a block of it takes. A
+process of its own, because Triton must know before it is imported that it does not interpret.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from kernels.attention import kernel as attention
+from kernels.columns import kernel as columns
+from kernels.gathering import Room
+from kernels.gathering import kernel as gathering
+from kernels.pruning import BRANCH
+from kernels.pruning import kernel as pruning
+from kernels.quantise import kernel as quantise
+from tests.kernels import test_kernels_pruning
+from tests.kernels.banks import Coding, case
+
+INT8, INT4, FP8 = torch.int8, torch.quint4x2, torch.float8_e4m3fn
+BF16 = torch.bfloat16
+
+
+class Elsewhere:
+    """What Triton asks its driver while it compiles."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.capability, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_only(capability: int) -> None:
+    """From here on a launch compiles and says so."""
+    driver.set_active(Elsewhere(capability))
+    run = JITFunction.run
+
+    def compiled(self: JITFunction, *arguments: object, grid: object, warmup: bool, **more: object) -> None:
+        made = run(self, *arguments, grid=grid, warmup=True, **more)
+        assert made.asm["cubin"]
+        print(json.dumps({"kernel": self.fn.__name__, "shared": made.metadata.shared}), flush=True)
+
+    JITFunction.run = compiled
+
+
+def launch_all() -> None:
+    """Each kernel, and those that load slabs with slabs of every kind among them."""
+    decode = case((8, 2), 128, 64, BF16, count=1, block=1, coding=Coding(INT8))
+    prefill = case((4, 1), 256, 128, BF16, block=16, by_head=True, coding=Coding(INT4, 1, (True, False, True)))
+    dense = case((8, 2), 96, 0, BF16)
+    for given, shares in ((decode, 4), (prefill, 1), (dense, 1)):
+        attention.shares_of = lambda *_, shares=shares: shares
+        attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
+    columns.column_sums(decode.q, decode.keys, decode.span, decode.lists, torch.zeros(8, 1), 0.1)
+    q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, INT4)
+    pruning.chunk_scores(q, slabs, starts, limits, 11, places)
+    coded = case((2, 2), 128, 0, BF16, coding=Coding(FP8, coded=(True, True, True)))
+    index, angles = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(5, 64)
+    room = Room(*(torch.zeros(2, 5, 128, dtype=BF16) for _ in range(3)))
+    gathering.gather(coded.keys, coded.values, index, angles, angles, room)
+    gathering.taken(dense.keys, dense.values, index, BF16)
+    for kind in (INT4, FP8):
+        codes, scale = quantise.quantise(room.keys, kind)
+        quantise.dequantise(codes, scale, kind, BF16)
+
+
+if __name__ == "__main__":
+    compile_only(int(sys.argv[1]) if len(sys.argv) > 1 else 89)
+    launch_all()
