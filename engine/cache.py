@@ -133,7 +133,8 @@ class DeviceCache:
         """Bring units to their places, all of them in one gather."""
         entries = torch.tensor(units)[:, None] * self.size + torch.arange(self.size)
         keys, values = host.gather_shared(layer, entries.clamp_max(host.stored - 1), self.spec.device)
-        held.keys[places], held.values[places] = keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)
+        to = torch.tensor(places, device=self.spec.device)
+        held.keys[to], held.values[to] = keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)
         self.traffic.moved_bytes += keys.nbytes + values.nbytes
 
     def attended(self, layer: int, index: Tensor, valid: Tensor, probability: Tensor) -> None:
