@@ -113,6 +113,7 @@ class HostTier:
     # Of codes: what waits for a page to be full (per layer keys and values [H, N, D]; source), and the levels
     waiting: tuple[list[Tensor], list[Tensor], Tensor] | None = None
     levels: list[tuple[Levels, Levels]] = field(default_factory=list)  # per layer of keys and values
+    mirror: tuple[Tensor | None, int] = (None, 0)  # source positions on the device, and how many are known there
 
     @property
     def page(self) -> int:
@@ -150,9 +151,8 @@ class HostTier:
         )
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """Remember T tokens: per layer keys and values [H, T, D], source positions [T]."""
+        """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host."""
         self.length += source.shape[0]
-        source = source.cpu()
         if self.page == 1:
             self._fill(keys, values, source)
             return
@@ -203,9 +203,7 @@ class HostTier:
     def snapshot(self) -> HostTier:
         """As it is now; appending to either writes behind what the other sees."""
         slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
-        return HostTier(
-            self.spec, self.dtype, slabs, self.shared, self.length, waiting=self.waiting, levels=self.levels
-        )
+        return dataclasses.replace(self, slabs=slabs, expected=0)
 
     def search(self, layer: int, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
         """The exact `top` entries by dot product for each query.
@@ -251,15 +249,15 @@ class HostTier:
         held = best > float("-inf")
         return index.masked_fill_(~held, 0), held
 
-    def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys and values [HQ, T, K, D] on the device and source positions [HQ, T, K] of entries [HQ, T, K]."""
+    def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on the host."""
         shape = (*index.shape, self.spec.layers[layer].head_size)
         flat = index.reshape(self.spec.layers[layer].kv_heads, -1)
         keys, values = (
-            take(slabs, flat).to(device, self.spec.dtype).view(shape)
+            take(slabs, flat).to(device, self.spec.dtype, non_blocking=True).view(shape)
             for slabs in (self.keys(layer), self.values(layer))
         )
-        return keys, values, self.source_of(index)
+        return keys, values
 
     def gather_shared(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """The same entries [NB, N] for all heads: keys and values [H, NB, N, D] on the device."""
@@ -267,7 +265,7 @@ class HostTier:
         flat = index.reshape(1, -1).expand(heads, -1)
         shape = (heads, *index.shape, self.spec.layers[layer].head_size)
         keys, values = (
-            take(slabs, flat).to(device, self.spec.dtype).view(shape)
+            take(slabs, flat).to(device, self.spec.dtype, non_blocking=True).view(shape)
             for slabs in (self.keys(layer), self.values(layer))
         )
         return keys, values
@@ -281,9 +279,24 @@ class HostTier:
         return [(slab.values[layer], slab.length) for slab in self.slabs if slab.length]
 
     def source_of(self, index: Tensor) -> Tensor:
-        """Source positions int32 [...] of entries int64 [...]."""
+        """Source positions int32 [...] of entries int64 [...], where the index is."""
+        if index.device.type != "cpu":
+            return self._mirrored(index.device)[index]
         slabs = [(slab.source.view(1, -1, 1), slab.length) for slab in self.slabs if slab.length]
         return take(slabs, index.reshape(1, -1)).view(index.shape)
+
+    def _mirrored(self, device: torch.device) -> Tensor:
+        """The source positions of all entries on a device, so that none is fetched for each that a query chooses."""
+        known, start = self.mirror
+        if known is None or self.stored > len(known):
+            grown = torch.empty(max(self.stored, start + SLAB // 16), dtype=torch.int32, device=device)
+            if known is not None:
+                grown[:start] = known[:start]
+            known = grown
+        if start < self.stored:
+            known[start : self.stored] = self.source_of(torch.arange(start, self.stored)).to(device, non_blocking=True)
+        self.mirror = known, self.stored
+        return known
 
     def source(self) -> Tensor:
         """Source position of every entry, int32 [N]."""

@@ -233,8 +233,10 @@ def take_same(slabs: Slabs, shares: Sequence[Share], like: Tensor) -> Tensor:
 def _same(slab: Bank, rows: Tensor, like: Tensor) -> Tensor:
     rows = rows.to(slab.device)
     if isinstance(slab, Pages):
-        return take([(slab, slab.shape[1])], rows.expand(slab.shape[0], -1)).to(like.device, like.dtype)
-    return slab.index_select(1, rows).to(like.device, like.dtype)
+        found = take([(slab, slab.shape[1])], rows.expand(slab.shape[0], -1))
+    else:
+        found = slab.index_select(1, rows)
+    return found.to(like.device, like.dtype, non_blocking=like.device.type != "cpu")
 
 
 def _rows(slab: Bank, places: Tensor) -> Tensor:

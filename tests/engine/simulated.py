@@ -6,7 +6,8 @@ counted:
 
 - `wait`: the host asks for a number on the device (`item`, `int(x)`, `bool(x)`, `torch.equal`);
 - `down`: a tensor is copied to the host;
-- `up`: a tensor is copied to the device, one that was made from a list or an index on the host included;
+- `up`: a tensor is copied to the device, an index on the host included, and the host waits until it has gone;
+- `sent`: the same, but with `non_blocking`, so that the host goes on;
 - `shape`: an operation whose output is as long as its numbers say (`nonzero`, `unique`, indexing by a mask).
 
 What it cannot show: that CUDA has a kernel for an operation and a dtype; compiled Triton kernels (they run in Triton's
@@ -155,7 +156,8 @@ def _run(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
     name = function.overloadpacket.__name__
     if name == "copy_":
         goes = isinstance(args[0], OnDevice)
-    kind = _kind(name, args, ours, [x for x in tensors if not isinstance(x, OnDevice)], goes)
+    freely = bool(kwargs.get("non_blocking")) or (name == "copy_" and len(args) > 2 and bool(args[2]))
+    kind = _kind(name, args, ours, [x for x in tensors if not isinstance(x, OnDevice)], goes, freely)
     if kind is not None and watched is not None:
         watched.note(kind, name)
     result = function(*map(inner, args), **{key: inner(x) for key, x in kwargs.items()})
@@ -170,16 +172,18 @@ def _run(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
     return _outer(result) if goes else result
 
 
-def _kind(name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes: bool) -> str | None:
-    """What an operation would cost on a GPU, if it is one that has to wait or to copy.
+def _kind(
+    name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes: bool, freely: bool
+) -> str | None:
+    """What an operation would cost on a GPU, if it is one that has to wait or to copy; goes: to the device.
 
     Raises:
         RuntimeError: tensors that are not on one device.
     """
     if name in CROSSING:
-        if ours and not goes or name == "copy_" and ours and not isinstance(args[0], OnDevice):
+        if ours and not goes:
             return "down"
-        return "up" if goes and others else None
+        return None if not (goes and others) else "sent" if freely else "up"
     if not ours:
         return None
     strangers = [x for x in others if x.dim()]
