@@ -10,6 +10,7 @@ than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass, field
 
 import torch
@@ -23,6 +24,7 @@ from kernels.rows import Bank, Levels, Pages, Slabs, take
 SLAB = 32768  # entries
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
 SCORE_BYTES = 256 << 20  # room that the scores of one search may take
+PACKED_BYTES = 64 << 20  # room on the device that what goes to the host together may take
 TAIL = "host-tail"  # the part of what is not in slabs
 
 
@@ -153,10 +155,12 @@ class HostTier:
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host."""
         self.length += source.shape[0]
+        stored = self.dtype if self.page == 1 else self.spec.dtype
+        home = on_host([x.to(stored) for x in (*keys, *values)])
+        keys, values = home[: len(keys)], home[len(keys) :]
         if self.page == 1:
             self._fill(keys, values, source)
             return
-        keys, values = ([x.to("cpu", self.spec.dtype) for x in each] for each in (keys, values))
         if self.waiting is not None:
             before = self.waiting
             keys = [torch.cat(pair, dim=1) for pair in zip(before[0], keys, strict=True)]
@@ -388,4 +392,19 @@ def _write(bank: Bank, at: int, x: Tensor) -> None:
     if isinstance(bank, Pages):
         bank.write(at, x)
     else:
-        bank[:, at : at + x.shape[1]] = x.to("cpu", bank.dtype)
+        bank[:, at : at + x.shape[1]] = x
+
+
+def on_host(tensors: list[Tensor]) -> list[Tensor]:
+    """The same tensors on the host, to which those of a device come in few copies, each of which is waited for."""
+    if all(x.device.type == "cpu" for x in tensors):
+        return tensors
+    home: list[Tensor] = []
+    while len(home) < len(tensors):
+        first = len(home)
+        sizes = itertools.accumulate(x.nbytes for x in tensors[first:])
+        several = tensors[first : first + max(1, sum(size <= PACKED_BYTES for size in sizes))]
+        packed = torch.cat([x.reshape(-1) for x in several]).cpu()
+        parts = torch.split(packed, [x.numel() for x in several])
+        home += [part.view(x.shape) for part, x in zip(parts, several, strict=True)]
+    return home

@@ -18,7 +18,7 @@ from engine.attention import Lists, Segment, Shown
 from engine.cache import POLICIES, DeviceCache
 from engine.coded import CODES, check_codes
 from engine.footprint import Footprint, Task
-from engine.host import SLAB, HostTier, full_entries, host_bytes, page_of, slab_bytes
+from engine.host import SLAB, HostTier, full_entries, host_bytes, on_host, page_of, slab_bytes
 from engine.measure import require_memory
 from engine.method import require
 from engine.positions import FarPlaces, QueryBlocks
@@ -128,8 +128,9 @@ class RetrievingMemory(WindowMemory):
         self.host = HostTier(spec, dtype)
         self.tier = tier
         self.cache: DeviceCache | None = None
-        # layer -> index and valid [NB, N] of what was chosen in this pass
-        self._looked: dict[int, tuple[Tensor, Tensor]] = {}
+        # Of this pass, by layer: what the cache was asked for, and what it was given [NB, N]
+        self._looked: dict[int, Tensor] = {}
+        self._given: dict[int, Tensor] = {}
         self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass
 
     def use_cache(self, units: int, size: int, policy: str) -> None:
@@ -155,7 +156,7 @@ class RetrievingMemory(WindowMemory):
     def begin(self, source: Tensor) -> None:
         """What the queries of the last pass were is over."""
         super().begin(source)
-        self._blocks = {}
+        self._blocks, self._looked, self._given = {}, {}, {}
 
     def evicted(self, count: int) -> Tensor:
         """Entries of the host tier that have left the window of each block of the pass's queries: int64 [NB], on the
@@ -209,10 +210,11 @@ class RetrievingMemory(WindowMemory):
         places = FarPlaces.of(rule, blocks, original, valid.sum(dim=1))
         keys, values, rows = self.host.keys(layer), self.host.values(layer), index
         if self.cache is not None and cached:
-            found = self.cache.gather(layer, self.host, index, valid)
+            looked = torch.where(valid, index, -1).cpu()
+            found = self.cache.gather(layer, self.host, looked)
             keys, values = ([(rows.flatten(1, 2).contiguous(), index.numel())] for rows in found)
             rows = torch.arange(index.numel(), device=q.device).view_as(index)
-            self._looked[layer] = index, valid
+            self._looked[layer] = looked
         stop = self.sinks + sum(length for _, length in keys)
         rows = torch.cat([first, torch.where(valid, rows + self.sinks, EMPTY)], dim=1)
         cos, sin = rope.table(places.limit)
@@ -226,20 +228,22 @@ class RetrievingMemory(WindowMemory):
             )
         )
         if self.mass is not None:
-            known = self.host.source_of(index.cpu()).to(q.device)
+            known = self.host.source_of(index)
             sources.append(torch.cat([self.source[: self.sinks].expand(len(index), -1), known], dim=1))
         return segments, sources
 
     def _attended(self, layer: int, given: list[Tensor]) -> None:
-        """Tell the cache, where it wants to know."""
-        if self.cache is not None and layer in self._looked:
-            index, valid = self._looked.pop(layer)
-            self.cache.attended(layer, index, valid, given[-1][..., self.sinks :].sum(dim=0))
+        """What the cache wants to know, once the pass is over."""
+        if layer in self._looked:
+            self._given[layer] = given[-1][..., self.sinks :].sum(dim=0)
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the tokens of the pass to the host tier as well."""
         begin, fresh = self.length, self._to_sinks
         super().commit(novelty)
+        if self.cache is not None and self._given:
+            for layer, given in zip(self._given, on_host(list(self._given.values())), strict=True):
+                self.cache.attended(layer, self._looked[layer], given)
         self.host.append(
             [held.keys[:, begin : self.length] for held in self.layers],
             [held.values[:, begin : self.length] for held in self.layers],

@@ -149,7 +149,7 @@ class Lists:
         lengths = tuple(length for _, length in slabs)
         if lengths not in self._parted:
             index = self.index.clamp_max(sum(lengths) - 1)  # empty places, which nobody sees, need a row too
-            self._parted[lengths] = parted(lengths, index.flatten())
+            self._parted[lengths] = parted(slabs, index.flatten())
         return self._parted[lengths]
 
     @cached_property

@@ -8,6 +8,8 @@ m_ mask.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -51,20 +53,24 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         raise ValueError(f"All slabs but the first are of one dtype, not of {sorted(map(str, dtypes))}.")
     if any(slab.stride()[1:] != (slab.shape[2], 1) for slab, _ in slabs):
         raise ValueError("Rows of a slab lie next to one another: make the slab contiguous.")
-    lengths = torch.tensor([0, *(length for _, length in slabs)])
-    columns = (
-        torch.tensor([slab.data_ptr() for slab, _ in slabs]),
-        lengths.cumsum(0)[:-1],
-        torch.tensor([slab.stride(0) for slab, _ in slabs]),
-    )
-    addresses, firsts, strides = torch.stack(columns).to(device)  # in one copy
+    *firsts, rows = itertools.accumulate((length for _, length in slabs), initial=0)
+    addresses, strides = (slab.data_ptr() for slab, _ in slabs), (slab.stride(0) for slab, _ in slabs)
     return Table(
-        pointers=(addresses, firsts, strides),
+        pointers=_pointers(tuple(addresses), tuple(firsts), tuple(strides), device),
         slabs=len(slabs),
-        rows=int(lengths.sum()),
+        rows=rows,
         first_dtype=DTYPES[slabs[0][0].dtype],
         dtype=DTYPES[dtypes.pop()],
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _pointers(
+    addresses: tuple[int, ...], firsts: tuple[int, ...], strides: tuple[int, ...], device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """On the device, in one copy; the same for token after token, as only the last slab grows."""
+    sent = torch.tensor([addresses, firsts, strides]).to(device, non_blocking=True)
+    return sent[0], sent[1], sent[2]
 
 
 def padded(width: int) -> int:

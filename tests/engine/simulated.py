@@ -1,4 +1,4 @@
-"""A device that is not there: the engine's tensors live on "sim", as they would on a GPU, and every operation is watched.
+"""A device that is not there: the engine's tensors live on "sim" as they would on a GPU, and operations are watched.
 
 A tensor on "sim" wraps an ordinary one in which its numbers are really kept, so results are those of a CPU. Operations
 that mix "sim" with CPU tensors are refused as CUDA refuses them, and what a GPU would have to wait for, or be sent, is
@@ -10,9 +10,9 @@ counted:
 - `sent`: the same, but with `non_blocking`, so that the host goes on;
 - `shape`: an operation whose output is as long as its numbers say (`nonzero`, `unique`, indexing by a mask).
 
-What it cannot show: that CUDA has a kernel for an operation and a dtype; compiled Triton kernels (they run in Triton's
-interpreter here); pinned memory, streams, races, speed and the bytes of a real allocator; what a library does inside
-one operation. Registering a device is for a whole process and cannot be taken back, so `register` is called in a
+What it cannot show: that CUDA has a kernel for an operation and a dtype; Triton kernels (what is around them runs, and
+they themselves write nothing: their arithmetic is for `tests/kernels`); pinned memory, streams, races, speed and the
+bytes of a real allocator; what a library does inside one operation. Registering a device is for a whole process and cannot be taken back, so `register` is called in a
 process of its own (`test_device.py`).
 """
 
@@ -29,8 +29,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 NAME = "sim"
 CPU = torch.device("cpu")
@@ -110,6 +110,7 @@ class Watched(TorchDispatchMode):
 def register() -> Watched:
     """Make the device known to this process, for good."""
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+    from triton.runtime.interpreter import GridExecutor
 
     _setup_privateuseone_for_python_backend(NAME)
     made = torch.tensor
@@ -120,6 +121,7 @@ def register() -> Watched:
         return plain if device is None else plain.to(device)
 
     torch.tensor = tensor  # type: ignore[assignment]
+    GridExecutor.__call__ = lambda grid, *arguments, **constants: None
     return Watched()
 
 
@@ -172,9 +174,7 @@ def _run(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
     return _outer(result) if goes else result
 
 
-def _kind(
-    name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes: bool, freely: bool
-) -> str | None:
+def _kind(name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes: bool, freely: bool) -> str | None:
     """What an operation would cost on a GPU, if it is one that has to wait or to copy; goes: to the device.
 
     Raises:

@@ -8,28 +8,38 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from engine import METHODS, Answer, Context, Conversation, Model, Reader, Sampling, beacons, retaining
+from engine import METHODS, Answer, Context, Conversation, Model, Reader, Sampling, attention, beacons, graphs, retaining
 from engine.beacons import Beacons, save_beacons
+from engine.graphs import Recording
 from engine.records import LoadedParts, Parts
 from engine.retaining import RetainingHeads, save_heads
+from kernels import choice
 from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.reading import read
 from tests.engine.simulated import NAME, Watched, register
+from tests.engine.test_graphs import SLOTS
 from tests.engine.test_methods import TIGHT
 
-SIMILAR = {"pyramid", "each", "cap", "adaptive", "spared"}  # the same lines as another of the matrix
-METHODS_HERE = [name for name in TIGHT if name.rpartition("-")[2] not in SIMILAR]
-Elsewhere = Callable[..., object]
+# Others of the matrix go through the same lines.
+METHODS_HERE = (
+    *("full", "full-int8", "truncate", "streaming", "exact", "exact-int8", "infllm", "infllm-int4", "infllm-cached"),
+    *("infinitehip", "infinitehip-one-stage", "infinitehip-int8", "infinitehip-cached", "recall", "recall-exact"),
+    *("recall-pot", "infinipot-both", "infinipot-int8-heads", "locret", "locret-int8", "locret-int4-all", "locret-all"),
+    *("beacon", "beacon-thinned"),
+)
+Elsewhere = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -80,34 +90,53 @@ def said(conversation: Conversation, question: str, tokens: int = 5) -> tuple[st
     return last.text, [(p.start, p.end, round(p.weight, 3)) for p in last.passages]
 
 
-def told(model: Model, name: str) -> list[object]:
-    """A reading that is interrupted, saved and resumed, two conversations over it, one of them saved and restored."""
+def dearest(counted: list[Counter[str]]) -> tuple[int, int]:
+    """Times that the host waits, and copies that it sends without waiting, at most."""
+    return max(each.total() - each["sent"] for each in counted), max(each["sent"] for each in counted)
+
+
+def told(model: Model, name: str, device: Watched) -> tuple[list[object], tuple[int, int], tuple[int, int]]:
+    """A reading that is interrupted, saved and resumed, two conversations over it, one of them saved and restored.
+
+    Returns what came out, and the dearest pass of the reading and token of an answer; see `dearest`.
+    """
     method, ids = TIGHT[name], text()
     reader = Reader(model, method, ids, chunk=37)
     for _, _progress in zip(range(4), reader.run(), strict=False):
         pass
     parts, meta = reader.state()
     resumed = Reader.resume(model, method, ids, from_disk(parts), meta, chunk=37)
-    for _ in resumed.run():
-        pass
+    passes, tokens = [Counter[str]()], []
+    reading = resumed.run()
+    while not resumed.finished:
+        with device.counting() as counted:
+            progress = next(reading)
+        if progress.stage == "reading":
+            passes.append(counted)
     context = resumed.context()
     found: list[object] = [context.memory.positions(layer).tolist() for layer in range(len(model.spec.layers))]
     first, second = Conversation(context), Conversation(context)
     found += [said(first, "What is it?"), said(second, "Who?")]
     again = Conversation.load(context, from_disk(first.state()[0]), first.state()[1])
-    opened = Context.load(model, method, from_disk(context.state()[0]), context.state()[1])
-    found += [said(each, "And then, and where?") for each in (first, again, Conversation(opened))]
-    return [*found, first.usage().entries, context.usage().entries]
+    opened = Conversation(Context.load(model, method, from_disk(context.state()[0]), context.state()[1]))
+    found += [said(each, "And then?") for each in (first, again, opened)]
+    second.memory.mass = second.mass
+    for token in (70, 71, 72):
+        with device.counting() as counted:
+            second._feed([token], repeated=True)
+        tokens.append(counted)
+    return [*found, first.usage().entries, context.usage().entries], dearest(passes), dearest(tokens[1:])
 
 
-def told_alike(name: str) -> None:
+def told_alike(name: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The same on both; what it cost there."""
     cpu, sim, device = world()
-    expected = told(cpu, name)
-    with device, device.counting() as counted:
-        found = told(sim, name)
-    assert counted["wait"], "it was on the device"
+    expected, *_ = told(cpu, name, device)
+    with device:
+        found, chunk, token = told(sim, name, device)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours == theirs, f"{ours} on the device, {theirs} on the CPU"
+    return chunk, token
 
 
 def test_every_registered_method_is_tried_there() -> None:
@@ -116,4 +145,46 @@ def test_every_registered_method_is_tried_there() -> None:
 
 @pytest.mark.parametrize("name", METHODS_HERE)
 def test_a_method_does_there_what_it_does_on_a_cpu(elsewhere: Elsewhere, name: str) -> None:
-    elsewhere(told_alike, name)
+    found = elsewhere(told_alike, name)
+    print("COST", name, found)
+
+
+def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int) -> list[tuple[str, int]]:
+    """What happens between the begin and the end of what a CUDA graph would record, that cannot be recorded."""
+    sim, device = world()[1:]
+    unwanted: Counter[str] = Counter()
+    passes: Counter[Recording] = Counter()
+    plain = Recording._pass
+
+    def passed(recording: Recording) -> Tensor:
+        with device.counting():
+            hidden = plain(recording)
+        if recording in passes:  # the first one makes tables: on a GPU it warms up, and is not recorded
+            unwanted.update(device.last)
+        passes[recording] += 1
+        return hidden
+
+    with pytest.MonkeyPatch.context() as patch, device:
+        conversation = Conversation(read(sim, SLOTS[name], text(), 37))
+        conversation._feed([70, 71, 72])
+        patch.setattr(graphs, "choice", lambda: "static")
+        patch.setattr(sim, "recorder", graphs.Recorder(sim.network))
+        patch.setattr(Recording, "_pass", passed)
+        patch.setattr(choice, "implementation", lambda: kernels)
+        patch.setattr(attention, "FEW_BYTES", few_bytes)
+        for conversation.memory.mass in (conversation.mass, None):  # watched, and not
+            for token in (70, 71, 72):
+                conversation._feed([token], repeated=True)
+    assert list(passes.values()) == [3, 3], "passes were static"
+    return list(unwanted.items())
+
+
+@pytest.mark.parametrize(
+    ("kernels", "few_bytes"), [("reference", attention.FEW_BYTES), ("reference", 0), ("triton", attention.FEW_BYTES)]
+)
+@pytest.mark.parametrize("name", SLOTS)
+def test_a_pass_that_is_recorded_neither_waits_nor_copies(
+    elsewhere: Elsewhere, name: str, kernels: str, few_bytes: int
+) -> None:
+    """Else recording it on a GPU would fail. With the kernels nothing is computed, and only what is around them seen."""
+    assert elsewhere(costs_of_a_recorded_pass, name, kernels, few_bytes) == []
