@@ -314,6 +314,10 @@ class HostTier:
         levels = sum(each.nbytes() for pair in self.levels for each in pair)
         return sum(slab.nbytes() for slab in self.slabs if not slab.mapped) + waiting + levels
 
+    def mirrored_bytes(self) -> int:
+        """Bytes of source positions on the device."""
+        return 0 if self.mirror[0] is None else self.mirror[0].nbytes
+
     def on_disk(self) -> tuple[int, int]:
         """Entries and bytes of the slabs that are mapped."""
         mapped = [slab for slab in self.slabs if slab.mapped]

@@ -192,9 +192,9 @@ class FarPlaces:
 def pruning_places(
     rule: str, blocks: QueryBlocks, chunks: Tensor, most: int, rope: Rope
 ) -> tuple[Tensor, int, pruning.Places]:
-    """Where queries stand, int64 [T], below what they do, and how keys' positions are found, by a rule of PRUNING_RULES.
+    """Where queries stand, int64 [T], what they lie below, and how keys' positions are found.
 
-    chunks: int64 [NB], chunks that are not empty; most: not fewer than any of them. True distances in blocks that fit
+    rule: of PRUNING_RULES; chunks: int64 [NB], chunks that are not empty; most: not fewer than any of them. True distances in blocks that fit
     the model's window.
     """
     block, fits = blocks.of_query, blocks.fits

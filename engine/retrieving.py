@@ -102,7 +102,7 @@ def plan_retrieving(
     return dataclasses.replace(
         seen,
         usage=usage,
-        tail_bytes=seen.tail_bytes + cached,
+        tail_bytes=seen.tail_bytes + cached + (4 * far if spec.device.type == "cuda" else 0),  # with source positions
         attended=seen.attended + while_reading,
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
@@ -275,7 +275,7 @@ class RetrievingMemory(WindowMemory):
         entries, size = self.host.on_disk()
         usage = Usage(
             {DEVICE: device.entries[DEVICE], HOST: self.host.length - entries},
-            {DEVICE: device.bytes[DEVICE], HOST: self.host.nbytes()},
+            {DEVICE: device.bytes[DEVICE] + self.host.mirrored_bytes(), HOST: self.host.nbytes()},
         )
         if entries:
             usage = Usage({**usage.entries, DISK: entries}, {**usage.bytes, DISK: size})

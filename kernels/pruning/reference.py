@@ -118,7 +118,9 @@ def _scores(
         """Best score of each key [HQ, NB, C] over its block's queries, as a left key and as a right one."""
         bounded = index.clamp(0, rows - 1)
         flat = bounded.view(heads, -1).to(slabs[0][0].device)
-        keys = take(slabs, flat).to(q.device, q.dtype).view(*index.shape, q.shape[-1])
+        keys = (
+            take(slabs, flat).to(q.device, q.dtype, non_blocking=q.device.type != "cpu").view(*index.shape, q.shape[-1])
+        )
         if not places.kinds <= FIXED:
             position = places.of(bounded, number)
             turned = rotate(keys, places.cos[position], places.sin[position])

@@ -12,8 +12,8 @@ counted:
 
 What it cannot show: that CUDA has a kernel for an operation and a dtype; Triton kernels (what is around them runs, and
 they themselves write nothing: their arithmetic is for `tests/kernels`); pinned memory, streams, races, speed and the
-bytes of a real allocator; what a library does inside one operation. Registering a device is for a whole process and cannot be taken back, so `register` is called in a
-process of its own (`test_device.py`).
+bytes of a real allocator; what a library does inside one operation. Registering a device is for a whole process and
+cannot be taken back, so `register` is called in a process of its own (`test_device.py`).
 """
 
 from __future__ import annotations

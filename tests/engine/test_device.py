@@ -20,7 +20,20 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from engine import METHODS, Answer, Context, Conversation, Model, Reader, Sampling, attention, beacons, graphs, retaining
+from engine import (
+    METHODS,
+    Answer,
+    Context,
+    Conversation,
+    Model,
+    Reader,
+    Sampling,
+    attention,
+    beacons,
+    graphs,
+    host,
+    retaining,
+)
 from engine.beacons import Beacons, save_beacons
 from engine.graphs import Recording
 from engine.records import LoadedParts, Parts
@@ -34,10 +47,10 @@ from tests.engine.test_methods import TIGHT
 
 # Others of the matrix go through the same lines.
 METHODS_HERE = (
-    *("full", "full-int8", "truncate", "streaming", "exact", "exact-int8", "infllm", "infllm-int4", "infllm-cached"),
-    *("infinitehip", "infinitehip-one-stage", "infinitehip-int8", "infinitehip-cached", "recall", "recall-exact"),
-    *("recall-pot", "infinipot-both", "infinipot-int8-heads", "locret", "locret-int8", "locret-int4-all", "locret-all"),
-    *("beacon", "beacon-thinned"),
+    *("full", "full-int8", "full-fp8", "truncate", "streaming", "exact", "exact-int8"),
+    *("infllm", "infllm-int4", "infllm-cached", "infinitehip", "infinitehip-int8", "infinitehip-cached"),
+    *("recall", "recall-exact", "recall-pot", "infinipot-both", "infinipot-int8-heads"),
+    *("locret", "locret-int8", "locret-int4-all", "beacon"),
 )
 Elsewhere = Callable[..., Any]
 
@@ -188,3 +201,23 @@ def test_a_pass_that_is_recorded_neither_waits_nor_copies(
 ) -> None:
     """Else recording it on a GPU would fail. With the kernels nothing is computed, and only what is around them seen."""
     assert elsewhere(costs_of_a_recorded_pass, name, kernels, few_bytes) == []
+
+
+def packed_alike(most_bytes: int) -> int:
+    """Copies that come to the host for five tensors, which must come as they are."""
+    device = world().device
+    tensors = [torch.randn(2, count, 8) for count in (3, 1, 5, 2, 40)]
+    with pytest.MonkeyPatch.context() as patch, device:
+        patch.setattr(host, "PACKED_BYTES", most_bytes)
+        there = [x.to(NAME)[:, ::1] for x in tensors]
+        with device.counting() as counted:
+            home = host.on_host(there)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(home, tensors, strict=True))
+    return counted.total()
+
+
+@pytest.mark.parametrize(("most_bytes", "copies"), [(1 << 20, 1), (600, 3), (1, 5)])
+def test_what_a_pass_leaves_for_the_host_comes_in_few_copies(
+    elsewhere: Elsewhere, most_bytes: int, copies: int
+) -> None:
+    assert elsewhere(packed_alike, most_bytes) == copies
