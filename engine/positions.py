@@ -194,8 +194,8 @@ def pruning_places(
 ) -> tuple[Tensor, int, pruning.Places]:
     """Where queries stand, int64 [T], what they lie below, and how keys' positions are found.
 
-    rule: of PRUNING_RULES; chunks: int64 [NB], chunks that are not empty; most: not fewer than any of them. True distances in blocks that fit
-    the model's window.
+    rule: of PRUNING_RULES; chunks: int64 [NB], chunks that are not empty; most: not fewer than any of them. True
+    distances in blocks that fit the model's window.
     """
     block, fits = blocks.of_query, blocks.fits
     if rule == "relative":

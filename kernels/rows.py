@@ -209,7 +209,7 @@ def parted(slabs: Slabs, index: Tensor) -> list[Share]:
     if device.type == "cpu" or any(slab.device != device for slab, _ in slabs):
         found = _counted(lengths, index.cpu())
         return [
-            Share(number, here if here is None else _sent(here, device), _sent(rows, slabs[number][0].device))
+            Share(number, here if here is None else sent(here, device), sent(rows, slabs[number][0].device))
             for number, here, rows in found
         ]
     shares: list[Share] = []
@@ -260,10 +260,10 @@ def _same(slab: Bank, rows: Tensor, like: Tensor) -> Tensor:
         found = take([(slab, slab.shape[1])], rows.expand(slab.shape[0], -1))
     else:
         found = slab.index_select(1, rows)
-    return _sent(found, like.device).to(like.dtype)
+    return sent(found, like.device).to(like.dtype)
 
 
-def _sent(x: Tensor, device: torch.device) -> Tensor:
+def sent(x: Tensor, device: torch.device) -> Tensor:
     """On a device; waited for only if that is the host."""
     return x.to(device, non_blocking=device.type != "cpu")
 

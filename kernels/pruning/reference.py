@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kernels.rotation import rotate
-from kernels.rows import Slabs, among, take
+from kernels.rows import Slabs, among, sent, take
 
 # How a key's position while pruning is found (engine/positions.py has the rules that use them):
 CONSTANT = 0  # 0
@@ -118,9 +118,7 @@ def _scores(
         """Best score of each key [HQ, NB, C] over its block's queries, as a left key and as a right one."""
         bounded = index.clamp(0, rows - 1)
         flat = bounded.view(heads, -1).to(slabs[0][0].device)
-        keys = (
-            take(slabs, flat).to(q.device, q.dtype, non_blocking=q.device.type != "cpu").view(*index.shape, q.shape[-1])
-        )
+        keys = sent(take(slabs, flat), q.device).to(q.dtype).view(*index.shape, q.shape[-1])
         if not places.kinds <= FIXED:
             position = places.of(bounded, number)
             turned = rotate(keys, places.cos[position], places.sin[position])
