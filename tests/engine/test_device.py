@@ -45,8 +45,8 @@ from tests.engine.simulated import NAME, Watched, register
 from tests.engine.test_graphs import SLOTS
 from tests.engine.test_methods import TIGHT
 
-# Of a pass of reading and of a token of an answer, both in three layers: how often the host waits, and how often it sends
-# without waiting, at most. Others of the matrix go through the same lines.
+# Of a pass of reading and of a token of an answer, both in three layers: how often the host waits, and how often it
+# sends without waiting, at most. Others of the matrix go through the same lines.
 COSTS = {
     "full": (0, 3, 0, 3),
     "full-int8": (0, 3, 0, 3),
