@@ -30,30 +30,30 @@ class Recorder(DeviceCache):
     def __init__(self, spec: ModelSpec, units: int, size: int) -> None:
         """units: as many as the text has."""
         super().__init__(spec, units, size, "frequency")
-        self.calls: list[tuple[int, int, Tensor, Tensor, Tensor]] = []
+        self.calls: list[tuple[int, int, Tensor, Tensor]] = []
         self.latest: dict[int, int] = {}  # layer -> entries that the host tier held at its look-up
 
-    def gather(self, layer: int, host: HostTier, index: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    def gather(self, layer: int, host: HostTier, index: Tensor) -> tuple[Tensor, Tensor]:
         """Remember how long the host tier was."""
         self.latest[layer] = host.stored
-        return super().gather(layer, host, index, valid)
+        return super().gather(layer, host, index)
 
-    def attended(self, layer: int, index: Tensor, valid: Tensor, probability: Tensor) -> None:
+    def attended(self, layer: int, index: Tensor, probability: Tensor) -> None:
         """Write the look-up down with what it was given."""
-        self.calls.append((layer, self.latest[layer], index, valid, probability))
+        self.calls.append((layer, self.latest[layer], index, probability))
 
 
 class Table(DeviceCache):
     """A cache that only keeps its table: nothing is moved."""
 
-    def replay(self, call: tuple[int, int, Tensor, Tensor, Tensor], host: HostTier) -> None:
+    def replay(self, call: tuple[int, int, Tensor, Tensor], host: HostTier) -> None:
         """One look-up, and what came of it."""
-        layer, stored, index, valid, probability = call
+        layer, stored, index, probability = call
         host.length = stored
         held = self.layer(layer)
-        for row, seen in zip(index, valid, strict=True):
-            self.let_go(held, self.bring(layer, held, host, torch.unique(row[seen] // self.size).tolist()))
-        self.attended(layer, index, valid, probability)
+        for row in index:
+            self.let_go(held, self.bring(layer, held, host, torch.unique(row[row >= 0] // self.size).tolist()))
+        self.attended(layer, index, probability)
 
     def move(self, layer: int, held: CachedLayer, host: HostTier, units: list[int], places: list[int]) -> None:
         """Nothing."""

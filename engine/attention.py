@@ -136,8 +136,8 @@ def causal_span(queries: int, keys: int, window: int | None, device: torch.devic
 
     window: a query sees its last `window` positions, itself included; None for no limit.
     """
-    end = torch.arange(keys - queries, keys, device=device) + 1
-    return Span(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end)
+    end = torch.arange(keys - queries, keys) + 1
+    return Span(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end).to(device)
 
 
 def attend(
@@ -190,7 +190,7 @@ def stock(segment: Shown, scaling: float) -> Tensor:
     ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
     low, high = segment.span.common
     causal = low == 0 and high == 1 and segment.q.shape[1] == length and segment.span.grows
-    mask = None if causal else segment.span.mask_of(0, length)
+    mask = None if causal or (low <= 0 and length <= high) else segment.span.mask_of(0, length)
     return F.scaled_dot_product_attention(
         segment.q[None],
         k[None, :, :length],

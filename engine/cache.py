@@ -75,21 +75,24 @@ class DeviceCache:
             self._layers[number] = CachedLayer(self.spec, number, self.units, self.size)
         return self._layers[number]
 
-    def gather(self, layer: int, host: HostTier, index: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values [H, NB, N, D] of entries int64 [NB, N]; what stands where not valid bool [NB, N] is zero."""
+    def gather(self, layer: int, host: HostTier, index: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [H, NB, N, D] of entries int64 [NB, N], an index on the host; zero where that is -1."""
         held = self.layer(layer)
-        index, valid = index.cpu(), valid.cpu()
         keys = held.keys.new_zeros(*index.shape, *held.keys.shape[2:])
         values = torch.zeros_like(keys)
-        for block, (row, seen) in enumerate(zip(index, valid, strict=True)):
-            chosen = row[seen]
-            units = torch.unique(chosen // self.size)
+        for block, chosen in enumerate(index):
+            seen = chosen >= 0
+            units = torch.unique(chosen[seen] // self.size)
+            if not len(units):
+                continue
             passing = self.bring(layer, held, host, units.tolist())
             # From number of unit to place, for this block: both lists are ascending
-            places = torch.tensor([held.place[unit] for unit in units.tolist()], dtype=torch.int64)
-            at = places[torch.searchsorted(units, chosen // self.size)].to(keys.device)
-            within, seen = (chosen % self.size).to(keys.device), seen.to(keys.device)
-            keys[block, seen], values[block, seen] = held.keys[at, within], held.values[at, within]
+            places = torch.tensor([held.place[unit] for unit in units.tolist()])
+            at = places[torch.searchsorted(units, chosen // self.size)] * self.size + chosen % self.size
+            rows = at.masked_fill(~seen, -1).to(keys.device, non_blocking=True)
+            for found, kept in ((keys, held.keys), (values, held.values)):
+                picked = kept.flatten(0, 1).index_select(0, rows.clamp_min(0))
+                found[block] = torch.where(rows[:, None, None] >= 0, picked, 0)
             self.let_go(held, passing)
         return keys.permute(2, 0, 1, 3), values.permute(2, 0, 1, 3)
 
@@ -133,20 +136,21 @@ class DeviceCache:
         """Bring units to their places, all of them in one gather."""
         entries = torch.tensor(units)[:, None] * self.size + torch.arange(self.size)
         keys, values = host.gather_shared(layer, entries.clamp_max(host.stored - 1), self.spec.device)
-        held.keys[places], held.values[places] = keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)
+        to = torch.tensor(places).to(self.spec.device, non_blocking=True)
+        held.keys[to], held.values[to] = keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3)
         self.traffic.moved_bytes += keys.nbytes + values.nbytes
 
-    def attended(self, layer: int, index: Tensor, valid: Tensor, probability: Tensor) -> None:
+    def attended(self, layer: int, index: Tensor, probability: Tensor) -> None:
         """Count what each unit was given: s = s * d + its sum of attention, for the units that were looked up.
 
-        index, valid: [NB, N], as given to `gather`; probability: float32 [NB, N], summed over heads and queries.
+        index: [NB, N], as given to `gather`; probability: float32 [NB, N] on the host, summed over heads and queries.
         """
         if self.policy != "frequency" or layer not in self._layers:
             return
         worth = self._layers[layer].worth
-        seen = valid.cpu()
-        units, number = torch.unique(index.cpu()[seen] // self.size, return_inverse=True)
-        sums = torch.zeros(len(units)).index_add_(0, number, probability.cpu()[seen])
+        seen = index >= 0
+        units, number = torch.unique(index[seen] // self.size, return_inverse=True)
+        sums = torch.zeros(len(units)).index_add_(0, number, probability[seen])
         for unit in worth:
             worth[unit] *= DECAY
         for unit, total in zip(units.tolist(), sums.tolist(), strict=True):

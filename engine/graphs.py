@@ -175,7 +175,7 @@ class StaticAttention:
         end, window = position + 1, slots.layer.sliding_window
         first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)
         keys, values = self.shown[number]
-        segment = Shown(rope.rotate(q, position, limit), keys, values, Span(first, end))
+        segment = Shown(rope.rotate(q, position, limit), keys, values, Span(first, end, changing=True))
         output, given = attend([segment], scaling, softcap, memory.mass is not None)
         if memory.mass is not None:
             per_head = given[0][:, 0].view(slots.layer.kv_heads, -1, limit).sum(dim=1)

@@ -10,6 +10,7 @@ than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass, field
 
 import torch
@@ -24,6 +25,7 @@ from kernels.rows import Bank, Levels, Pages, Slabs, take
 SLAB = 32768  # entries
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
 SCORE_BYTES = 256 << 20  # room that the scores of one search may take
+PACKED_BYTES = 64 << 20  # room on the device that what goes to the host together may take
 TAIL = "host-tail"  # the part of what is not in slabs
 
 
@@ -114,6 +116,7 @@ class HostTier:
     # Of codes: what waits for a page to be full (per layer keys and values [H, N, D]; source), and the levels
     waiting: tuple[list[Tensor], list[Tensor], Tensor] | None = None
     levels: list[tuple[Levels, Levels]] = field(default_factory=list)  # per layer of keys and values
+    mirror: tuple[Tensor | None, int] = (None, 0)  # source positions on the device, and how many are known there
 
     @property
     def page(self) -> int:
@@ -151,13 +154,14 @@ class HostTier:
         )
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """Remember T tokens: per layer keys and values [H, T, D], source positions [T]."""
+        """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host."""
         self.length += source.shape[0]
-        source = source.cpu()
+        stored = self.dtype if self.page == 1 else self.spec.dtype
+        home = on_host([x.to(stored) for x in (*keys, *values)])
+        keys, values = home[: len(keys)], home[len(keys) :]
         if self.page == 1:
             self._fill(keys, values, source)
             return
-        keys, values = ([x.to("cpu", self.spec.dtype) for x in each] for each in (keys, values))
         if self.waiting is not None:
             before = self.waiting
             keys = [torch.cat(pair, dim=1) for pair in zip(before[0], keys, strict=True)]
@@ -204,9 +208,7 @@ class HostTier:
     def snapshot(self) -> HostTier:
         """As it is now; appending to either writes behind what the other sees."""
         slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
-        return HostTier(
-            self.spec, self.dtype, slabs, self.shared, self.length, waiting=self.waiting, levels=self.levels
-        )
+        return dataclasses.replace(self, slabs=slabs, expected=0)
 
     def search(self, layer: int, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
         """The exact `top` entries by dot product for each query.
@@ -252,12 +254,12 @@ class HostTier:
         held = best > float("-inf")
         return index.masked_fill_(~held, 0), held
 
-    def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys and values [HQ, T, K, D] on the device and source positions [HQ, T, K] of entries [HQ, T, K]."""
+    def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on the host."""
         heads = self.spec.layers[layer].kv_heads
         keys, values = self._taken(layer, index.reshape(heads, -1), device)
         shape = (*index.shape, keys.shape[2])
-        return keys.view(shape), values.view(shape), self.source_of(index)
+        return keys.view(shape), values.view(shape)
 
     def gather_shared(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """The same entries [NB, N] for all heads: keys and values [H, NB, N, D] on the device."""
@@ -268,7 +270,7 @@ class HostTier:
 
     def _taken(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Keys and values [H, M, D] of entries [H, M] on the device; by a kernel where that is."""
-        return taken(self.keys(layer), self.values(layer), index.to(device), self.spec.dtype)
+        return taken(self.keys(layer), self.values(layer), index, device, self.spec.dtype)
 
     def keys(self, layer: int) -> Slabs:
         """The keys of a layer, slab by slab."""
@@ -279,9 +281,24 @@ class HostTier:
         return [(slab.values[layer], slab.length) for slab in self.slabs if slab.length]
 
     def source_of(self, index: Tensor) -> Tensor:
-        """Source positions int32 [...] of entries int64 [...]."""
+        """Source positions int32 [...] of entries int64 [...], where the index is."""
+        if index.device.type != "cpu":
+            return self._mirrored(index.device)[index]
         slabs = [(slab.source.view(1, -1, 1), slab.length) for slab in self.slabs if slab.length]
         return take(slabs, index.reshape(1, -1)).view(index.shape)
+
+    def _mirrored(self, device: torch.device) -> Tensor:
+        """The source positions of all entries on a device, so that none is fetched for each that a query chooses."""
+        known, start = self.mirror
+        if known is None or self.stored > len(known):
+            grown = torch.empty(max(self.stored, start + SLAB // 16), dtype=torch.int32, device=device)
+            if known is not None:
+                grown[:start] = known[:start]
+            known = grown
+        if start < self.stored:
+            known[start : self.stored] = self.source_of(torch.arange(start, self.stored)).to(device, non_blocking=True)
+        self.mirror = known, self.stored
+        return known
 
     def source(self) -> Tensor:
         """Source position of every entry, int32 [N]."""
@@ -294,6 +311,10 @@ class HostTier:
         waiting = sum(x.nbytes for x in [*keys, *values, source])
         levels = sum(each.nbytes() for pair in self.levels for each in pair)
         return sum(slab.nbytes() for slab in self.slabs if not slab.mapped) + waiting + levels
+
+    def mirrored_bytes(self) -> int:
+        """Bytes of source positions on the device."""
+        return 0 if self.mirror[0] is None else self.mirror[0].nbytes
 
     def on_disk(self) -> tuple[int, int]:
         """Entries and bytes of the slabs that are mapped."""
@@ -373,4 +394,19 @@ def _write(bank: Bank, at: int, x: Tensor) -> None:
     if isinstance(bank, Pages):
         bank.write(at, x)
     else:
-        bank[:, at : at + x.shape[1]] = x.to("cpu", bank.dtype)
+        bank[:, at : at + x.shape[1]] = x
+
+
+def on_host(tensors: list[Tensor]) -> list[Tensor]:
+    """The same tensors on the host, to which those of a device come in few copies, each of which is waited for."""
+    if all(x.device.type == "cpu" for x in tensors):
+        return tensors
+    home: list[Tensor] = []
+    while len(home) < len(tensors):
+        first = len(home)
+        sizes = itertools.accumulate(x.nbytes for x in tensors[first:])
+        several = tensors[first : first + max(1, sum(size <= PACKED_BYTES for size in sizes))]
+        packed = torch.cat([x.reshape(-1) for x in several]).cpu()
+        parts = torch.split(packed, [x.numel() for x in several])
+        home += [part.view(x.shape) for part, x in zip(parts, several, strict=True)]
+    return home

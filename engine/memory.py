@@ -56,11 +56,13 @@ class Memory(ABC):
         self.seen = 0  # tokens committed since the beginning, whether still remembered or not
         self.last_hidden: Tensor | None = None  # [hidden], what predicts the next token; kept for novelty
         self.mass: AttentionMass | None = None  # set while the passes of an answer are watched
-        self._incoming = torch.zeros(0, dtype=torch.int32)
+        self._incoming = torch.zeros(0, dtype=torch.int32)  # on the device; what is counted or kept on the host:
+        self._incoming_here = self._incoming
 
     def begin(self, source: Tensor) -> None:
-        """A pass of T tokens begins; source: int32 [T], the source position each stands for."""
-        self._incoming = source.to(self.spec.device)
+        """A pass of T tokens begins; source: int32 [T] on the host, the source position each stands for."""
+        self._incoming_here = source
+        self._incoming = source.to(self.spec.device, non_blocking=True)
 
     def guests(self) -> Guests | None:
         """Tokens of its own that the pass which has begun shall carry behind those that were given."""

@@ -91,7 +91,7 @@ class Model:
             with torch.no_grad():
                 if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
                     return hidden
-                return run(self.network, ids.to(self.device), memory, memory.guests())
+                return run(self.network, ids.to(self.device, non_blocking=True), memory, memory.guests())
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
                 raise

@@ -114,7 +114,7 @@ def novelties(model: Model, before: Tensor | None, hidden: Tensor, ids: Tensor) 
         hidden: [T, hidden] of the tokens themselves; ids: int64 [T].
     Source: InfiniPot, equation 4. The logits matrix of a pass never exists as a whole.
     """
-    ids = ids.to(hidden.device)
+    ids = ids.to(hidden.device, non_blocking=True)
     predicting = hidden[:-1] if before is None else torch.cat([before[None], hidden[:-1]])
     targets = ids[len(ids) - len(predicting) :]
     pieces = [torch.full((len(ids) - len(predicting),), float("inf"), device=hidden.device)]

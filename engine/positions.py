@@ -35,13 +35,16 @@ Far keys while InfiniteHiP prunes (`pruning_places`; Table 5, rows; the key rule
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from engine.rope import Rope
 from kernels import pruning
+from kernels.attention import Span
 
 TRUE = "true"
 ATTENTION_RULES = ("streaming", "infllm", "dynamic")
@@ -54,13 +57,13 @@ PRUNING_RULES = {
 }
 
 
-def sink_query_positions(first: int, count: int, sinks: int, window: int, block: int, device: torch.device) -> Tensor:
+def sink_query_positions(first: int, count: int, sinks: int, window: int, block: int) -> Tensor:
     """Where queries number first, first+1, ... stand as seen from the sinks, int64 [count].
 
     StreamingLLM (https://arxiv.org/abs/2309.17453, section 3.2) numbers positions inside its cache: sinks 0 .. S-1,
     then the last W tokens, the query being the last of them. In a block of queries the cache grows by one with each.
     """
-    step = torch.arange(count, device=device)
+    step = torch.arange(count)
     return torch.minimum(first + step, sinks + window - 1 + step % block)
 
 
@@ -74,7 +77,8 @@ class QueryBlocks:
     """Blocks of queries that choose together. size: queries per block; the last may be short.
 
     number: int64 [T], of each query from the very beginning; evicted: int64 [NB], tokens behind the sinks that have
-    left a block's window; fits: bool [NB], whether the block ends inside what the model was trained for.
+    left a block's window, ascending; fits: bool [NB], whether the block ends inside what the model was trained for.
+    here: the same on the host, where it was made (`to`) and is asked without waiting for a device.
     """
 
     number: Tensor
@@ -84,6 +88,57 @@ class QueryBlocks:
     sinks: int
     window: int
     trained: int
+    here: QueryBlocks | None = None
+
+    def to(self, device: torch.device) -> QueryBlocks:
+        """On a device, to which all of it goes in one copy."""
+        if device == self.number.device:
+            return self
+        blocks = len(self.evicted)
+        sent = torch.cat([self.evicted, self.fits.long(), self.number]).to(device, non_blocking=True)
+        evicted, fits, number = sent[:blocks], sent[blocks : 2 * blocks].bool(), sent[2 * blocks :]
+        return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, here=self)
+
+    @cached_property
+    def last(self) -> int:
+        """What the last block has evicted."""
+        return int((self.here or self).evicted[-1])
+
+    @cached_property
+    def beyond(self) -> int:
+        """What the numbers of all queries lie below."""
+        return int((self.here or self).number[-1]) + 1
+
+    @cached_property
+    def fitting(self) -> int:
+        """What the numbers of queries in blocks that fit lie below."""
+        known = self.here or self
+        number = known.number[known.fits[known.of_query]]
+        return int(number.max()) + 1 if len(number) else 0
+
+    @cached_property
+    def reach(self) -> int:
+        """What a query's distance to the last that its block has evicted lies below."""
+        known = self.here or self
+        return int((known.number - known.evicted[known.of_query]).max()) + 1
+
+    @cached_property
+    def near(self) -> int:
+        """How many queries are in blocks that have evicted nothing; those behind them see far entries."""
+        known = self.here or self
+        return int((known.evicted == 0)[known.of_query].sum())
+
+    def span(self, stop: int) -> Span:
+        """For a bank of `stop` rows, of which queries in blocks that have evicted nothing see none; made once."""
+        if stop not in self._spans:
+            known = self.here or self
+            end = torch.where(known.evicted > 0, stop, 0)[known.of_query]
+            self._spans[stop] = Span(torch.zeros_like(end), end).to(self.number.device)
+        return self._spans[stop]
+
+    @cached_property
+    def _spans(self) -> dict[int, Span]:
+        return {}
 
     @property
     def of_query(self) -> Tensor:
@@ -107,10 +162,11 @@ class QueryBlocks:
 
 @dataclass(frozen=True)
 class FarPlaces:
-    """Positions in the attention: keys int64 [NB, N], sinks first; queries int64 [T]."""
+    """Positions in the attention: keys int64 [NB, N], sinks first; queries int64 [T]; all of them below `limit`."""
 
     keys: Tensor
     queries: Tensor
+    limit: int
 
     @classmethod
     def of(cls, rule: str, blocks: QueryBlocks, original: Tensor, chosen: Tensor) -> FarPlaces:
@@ -122,30 +178,39 @@ class FarPlaces:
         if rule == "streaming":
             keys = torch.arange(original.shape[1], device=original.device).expand_as(original)
             queries = number - (blocks.evicted - chosen)[block]
+            limit = blocks.reach + original.shape[1]
         elif rule == "infllm":
             keys, queries = torch.zeros_like(original), torch.full_like(number, blocks.window)
+            limit = blocks.window + 1
         else:
-            keys, queries = original // blocks.group()[:, None], blocks.dynamic()
+            keys, queries, limit = original // blocks.group()[:, None], blocks.dynamic(), blocks.trained
         fits = blocks.fits
-        return cls(torch.where(fits[:, None], original, keys), torch.where(fits[block], number, queries))
+        keys = torch.where(fits[:, None], original, keys)
+        return cls(keys, torch.where(fits[block], number, queries), max(limit, blocks.fitting))
 
 
-def pruning_places(rule: str, blocks: QueryBlocks, chunks: Tensor, rope: Rope) -> tuple[Tensor, pruning.Places]:
-    """Where queries stand, int64 [T], and how keys' positions are found, by a rule of PRUNING_RULES.
+def pruning_places(
+    rule: str, blocks: QueryBlocks, chunks: Tensor, most: int, rope: Rope
+) -> tuple[Tensor, int, pruning.Places]:
+    """Where queries stand, int64 [T], what they lie below, and how keys' positions are found.
 
-    chunks: int64 [NB], chunks that are not empty. True distances in blocks that fit the model's window.
+    rule: of PRUNING_RULES; chunks: int64 [NB], chunks that are not empty; most: not fewer than any of them. True
+    distances in blocks that fit the model's window.
     """
     block, fits = blocks.of_query, blocks.fits
     if rule == "relative":
-        queries = torch.full_like(blocks.number, blocks.window + 1)
+        queries, limit = torch.full_like(blocks.number, blocks.window + 1), blocks.window + 2
     elif rule == "chunk":
-        queries = (chunks - 1 + blocks.window)[block]
+        queries, limit = (chunks - 1 + blocks.window)[block], most + blocks.window
     elif rule == "infllm":
-        queries = torch.full_like(blocks.number, blocks.window)
+        queries, limit = torch.full_like(blocks.number, blocks.window), blocks.window + 1
+    elif rule == "dynamic":
+        queries, limit = blocks.dynamic(), blocks.trained
     else:
-        queries = blocks.dynamic() if rule == "dynamic" else blocks.number
-    queries = torch.where(fits[block], blocks.number, queries)
+        queries, limit = blocks.number, blocks.beyond
+    queries, limit = torch.where(fits[block], blocks.number, queries), max(limit, blocks.fitting)
     group = blocks.group() if rule == "dynamic" else torch.ones_like(blocks.evicted)
     code = torch.full_like(group, PRUNING_RULES[rule]).masked_fill(fits, pruning.TOKEN)
-    cos, sin = rope.table(int(queries.max()) + 1)
-    return queries, pruning.Places(code, group.masked_fill(fits, 1), blocks.sinks, cos, sin)
+    cos, sin = rope.table(limit)
+    kinds = frozenset({PRUNING_RULES[rule], pruning.TOKEN} if blocks.fitting else {PRUNING_RULES[rule]})
+    return queries, limit, pruning.Places(code, group.masked_fill(fits, 1), blocks.sinks, cos, sin, kinds)

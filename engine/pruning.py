@@ -146,7 +146,7 @@ class Pruning:
         """
         stage = self.stages[number]
         if before is None:
-            starts = torch.arange(0, int(blocks.evicted[-1]), stage.chunk, device=q.device)
+            starts = torch.arange(0, blocks.last, stage.chunk, device=q.device)
             starts = starts.expand(len(blocks.evicted), -1)
         else:
             coarse = self.stages[number - 1]
@@ -165,8 +165,8 @@ class Pruning:
         """Chunk scores float32 [NB, C]."""
         rope = self.spec.layers[layer].rope
         chunks = (starts < blocks.evicted[:, None]).sum(dim=1)
-        queries, places = pruning_places(self.rules[layer].places, blocks, chunks, rope)
+        queries, limit, places = pruning_places(self.rules[layer].places, blocks, chunks, starts.shape[1], rope)
         # A block that is not full repeats its last query, which changes no maximum.
         full = torch.arange(len(chunks) * blocks.size, device=q.device).clamp_max(q.shape[1] - 1)
-        folded = rope.rotate(q, queries)[:, full].view(q.shape[0], len(chunks), blocks.size, -1)
+        folded = rope.rotate(q, queries, limit)[:, full].view(q.shape[0], len(chunks), blocks.size, -1)
         return chunk_scores(folded, keys, starts, blocks.evicted, chunk, places)

@@ -14,11 +14,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Lists, Segment, Shown, Span
+from engine.attention import Lists, Segment, Shown
 from engine.cache import POLICIES, DeviceCache
 from engine.coded import CODES, check_codes
 from engine.footprint import Footprint, Task
-from engine.host import SLAB, HostTier, full_entries, host_bytes, page_of, slab_bytes
+from engine.host import SLAB, HostTier, full_entries, host_bytes, on_host, page_of, slab_bytes
 from engine.measure import require_memory
 from engine.method import require
 from engine.positions import FarPlaces, QueryBlocks
@@ -102,7 +102,7 @@ def plan_retrieving(
     return dataclasses.replace(
         seen,
         usage=usage,
-        tail_bytes=seen.tail_bytes + cached,
+        tail_bytes=seen.tail_bytes + cached + (4 * far if spec.device.type == "cuda" else 0),  # with source positions
         attended=seen.attended + while_reading,
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
@@ -128,8 +128,10 @@ class RetrievingMemory(WindowMemory):
         self.host = HostTier(spec, dtype)
         self.tier = tier
         self.cache: DeviceCache | None = None
-        # layer -> index and valid [NB, N] of what was chosen in this pass
-        self._looked: dict[int, tuple[Tensor, Tensor]] = {}
+        # Of this pass, by layer: what the cache was asked for, and what it was given [NB, N]
+        self._looked: dict[int, Tensor] = {}
+        self._given: dict[int, Tensor] = {}
+        self._blocks: dict[tuple[int, bool], QueryBlocks] = {}  # of this pass
 
     def use_cache(self, units: int, size: int, policy: str) -> None:
         """Keep so many units of `size` entries on the device; 0 for none."""
@@ -151,25 +153,38 @@ class RetrievingMemory(WindowMemory):
         needed = host_bytes(self.spec, self.host.dtype, held, held)
         require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
+    def begin(self, source: Tensor) -> None:
+        """What the queries of the last pass were is over."""
+        super().begin(source)
+        self._blocks, self._looked, self._given = {}, {}, {}
+
     def evicted(self, count: int) -> Tensor:
-        """Entries of the host tier that have left the window of each block of the pass's queries, int64 [NB]."""
+        """Entries of the host tier that have left the window of each block of the pass's queries: int64 [NB], on the
+        host.
+        """
         first = torch.arange(self.seen, self.seen + count, self.query_block)
         return (first - self.sinks - self.window + 1).clamp_min(0)
 
     def query_blocks(self, count: int, size: int, extend: bool, device: torch.device) -> QueryBlocks:
-        """The pass's queries in blocks of `size`, a divisor of query_block; extend: no true distances for far keys."""
-        evicted = self.evicted(count).repeat_interleave(self.query_block // size)[: -(-count // size)].to(device)
-        # Whether a block fits is asked of the whole block that it is part of, however long the pass.
-        last = evicted + self.sinks + self.window + self.query_block - 2
-        return QueryBlocks(
-            number=torch.arange(self.seen, self.seen + count, device=device),
-            size=size,
-            evicted=evicted,
-            fits=(last < self.spec.window) & (not extend),
-            sinks=self.sinks,
-            window=self.window,
-            trained=self.spec.window,
-        )
+        """The pass's queries in blocks of `size`, a divisor of query_block; extend: no true distances for far keys.
+
+        Made once per pass.
+        """
+        if (size, extend) not in self._blocks:
+            evicted = self.evicted(count).repeat_interleave(self.query_block // size)[: -(-count // size)]
+            # Whether a block fits is asked of the whole block that it is part of, however long the pass.
+            last = evicted + self.sinks + self.window + self.query_block - 2
+            blocks = QueryBlocks(
+                number=torch.arange(self.seen, self.seen + count),
+                size=size,
+                evicted=evicted,
+                fits=(last < self.spec.window) & (not extend),
+                sinks=self.sinks,
+                window=self.window,
+                trained=self.spec.window,
+            )
+            self._blocks[size, extend] = blocks.to(device)
+        return self._blocks[size, extend]
 
     def _chosen(
         self, layer: int, q: Tensor, blocks: QueryBlocks, index: Tensor, rule: str, cached: bool = True
@@ -186,51 +201,53 @@ class RetrievingMemory(WindowMemory):
         """
         held = self.layers[layer]
         rope = held.layer.rope
-        far = blocks.evicted > 0
-        segments, sources = self._near(layer, q, far[blocks.of_query])
-        valid = index.to(q.device) < blocks.evicted[:, None]
-        index = torch.where(valid, index.to(q.device), 0)
-        first = torch.arange(self.sinks, device=q.device).expand(len(far), -1)
+        segments, sources = self._near(layer, q, blocks.near)
+        valid = index < blocks.evicted[:, None]
+        index = torch.where(valid, index, 0)
+        first = torch.arange(self.sinks, device=q.device).expand(len(index), -1)
         original = torch.cat([first, index + self.sinks], dim=1)
         # Blocks without far entries see nothing here; where their keys would stand is of no interest.
         places = FarPlaces.of(rule, blocks, original, valid.sum(dim=1))
         keys, values, rows = self.host.keys(layer), self.host.values(layer), index
         if self.cache is not None and cached:
-            found = self.cache.gather(layer, self.host, index, valid)
+            looked = torch.where(valid, index, -1).cpu()
+            found = self.cache.gather(layer, self.host, looked)
             keys, values = ([(rows.flatten(1, 2).contiguous(), index.numel())] for rows in found)
             rows = torch.arange(index.numel(), device=q.device).view_as(index)
-            self._looked[layer] = index, valid
+            self._looked[layer] = looked
         stop = self.sinks + sum(length for _, length in keys)
-        end = torch.where(far, stop, 0)[blocks.of_query]
         rows = torch.cat([first, torch.where(valid, rows + self.sinks, EMPTY)], dim=1)
-        cos, sin = rope.table(int(places.keys.max()) + 1)
+        cos, sin = rope.table(places.limit)
         segments.append(
             Shown(
-                q=rope.rotate(q, places.queries),
+                q=rope.rotate(q, places.queries, places.limit),
                 keys=[(held.sink_keys, self.sinks), *keys],
                 values=[(held.sink_values, self.sinks), *values],
-                span=Span(torch.zeros_like(end), end),
+                span=blocks.span(stop),
                 lists=Lists(rows, places.keys, min(blocks.size, q.shape[1]), cos, sin),
             )
         )
-        known = self.host.source_of(index.cpu()).to(q.device)
-        sources.append(torch.cat([self.source[: self.sinks].expand(len(far), -1), known], dim=1))
+        if self.mass is not None:
+            known = self.host.source_of(index)
+            sources.append(torch.cat([self.source[: self.sinks].expand(len(index), -1), known], dim=1))
         return segments, sources
 
     def _attended(self, layer: int, given: list[Tensor]) -> None:
-        """Tell the cache, where it wants to know."""
-        if self.cache is not None and layer in self._looked:
-            index, valid = self._looked.pop(layer)
-            self.cache.attended(layer, index, valid, given[-1][..., self.sinks :].sum(dim=0))
+        """What the cache wants to know, once the pass is over."""
+        if layer in self._looked:
+            self._given[layer] = given[-1][..., self.sinks :].sum(dim=0)
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the tokens of the pass to the host tier as well."""
         begin, fresh = self.length, self._to_sinks
         super().commit(novelty)
+        if self.cache is not None and self._given:
+            for layer, given in zip(self._given, on_host(list(self._given.values())), strict=True):
+                self.cache.attended(layer, self._looked[layer], given)
         self.host.append(
             [held.keys[:, begin : self.length] for held in self.layers],
             [held.values[:, begin : self.length] for held in self.layers],
-            self._incoming[fresh:],
+            self._incoming_here[fresh:],
         )
 
     def fork(self) -> Self:
@@ -258,7 +275,7 @@ class RetrievingMemory(WindowMemory):
         entries, size = self.host.on_disk()
         usage = Usage(
             {DEVICE: device.entries[DEVICE], HOST: self.host.length - entries},
-            {DEVICE: device.bytes[DEVICE], HOST: self.host.nbytes()},
+            {DEVICE: device.bytes[DEVICE] + self.host.mirrored_bytes(), HOST: self.host.nbytes()},
         )
         if entries:
             usage = Usage({**usage.entries, DISK: entries}, {**usage.bytes, DISK: size})

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
-from transformers.masking_utils import AttentionMaskInterface
 
 from engine.rope import NoRope, Rope
 
@@ -124,13 +123,9 @@ def _attention(
     return output.transpose(0, 1)[None], None
 
 
-def _no_mask(*args: Any, **kwargs: Any) -> None:
-    """Masks are the memory's matter."""
-    return None
-
-
+# No mask function goes with it: masks are the memory's matter, and transformers makes none for a name that has none. To
+# make one it would look at positions on the device, and wait for them, in every pass.
 AttentionInterface.register(IMPLEMENTATION, _attention)
-AttentionMaskInterface.register(IMPLEMENTATION, _no_mask)
 
 
 class _Probe:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -85,7 +86,7 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footpri
 class _View:
     """Spans and positions of one pass: of T queries toward the sinks and toward buffer entries from `start` on.
 
-    sink_source, source: int32 [S] and [N], the source positions of both.
+    limit: what the places of both lie below. sink_source, source: int32 [S] and [N], the source positions of both.
     """
 
     sink_places: Tensor
@@ -95,6 +96,19 @@ class _View:
     places: Tensor
     span: Span
     source: Tensor
+    limit: int
+
+    def sinks_for(self, count: int) -> Span:
+        """Of the sinks, where only the first `count` queries see them; made once per pass."""
+        if count not in self._sinks_for:
+            every = self.sink_span.here or self.sink_span
+            hidden = torch.arange(len(every.end)) >= count
+            self._sinks_for[count] = Span(every.first, every.end.masked_fill(hidden, 0)).to(self.places.device)
+        return self._sinks_for[count]
+
+    @cached_property
+    def _sinks_for(self) -> dict[int, Span]:
+        return {}
 
 
 class WindowMemory(Memory):
@@ -167,8 +181,8 @@ class WindowMemory(Memory):
         """What these queries see, and the source positions of it, broadcastable to what is given to it."""
         return self._near(layer, q)
 
-    def _near(self, layer: int, q: Tensor, without_sinks: Tensor | None = None) -> tuple[list[Segment], list[Tensor]]:
-        """Sinks and window. without_sinks: bool [T], queries that see only the window."""
+    def _near(self, layer: int, q: Tensor, with_sinks: int | None = None) -> tuple[list[Segment], list[Tensor]]:
+        """Sinks and window. with_sinks: of the queries, the first so many see the sinks; None for all."""
         held = self.layers[layer]
         rope = held.layer.rope
         count = q.shape[1]
@@ -177,16 +191,17 @@ class WindowMemory(Memory):
         segments: list[Segment] = []
         sources = []
         sinks, sink_span = len(view.sink_source), view.sink_span
-        if without_sinks is not None:
-            sink_span = Span(sink_span.first, sink_span.end.masked_fill(without_sinks, 0))
-        if sinks and not (without_sinks is not None and bool(without_sinks.all())):
-            turned, keys, values = rope.rotate(q, view.sink_places), held.sink_rotated, held.sink_values
+        if sinks and with_sinks is not None:
+            sink_span = view.sinks_for(with_sinks)
+        if sinks and sink_span.reach[1] > 0:
+            turned, keys, values = rope.rotate(q, view.sink_places, view.limit), held.sink_rotated, held.sink_values
             segments.append(Shown(turned, [(keys, sinks)], [(values, sinks)], sink_span))
             sources.append(view.sink_source)
         if end > view.start:
             keys, values = held.rotated[:, view.start : end], held.values[:, view.start : end]
             known = end - view.start
-            segments.append(Shown(rope.rotate(q, view.places), [(keys, known)], [(values, known)], view.span))
+            turned = rope.rotate(q, view.places, view.limit)
+            segments.append(Shown(turned, [(keys, known)], [(values, known)], view.span))
             sources.append(view.source)
         return segments, sources
 
@@ -195,7 +210,7 @@ class WindowMemory(Memory):
         if sliding in self._views:
             return self._views[sliding]
         reach = min(self.window, sliding or self.window)
-        number = torch.arange(self.seen, self.seen + count, device=device)  # from the very beginning
+        number = torch.arange(self.seen, self.seen + count)  # from the very beginning; on the host, then sent at once
         sinks = min(self.sinks, self.seen + count)
         start = max(0, self.length - reach + 1)
         own = number - self.sinks - (self.seen - self.sinks - self.length if self.seen > self.sinks else 0)
@@ -204,14 +219,18 @@ class WindowMemory(Memory):
             left = torch.maximum(left, own - sliding)
         sink_first = torch.zeros_like(number) if sliding is None else number - sliding + 1
         known = self.source[self.sinks + start : self.sinks + self.length]
+        sink_places = sink_query_positions(self.seen, count, self.sinks, self.window, self.query_block)
+        places = torch.stack([sink_places, own + self.sinks])
+        sent = places.to(device, non_blocking=True)
         self._views[sliding] = _View(
-            sink_places=sink_query_positions(self.seen, count, self.sinks, self.window, self.query_block, device),
-            sink_span=Span(sink_first, number + 1),
+            sink_places=sent[0],
+            sink_span=Span(sink_first, number + 1).to(device),
             sink_source=self.source[:sinks],
             start=start,
-            places=own + self.sinks,
-            span=Span(left + 1 - start, own + 1 - start),
+            places=sent[1],
+            span=Span(left + 1 - start, own + 1 - start).to(device),
             source=torch.cat([known, self._incoming[self._to_sinks :]]),
+            limit=int(places.max()) + 1,
         )
         return self._views[sliding]
 

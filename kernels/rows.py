@@ -167,7 +167,9 @@ def tensors_of(bank: Bank) -> tuple[Tensor, ...]:
 
 
 class Share(NamedTuple):
-    """What slab `number` holds of an index: at its places `here` (None: at all of them), these rows of the slab."""
+    """What slab `number` holds of an index: at its places `here` (numbers, or True for each; None for all of them),
+    these rows of the slab, a row for each of all places if `here` is of bool.
+    """
 
     number: int
     here: Tensor | None
@@ -216,12 +218,31 @@ def among(slabs: Slabs, first: int, end: int) -> tuple[Slabs, int]:
     return slabs[number:stop], before
 
 
-def parted(lengths: Sequence[int], index: Tensor) -> list[Share]:
+def parted(slabs: Slabs, index: Tensor) -> list[Share]:
     """Which rows of an index [N], int64 within the bank, lie in which slab; slabs that hold none are left out.
 
     The slab that holds most comes first and gives some row of its own to every other place, which those that follow
-    write over: one gather instead of a gather and a copy.
+    write over: one gather instead of a gather and a copy. On a device that holds all of the slabs itself each gives a
+    row to every place, because to count those it holds would be to wait for it.
     """
+    lengths, device = [length for _, length in slabs], index.device
+    if device.type == "cpu" or any(slab.device != device for slab, _ in slabs):
+        found = _counted(lengths, index.cpu())
+        return [
+            Share(number, here if here is None else sent(here, device), sent(rows, slabs[number][0].device))
+            for number, here, rows in found
+        ]
+    shares: list[Share] = []
+    at = 0
+    for number, length in enumerate(lengths):
+        if length:
+            here = (index >= at) & (index < at + length)
+            shares.append(Share(number, here if shares else None, (index - at).clamp_(0, length - 1)))
+        at += length
+    return shares
+
+
+def _counted(lengths: Sequence[int], index: Tensor) -> list[Share]:
     shares: list[Share] = []
     at = 0
     for number, length in enumerate(lengths):
@@ -246,15 +267,25 @@ def take_same(slabs: Slabs, shares: Sequence[Share], like: Tensor) -> Tensor:
     rows = _same(slabs[first.number][0], first.rows, like)
     for number, here, inside in others:
         assert here is not None, "only the first share is of all places"
-        rows.index_copy_(1, here, _same(slabs[number][0], inside, like))
+        found = _same(slabs[number][0], inside, like)
+        if here.dtype == torch.bool:
+            rows = torch.where(here[:, None], found, rows)
+        else:
+            rows.index_copy_(1, here, found)
     return rows
 
 
 def _same(slab: Bank, rows: Tensor, like: Tensor) -> Tensor:
-    rows = rows.to(slab.device)
     if isinstance(slab, Pages):
-        return take([(slab, slab.shape[1])], rows.expand(slab.shape[0], -1)).to(like.device, like.dtype)
-    return slab.index_select(1, rows).to(like.device, like.dtype)
+        found = take([(slab, slab.shape[1])], rows.expand(slab.shape[0], -1))
+    else:
+        found = slab.index_select(1, rows)
+    return sent(found, like.device).to(like.dtype)
+
+
+def sent(x: Tensor, device: torch.device) -> Tensor:
+    """On a device; waited for only if that is the host."""
+    return x.to(device, non_blocking=device.type != "cpu")
 
 
 def _rows(slab: Bank, places: Tensor) -> Tensor:

@@ -169,7 +169,8 @@ class BeaconMemory(SlotMemory):
         self.made = 0  # beacons that have outlasted their windows, whether still there or not
         self.fresh = 0  # raw tokens in the open window
         self._arriving = 0  # raw tokens of the pass
-        self._place: Tensor | None = None  # of its tokens and then its beacons among themselves; None without beacons
+        # The places of its tokens and then its beacons among themselves, and who stands at each; None without beacons
+        self._orders: tuple[Tensor, Tensor] | None = None
 
     def reserve(self, tokens: int) -> None:
         """Learns how long the text is, and chooses the ratio."""
@@ -183,12 +184,14 @@ class BeaconMemory(SlotMemory):
     def begin(self, source: Tensor) -> None:
         """Find the places of the beacons; in the open window they stand for no source, for their tokens are there."""
         super().begin(source)
-        self._arriving, self._place = len(source), None
-        place = window_places(self.fresh, len(source), self.ratio).to(self.spec.device)
+        self._arriving, self._orders = len(source), None
+        place = window_places(self.fresh, len(source), self.ratio)
         if len(place) > len(source):
-            self._place = place
-            self._incoming = torch.full_like(place, NOT_IN_SOURCE, dtype=torch.int32)
-            self._incoming[place[: len(source)]] = source.to(self.spec.device)
+            standing = torch.full_like(place, NOT_IN_SOURCE)
+            standing[place[: len(source)]] = source.long()
+            sent = torch.stack([place, place.argsort(), standing]).to(self.spec.device, non_blocking=True)
+            self._orders = sent[0], sent[1]
+            self._incoming = sent[2].int()
 
     def guests(self) -> Guests | None:
         """The beacons of the pass."""
@@ -196,12 +199,12 @@ class BeaconMemory(SlotMemory):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over all slots, beacons at their places."""
-        if self._place is None:
+        if self._orders is None:
             return super().attend(layer, q, k, v, scaling, softcap)
-        order = self._place.argsort()
+        place, order = self._orders
         q, k, v = (x[:, order] for x in (q, k, v))
         output = super().attend(layer, q, k, v, scaling, softcap)
-        return output[:, self._place]
+        return output[:, place]
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Keep tokens and beacons of the pass until their window is full."""
@@ -227,7 +230,7 @@ class BeaconMemory(SlotMemory):
         number = torch.cat([torch.arange(1, old + 1) * before, self.made + torch.arange(1, new + 1)])
         self.made += new
         kept = number % self.settings.stride_for(self.made) == 0
-        slots, named = slots[kept].to(self.spec.device), named[kept].to(self.spec.device)
+        slots, named = torch.stack([slots[kept], named[kept]]).to(self.spec.device, non_blocking=True)
         sources = [self.positions(layer)[:, named] for layer in range(len(self.spec.layers))]
         self.keep([slots.expand(layer.kv_heads, -1) for layer in self.spec.layers])
         for held, source in zip(self.own, sources, strict=True):

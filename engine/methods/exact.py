@@ -98,9 +98,11 @@ class ExactMemory(RetrievingMemory):
         turned = held.layer.rope.to_constant(q, far_query_position(self.sinks, self.window))
         at_zero = held.layer.rope.to_constant  # keys stand at position 0, where rotation is the identity (or a scale)
         index, found = self.host.search(layer, turned, limits, self.top_k)
-        keys, values, source = self.host.gather(layer, index, q.device)
-        segments.append(Picked(turned, at_zero(keys, 0), values, found.to(q.device)))
-        return segments, [*sources, source]
+        keys, values = self.host.gather(layer, index, q.device)
+        segments.append(Picked(turned, at_zero(keys, 0), values, found.to(q.device, non_blocking=True)))
+        if self.mass is not None:
+            sources = [*sources, self.host.source_of(index).to(q.device, non_blocking=True)]
+        return segments, sources
 
     def fork(self) -> Self:
         """From here on queries search the host tier."""

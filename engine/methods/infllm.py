@@ -211,15 +211,14 @@ class InfLLMMemory(RetrievingMemory):
         held = self.layers[layer]
         if held.layer.sliding_window is not None:
             return super()._segments(layer, q)
-        evicted = self.evicted(q.shape[1]).to(q.device)
-        complete = evicted // self.settings.block  # units that each block of queries may look up
+        blocks = self.query_blocks(q.shape[1], self.query_block, True, q.device)
+        complete = blocks.evicted // self.settings.block  # units that each block of queries may look up
         summed = q.view(held.layer.kv_heads, -1, *q.shape[1:]).sum(dim=1)
         scores = self._representative_scores(layer, summed)
-        fresh, scores = self._new_units(layer, scores, int(complete[-1]))
+        fresh, scores = self._new_units(layer, scores, blocks.last // self.settings.block)
         self._coming[layer] = fresh, scores
-        if int(evicted[-1]) == 0:
+        if blocks.last == 0:
             return super()._segments(layer, q)
-        blocks = self.query_blocks(q.shape[1], self.query_block, True, q.device)
         index = torch.cat([self._look_up(layer, summed, fresh, complete), self._remainder(complete)], dim=1)
         return self._chosen(layer, q, blocks, index, "infllm")
 
@@ -235,7 +234,7 @@ class InfLLMMemory(RetrievingMemory):
         count, fresh = summed.shape[1], self._to_sinks
         end, start = self.length + count - fresh, max(0, self.length - self.window)
         view = self._view(None, count, end, summed.device)
-        turned = held.layer.rope.rotate(summed, view.places).float()
+        turned = held.layer.rope.rotate(summed, view.places, view.limit).float()
         running = F.pad(turned.cumsum(dim=1), (0, 0, 1, 0))
         after = torch.arange(start, end, device=summed.device) - self.length + fresh + 1  # the query after each entry
         reach = running[:, (after + self.window).clamp(0, count)] - running[:, after.clamp(0, count)]
@@ -253,7 +252,7 @@ class InfLLMMemory(RetrievingMemory):
         best = scores[: new * size].view(new, size).topk(self.settings.representatives, dim=1).indices
         first = torch.arange(known, complete, device=scores.device) * size
         index = (first[:, None] + best).view(1, -1).expand(layer_spec.kv_heads, -1)
-        keys = take(self.host.keys(layer), index.cpu()).to(self.spec.device, self.spec.dtype)
+        keys = take(self.host.keys(layer), index.cpu()).to(self.spec.device, self.spec.dtype, non_blocking=True)
         grouped = keys.view(layer_spec.kv_heads, new, -1, layer_spec.head_size).sum(dim=2)
         return grouped.transpose(0, 1).reshape(new, -1), scores[new * size :]
 

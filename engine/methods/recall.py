@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Lists, Picked, Segment, Shown, Span
+from engine.attention import Lists, Picked, Segment, Shown
 from engine.footprint import Footprint, Task
 from engine.host import HostTier, host_bytes, page_of
 from engine.measure import require_memory
@@ -181,6 +181,7 @@ class RecallingMemory(SlotMemory):
         self.far = 0  # entries of the host tier that may be selected: what has come since is all in the gist
         self.answering = False  # whether this is a conversation's
         self._passing: list[tuple[Tensor, Tensor]] = []  # keys and values of the pass, layer by layer
+        self._made: dict[int, QueryBlocks] = {}  # blocks of the pass by their size
 
     def reserve(self, tokens: int) -> None:
         """Refuse a text that the host's memory cannot hold."""
@@ -193,7 +194,7 @@ class RecallingMemory(SlotMemory):
         """A longer pass ends the decoding before it."""
         super().begin(source)
         self.pruning.begin(self.answering and len(source) == 1)
-        self._passing = []
+        self._passing, self._made = [], {}
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over the gist, and over what is selected."""
@@ -220,17 +221,20 @@ class RecallingMemory(SlotMemory):
         return recall.budget - recall.selected
 
     def _blocks(self, count: int, size: int, device: torch.device) -> QueryBlocks:
-        """Queries where they stand behind the gist, and the gist behind all that is far."""
-        blocks = -(-count // size)
-        return QueryBlocks(
-            number=self.far + self.entries + torch.arange(count, device=device),
-            size=size,
-            evicted=torch.full((blocks,), self.far, device=device),
-            fits=torch.zeros(blocks, dtype=torch.bool, device=device),
-            sinks=0,
-            window=self._distance,
-            trained=self.spec.window,
-        )
+        """Queries where they stand behind the gist, and the gist behind all that is far; made once per pass."""
+        if size not in self._made:
+            blocks = -(-count // size)
+            made = QueryBlocks(
+                number=self.far + self.entries + torch.arange(count),
+                size=size,
+                evicted=torch.full((blocks,), self.far),
+                fits=torch.zeros(blocks, dtype=torch.bool),
+                sinks=0,
+                window=self._distance,
+                trained=self.spec.window,
+            )
+            self._made[size] = made.to(device)
+        return self._made[size]
 
     def _pruned(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """What InfiniteHiP's stages leave of the host tier, in order, for each block of queries."""
@@ -241,17 +245,16 @@ class RecallingMemory(SlotMemory):
         index = torch.where(valid, index, 0)
         places = FarPlaces.of(recall.attention, blocks, index, valid.sum(dim=1))
         unknown = ~self._in_gist(layer, index.expand(self.spec.layers[layer].kv_heads, -1, -1))
-        cos, sin = rope.table(int(places.keys.max()) + 1)
-        end = torch.full((count,), self.far, device=q.device)
+        cos, sin = rope.table(places.limit)
         rows = torch.where(valid, index, EMPTY)
         segment = Shown(
-            q=rope.rotate(q, places.queries),
+            q=rope.rotate(q, places.queries, places.limit),
             keys=self.host.keys(layer),
             values=self.host.values(layer),
-            span=Span(torch.zeros_like(end), end),
+            span=blocks.span(self.far),
             lists=Lists(rows, places.keys, min(blocks.size, count), cos, sin, seen=unknown),
         )
-        return [segment], [self.host.source_of(index.cpu()).to(q.device)]
+        return [segment], [index]  # for entry i of the host tier stands for position i of the source
 
     def _searched(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """The best entries of the host tier for each query, all at one distance."""
@@ -259,9 +262,10 @@ class RecallingMemory(SlotMemory):
         turned = rope.to_constant(q, self._distance)
         limits = torch.full((q.shape[1],), self.far)
         index, found = self.host.search(layer, turned, limits, self.settings_of_recall.top_k)
-        keys, values, source = self.host.gather(layer, index, q.device)
-        known = self._in_gist(layer, index.to(q.device).view(heads, -1, index.shape[2])).view(index.shape)
-        return [Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device) & ~known)], [source]
+        keys, values = self.host.gather(layer, index, q.device)
+        index, found = (x.to(q.device, non_blocking=True) for x in (index, found))
+        known = self._in_gist(layer, index.view(heads, -1, index.shape[2])).view(index.shape)
+        return [Picked(turned, rope.to_constant(keys, 0), values, found & ~known)], [index]
 
     def _in_gist(self, layer: int, index: Tensor) -> Tensor:
         """Which entries int64 [H, ...] of the host tier a head holds itself, bool of that shape.
@@ -285,11 +289,11 @@ class RecallingMemory(SlotMemory):
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the text's tokens to the host tier as well; what the template puts before them stays out."""
         if not self.answering:
-            begin = int((self._incoming == NOT_IN_SOURCE).sum())
+            begin = int((self._incoming_here == NOT_IN_SOURCE).sum())
             self.host.append(
                 [k[:, begin:] for k, _ in self._passing],
                 [v[:, begin:] for _, v in self._passing],
-                self._incoming[begin:],
+                self._incoming_here[begin:],
             )
             self._passing = []
         super().commit(novelty)

@@ -8,6 +8,7 @@ size, R rotated width.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,17 +26,31 @@ BAND = 128  # queries at a time where each sees a window of its own
 
 @dataclass(frozen=True)
 class Span:
-    """Query t sees rows first[t] .. end[t] - 1 of the bank, of those that it is shown; int64 [T] each."""
+    """Query t sees rows first[t] .. end[t] - 1 of the bank, of those that it is shown; int64 [T] each.
+
+    here: the same on the host, where it was made (`to`), so that nobody waits for a device to learn what is in it;
+    changing: whether the numbers may be others when what is done with them is repeated, so that nothing may depend on
+    what they are now.
+    """
 
     first: Tensor
     end: Tensor
+    here: Span | None = None
+    changing: bool = False
+
+    def to(self, device: torch.device) -> Span:
+        """On a device, to which both go in one copy."""
+        if device == self.end.device:
+            return self
+        first, end = torch.stack([self.first, self.end]).to(device, non_blocking=True)
+        return Span(first, end, self)
 
     def mask(self, index: Tensor) -> Tensor | None:
         """To add to logits, for rows index [..., N]: float32 [..., T, N]; None where every query sees all of them."""
         row = index[..., None, :]
         hidden = (row < self.first[..., None]) | (row >= self.end[..., None])
-        if not bool(hidden.any()):
-            return None
+        if hidden.device.type == "cpu" and not self.changing and not bool(hidden.any()):
+            return None  # elsewhere it would cost more to know than to add
         return torch.zeros(hidden.shape, device=hidden.device).masked_fill_(hidden, float("-inf"))
 
     def mask_of(self, begin: int, end: int) -> Tensor | None:
@@ -47,23 +62,36 @@ class Span:
     def part(self, begin: int, end: int) -> Span:
         """Of queries begin .. end - 1; made once."""
         if (begin, end) not in self._parts:
-            self._parts[begin, end] = Span(self.first[begin:end], self.end[begin:end])
+            here = None if self.here is None else self.here.part(begin, end)
+            self._parts[begin, end] = Span(self.first[begin:end], self.end[begin:end], here, self.changing)
         return self._parts[begin, end]
 
     @cached_property
     def common(self) -> tuple[int, int]:
         """The rows that every query sees: from, to (none where `to` is not above `from`)."""
-        return int(self.first.max()), int(self.end.min())
+        if self.changing:
+            return sys.maxsize, 0
+        known = self.here or self
+        return int(known.first.max()), int(known.end.min())
 
     @cached_property
     def reach(self) -> tuple[int, int]:
         """From the first row that any query sees to the last: from, to."""
-        return int(self.first.min().clamp_min(0)), int(self.end.max())
+        if self.changing:
+            return 0, sys.maxsize
+        known = self.here or self
+        return int(known.first.min().clamp_min(0)), int(known.end.max())
 
     @cached_property
     def grows(self) -> bool:
         """Whether each query sees one row more than the query before it."""
-        return bool((self.end.diff() == 1).all())
+        return not self.changing and bool(((self.here or self).end.diff() == 1).all())
+
+    def alike(self, size: int) -> bool:
+        """Whether the queries of each block of `size` are known to see the same; blocks must be full."""
+        known = self.here or self
+        both = torch.stack([known.first, known.end]).view(2, -1, size)
+        return size == 1 or (not self.changing and bool((both[..., :1] == both).all()))
 
     def causal_over(self, length: int) -> bool:
         """Whether the queries are the last of so many rows, and each sees all up to its own."""
@@ -104,7 +132,9 @@ class Lists:
 
     @cached_property
     def still(self) -> bool:
-        """Whether all keys stand at position 0, and turning them there changes nothing."""
+        """Whether all keys are known to stand at position 0, and turning them there changes nothing."""
+        if self.places.device.type != "cpu":
+            return False
         return not bool(self.places.any()) and bool((self.cos[0] == 1).all())
 
     def part(self, begin: int, end: int) -> Lists:
@@ -119,7 +149,7 @@ class Lists:
         lengths = tuple(length for _, length in slabs)
         if lengths not in self._parted:
             index = self.index.clamp_max(sum(lengths) - 1)  # empty places, which nobody sees, need a row too
-            self._parted[lengths] = parted(lengths, index.flatten())
+            self._parted[lengths] = parted(slabs, index.flatten())
         return self._parted[lengths]
 
     @cached_property
@@ -216,7 +246,7 @@ def _list_mask(span: Span, lists: Lists, count: int, group: int) -> Tensor | Non
     blocks = len(lists.index)
     missing = blocks * lists.size - count
     ends = [F.pad(end, (0, missing)).view(blocks, lists.size) for end in (span.first, span.end)]
-    if all(bool((end[:, :1] == end).all()) for end in ends) and not missing:
+    if not missing and span.alike(lists.size):
         ends = [end[:, :1] for end in ends]  # blocks whose queries see the same need one row of mask each
     mask = Span(ends[0], ends[1]).mask(lists.index)
     if mask is not None:

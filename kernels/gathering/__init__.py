@@ -23,10 +23,12 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     reference.gather(keys, values, index, cos, sin, room)
 
 
-def taken(keys: Slabs, values: Slabs, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """See `reference.taken`; by Triton where that is the choice and it can reach the slabs."""
-    if choice.implementation() == "triton" and reachable([*keys, *values], index):
-        from kernels.gathering import kernel  # Triton is optional
+def taken(keys: Slabs, values: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """See `reference.taken`; by Triton where that is the choice and it can reach the slabs from the device."""
+    if choice.implementation() == "triton":
+        sent = index.to(device, non_blocking=True)
+        if reachable([*keys, *values], sent):
+            from kernels.gathering import kernel  # Triton is optional
 
-        return kernel.taken(keys, values, index, dtype)
-    return reference.taken(keys, values, index, dtype)
+            return kernel.taken(keys, values, sent, device, dtype)
+    return reference.taken(keys, values, index, device, dtype)

@@ -97,10 +97,11 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     _run(keys, values, index, cos, sin, room, True)
 
 
-def taken(keys: Slabs, values: Slabs, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """See `reference.taken`. The slabs must be where the index is, or in pinned host memory."""
+def taken(keys: Slabs, values: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """See `reference.taken`. The slabs must be on the device, or in pinned host memory."""
+    index = index.to(device)
     shape = (*index.shape, keys[0][0].shape[2])
-    kept, like = (torch.empty(shape, dtype=dtype, device=index.device) for _ in range(2))
+    kept, like = (torch.empty(shape, dtype=dtype, device=device) for _ in range(2))
     nothing = like.new_empty(index.shape[1], 0)
     _run(keys, values, index, nothing, nothing, Room(kept, kept, like), False)
     return kept, like

@@ -39,7 +39,10 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     room.values[:, :count] = take(values, index)
 
 
-def taken(keys: Slabs, values: Slabs, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Keys and values [H, M, D] of entries int64 [H, M] as they are, in a dtype and where the index is."""
-    found = (take(slabs, index.to(slabs[0][0].device)).to(index.device, dtype) for slabs in (keys, values))
+def taken(keys: Slabs, values: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Keys and values [H, M, D] of entries int64 [H, M] as they are, in a dtype and on a device.
+
+    The index is best where the slabs are.
+    """
+    found = (take(slabs, index.to(slabs[0][0].device)).to(device, dtype, non_blocking=True) for slabs in (keys, values))
     return next(found), next(found)

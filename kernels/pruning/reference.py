@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from kernels.rotation import rotate
-from kernels.rows import Slabs, among, take
+from kernels.rows import Slabs, among, sent, take
 
 # How a key's position while pruning is found (engine/positions.py has the rules that use them):
 CONSTANT = 0  # 0
 BRANCH = 1  # 0 in the first half of a range, 1 in the second and for a chunk's representative
 CHUNK = 2  # the number of its chunk in this stage's list
 TOKEN = 3  # (its row + offset) // group
+FIXED = {CONSTANT, BRANCH}  # all keys stand at 0 or 1
 
 STEP_BYTES = 8 << 20  # room that scores and gathered keys of one step may take: a part of a processor's cache
 STEP_ROWS = 1 << 15  # rows under the chunks of one step: those of a first stage then mostly lie in one slab
@@ -29,13 +31,22 @@ STEP_ROWS = 1 << 15  # rows under the chunks of one step: those of a first stage
 
 @dataclass(frozen=True)
 class Places:
-    """Positions of keys: rule int64 [NB] and, for TOKEN, group int64 [NB] and offset; tables cos, sin [P, R/2]."""
+    """Positions of keys: rule int64 [NB] and, for TOKEN, group int64 [NB] and offset; tables cos, sin [P, R/2].
+
+    known: rules among which all of `rule` are, where somebody knows them without asking the device.
+    """
 
     rule: Tensor
     group: Tensor
     offset: int
     cos: Tensor
     sin: Tensor
+    known: frozenset[int] | None = None
+
+    @cached_property
+    def kinds(self) -> frozenset[int]:
+        """Rules that may be among `rule`."""
+        return frozenset(self.rule.tolist()) if self.known is None else self.known
 
     @property
     def fixed(self) -> Tensor:
@@ -46,7 +57,7 @@ class Places:
         """Positions int64, broadcastable to [..., NB, C], of keys index [..., NB, C] from chunks of these numbers [C];
         for CHUNK and TOKEN.
         """
-        if bool((self.rule == CHUNK).all()):
+        if self.kinds == {CHUNK}:
             return number
         token = torch.div(index + self.offset, self.group[:, None], rounding_mode="floor")
         return torch.where((self.rule == CHUNK)[:, None], number, token)
@@ -66,15 +77,17 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     Returns:
         float32 [NB, C]; -inf for empty chunks.
     """
+    places = dataclasses.replace(places, known=places.kinds)  # looked up once, if at all
     both = _fold(q, places)
     query_heads, blocks, queries, width = both.shape
     per_chunk = 4 * query_heads * blocks * (queries + 3 * width)
     step = max(1, min(STEP_BYTES // per_chunk, STEP_ROWS // size))
     number = torch.arange(starts.shape[1], device=starts.device)
     pieces = []
+    host = starts.to(slabs[0][0].device)  # which is asked where rows are
     for at in range(0, starts.shape[1], step):
-        here = starts[:, at : at + step]
-        near, before = among(slabs, int(here.min()), int(here.max()) + size)
+        here, asked = starts[:, at : at + step], host[:, at : at + step]
+        near, before = among(slabs, int(asked.min()), int(asked.max()) + size) if len(slabs) > 1 else (slabs, 0)
         moved = dataclasses.replace(places, offset=places.offset + before)
         pieces.append(_scores(both, near, here - before, limits - before, size, moved, number[at : at + step]))
     return torch.cat(pieces, dim=1)
@@ -88,7 +101,7 @@ def _fold(q: Tensor, places: Places) -> Tensor:
     """
     branch, fixed = ((places.rule == BRANCH)[:, None, None], places.fixed[:, None, None])
     left = rotate(q, places.cos[0], -places.sin[0])
-    if not bool(branch.any()):
+    if BRANCH not in places.kinds:
         return torch.where(fixed, left, q)
     right = torch.where(branch, rotate(q, places.cos[1], -places.sin[1]), left)
     return torch.cat([torch.where(fixed, left, q), torch.where(fixed, right, q)], dim=2)
@@ -98,18 +111,18 @@ def _scores(
     q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places, number: Tensor
 ) -> Tensor:
     heads, rows = slabs[0][0].shape[0], sum(length for _, length in slabs)
-    sides = 2 if bool((places.rule == BRANCH).any()) else 1
+    sides = 2 if BRANCH in places.kinds else 1
     folded, columns = places.fixed, q.transpose(2, 3).contiguous()
 
     def score(index: Tensor) -> list[Tensor]:
         """Best score of each key [HQ, NB, C] over its block's queries, as a left key and as a right one."""
         bounded = index.clamp(0, rows - 1)
         flat = bounded.view(heads, -1).to(slabs[0][0].device)
-        keys = take(slabs, flat).to(q.device, q.dtype).view(*index.shape, q.shape[-1])
-        if not bool(folded.all()):
+        keys = sent(take(slabs, flat), q.device).to(q.dtype).view(*index.shape, q.shape[-1])
+        if not places.kinds <= FIXED:
             position = places.of(bounded, number)
             turned = rotate(keys, places.cos[position], places.sin[position])
-            keys = torch.where(folded[:, None, None], keys, turned) if bool(folded.any()) else turned
+            keys = torch.where(folded[:, None, None], keys, turned) if places.kinds & FIXED else turned
         scores = keys @ columns  # in this order and so laid out, which is several times as fast as q @ keys
         best = scores.view(*index.shape, sides, -1).amax(dim=4).float()
         return [best[..., 0], best[..., -1]]

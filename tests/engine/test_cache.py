@@ -35,7 +35,7 @@ def looked_up(cache: DeviceCache, host: HostTier, *units: int) -> int:
     """Misses of one look-up of all entries of some units of 8, which must be the right ones."""
     before = cache.traffic.misses
     index = (torch.tensor(units)[:, None] * 8 + torch.arange(8)).view(1, -1)
-    keys, values = cache.gather(1, host, index, index < 150)
+    keys, values = cache.gather(1, host, torch.where(index < 150, index, -1))
     expected = torch.where(index < 150, index, 0).float()[None, :, :, None].expand(2, -1, -1, 8)
     assert torch.equal(keys, expected)
     assert torch.equal(values, -expected)
@@ -68,8 +68,8 @@ def test_what_is_given_up(model: Model, host: HostTier) -> None:
     frequency = cache("frequency")
     index = torch.tensor([[0, 8, 16]])  # the first entries of units 0, 1 and 2
     assert looked_up(frequency, host, 0, 1, 2) == 3
-    frequency.attended(1, index, index >= 0, torch.tensor([[0.1, 5.0, 0.3]]))
-    frequency.attended(1, index, index >= 0, torch.tensor([[0.1, 0.0, 0.3]]))  # 0.11, 0.5, 0.33
+    frequency.attended(1, index, torch.tensor([[0.1, 5.0, 0.3]]))
+    frequency.attended(1, index, torch.tensor([[0.1, 0.0, 0.3]]))  # 0.11, 0.5, 0.33
     assert [looked_up(frequency, host, unit) for unit in (3, 1, 2, 0)] == [1, 0, 0, 1]
     unlucky = cache("random")
     assert sum(looked_up(unlucky, host, unit) for unit in (0, 1, 2, 0, 3, 0, 1)) >= 4

@@ -21,7 +21,7 @@ SLOTS: dict[str, Method] = {
     "infinipot": make_method("infinipot", budget=160, prompt="Sum up."),
     "infinipot-heads": make_method("infinipot", budget=160, prompt="Sum up.", share="heads"),
     "locret": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12),
-    "locret-all": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, share="all"),
+    "locret-all": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, pooling=5, share="all"),
 }
 OTHERS: dict[str, Method] = {
     "streaming": make_method("streaming", budget=96),

@@ -91,7 +91,9 @@ def test_codes_are_gathered_as_the_numbers_they_stand_for(
         x, rounded, mine = (getattr(room, name) for room in (true, plain, found))
         assert (mine - x).abs().max() <= 2 * (rounded - x).abs().max() + 1e-6
         assert (rounded - x).abs().max() < 0.1
-    for mine, x in zip(kernel.taken(given.keys, given.values, index, dtype), (found.keys, found.values), strict=True):
+    for mine, x in zip(
+        kernel.taken(given.keys, given.values, index, index.device, dtype), (found.keys, found.values), strict=True
+    ):
         assert torch.equal(mine, x)  # the same rows without angles
 
 
@@ -101,7 +103,7 @@ def test_one_index_for_all_heads_reads_slabs_of_several_dtypes(lowest: int) -> N
     whole = torch.cat([slab[:, :length].float() for slab, length in plain(given.keys)], dim=1)
     index = torch.randint(lowest, 111, (60,), generator=torch.Generator().manual_seed(0)).to(DEVICE)
     index[7] = lowest  # of the first slab, or of the last
-    shares = parted([length for _, length in given.keys], index)
+    shares = parted(given.keys, index)
     assert len(shares) == (1 if lowest else 3)
     assert torch.equal(take_same(given.keys, shares, whole), whole[:, index])
 
@@ -115,7 +117,7 @@ def test_codes_behind_sinks_are_read_as_they_are_taken() -> None:
     index = torch.randint(0, 133, (40,), generator=generator)
     bank = [(sinks, 5), (pages, 128)]
     whole = torch.cat([sinks, take([(pages, 128)], torch.arange(128).expand(2, -1))], dim=1)
-    assert torch.equal(take_same(bank, parted((5, 128), index), sinks), whole[:, index])
+    assert torch.equal(take_same(bank, parted(bank, index), sinks), whole[:, index])
     assert (whole[:, 5:] - x).abs().max() < 0.05
     with pytest.raises(ValueError, match="in codes"):
         plain(bank)

@@ -1,0 +1,199 @@
+"""A device that is not there: the engine's tensors live on "sim" as they would on a GPU, and operations are watched.
+
+A tensor on "sim" wraps an ordinary one in which its numbers are really kept, so results are those of a CPU. Operations
+that mix "sim" with CPU tensors are refused as CUDA refuses them, and what a GPU would have to wait for, or be sent, is
+counted:
+
+- `wait`: the host asks for a number on the device (`item`, `int(x)`, `bool(x)`, `torch.equal`);
+- `down`: a tensor is copied to the host;
+- `up`: a tensor is copied to the device, an index on the host included, and the host waits until it has gone;
+- `sent`: the same, but with `non_blocking`, so that the host goes on;
+- `shape`: an operation whose output is as long as its numbers say (`nonzero`, `unique`, indexing by a mask).
+
+What it cannot show: that CUDA has a kernel for an operation and a dtype; Triton kernels (what is around them runs, and
+they themselves write nothing: their arithmetic is for `tests/kernels`); pinned memory, streams, races, speed and the
+bytes of a real allocator; what a library does inside one operation. Registering a device is for a whole process and
+cannot be taken back, so `register` is called in a process of its own (`test_device.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+NAME = "sim"
+CPU = torch.device("cpu")
+WAITS = {"_local_scalar_dense", "equal", "is_nonzero"}
+SHAPES = {"nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "bincount"}
+INDEXING = {"index", "index_put", "index_put_", "_unsafe_index", "_unsafe_index_put"}
+CROSSING = {"_to_copy", "copy_"}
+OURS = re.compile(r"(?<!tests)/(engine|kernels)/")  # files of the product
+
+
+class OnDevice(Tensor):
+    """A tensor on the simulated device; `inner` holds its numbers, and is a view where this is one."""
+
+    inner: Tensor
+    is_cuda = True  # so that the engine goes the ways it goes on a GPU
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> OnDevice:
+        found = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=torch.device(NAME, 0),
+            requires_grad=False,
+        )
+        found.inner = inner
+        return found
+
+    def __repr__(self) -> str:
+        return f"{NAME}({self.inner})"
+
+    def data_ptr(self) -> int:
+        return self.inner.data_ptr()
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(function, args, kwargs or {}, None)
+
+
+class Watched(TorchDispatchMode):
+    """While it is entered there is the device, and `counts` says what it would have cost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.places: Counter[str] = Counter()  # the same, by operation and the line of ours that called it
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(function, args, kwargs or {}, self)
+
+    def note(self, kind: str, what: str) -> None:
+        """Count one."""
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and not OURS.search(frame.f_code.co_filename):
+            frame = frame.f_back
+        at = "elsewhere" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        self.counts[kind] += 1
+        self.places[f"{kind} {what} {at}"] += 1
+
+    @contextmanager
+    def counting(self) -> Iterator[Counter[str]]:
+        """What is counted from here on until left."""
+        before, fresh = self.counts, Counter[str]()
+        self.counts, places, self.places = fresh, self.places, Counter()
+        try:
+            yield fresh
+        finally:
+            self.last = self.places
+            self.counts, self.places = before + fresh, places + self.places
+
+
+def register() -> Watched:
+    """Make the device known to this process, for good."""
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+    from triton.runtime.interpreter import GridExecutor
+
+    _setup_privateuseone_for_python_backend(NAME)
+    made = torch.tensor
+
+    def tensor(data: Any, *, device: Any = None, **options: Any) -> Tensor:
+        """Made on the host and sent, as CUDA does it too; `torch.tensor` itself is not seen by a dispatch mode."""
+        plain = made(data, **options)
+        return plain if device is None else plain.to(device)
+
+    torch.tensor = tensor  # type: ignore[assignment]
+    GridExecutor.__call__ = lambda grid, *arguments, **constants: None
+    return Watched()
+
+
+def inner(x: Any) -> Any:
+    """The tensor that holds the numbers; in lists, of each."""
+    if isinstance(x, OnDevice):
+        return x.inner
+    return type(x)(map(inner, x)) if type(x) in (list, tuple) else x
+
+
+def _outer(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return OnDevice(x)
+    return type(x)(map(_outer, x)) if type(x) in (list, tuple) else x
+
+
+def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
+    for x in arguments:
+        if isinstance(x, Tensor):
+            yield x
+        elif type(x) in (list, tuple):
+            yield from _tensors(x)
+
+
+def _run(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
+    tensors = [*_tensors(args), *_tensors(kwargs.values())]
+    ours = [x for x in tensors if isinstance(x, OnDevice)]
+    asked = kwargs.get("device")
+    goes = bool(ours) if asked is None else torch.device(asked).type == NAME
+    if not ours and not goes:
+        return function(*args, **kwargs)
+    if asked is not None and goes:
+        kwargs = kwargs | {"device": CPU}
+    name = function.overloadpacket.__name__
+    if name == "copy_":
+        goes = isinstance(args[0], OnDevice)
+    freely = bool(kwargs.get("non_blocking")) or (name == "copy_" and len(args) > 2 and bool(args[2]))
+    kind = _kind(name, args, ours, [x for x in tensors if not isinstance(x, OnDevice)], goes, freely)
+    if kind is not None and watched is not None:
+        watched.note(kind, name)
+    result = function(*map(inner, args), **{key: inner(x) for key, x in kwargs.items()})
+    if torch.Tag.inplace_view in function.tags:  # the wrapper takes the new shape as well
+        with no_dispatch():
+            function(*args, **kwargs)
+        return args[0]
+    if function._schema.is_mutable:  # what was written to is what comes back
+        named = zip(function._schema.arguments, args, strict=False)
+        written = [x for argument, x in named if argument.is_write] + [kwargs[key] for key in ("out",) if key in kwargs]
+        return written[0]
+    return _outer(result) if goes else result
+
+
+def _kind(name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes: bool, freely: bool) -> str | None:
+    """What an operation would cost on a GPU, if it is one that has to wait or to copy; goes: to the device.
+
+    Raises:
+        RuntimeError: tensors that are not on one device.
+    """
+    if name in CROSSING:
+        if ours and not goes:
+            return "down"
+        return None if not (goes and others) else "sent" if freely else "up"
+    if not ours:
+        return None
+    strangers = [x for x in others if x.dim()]
+    if name in INDEXING:
+        masks = [x for x in _tensors(args[1]) if x.dtype in (torch.bool, torch.uint8)]
+        if not isinstance(args[0], OnDevice) or (name.startswith("index_put") and any(x is args[2] for x in strangers)):
+            raise RuntimeError(f"{name}: a tensor on the CPU is indexed by one on {NAME}, or written from one")
+        if masks:
+            return "shape"
+        return "up" if strangers else None
+    if strangers:
+        raise RuntimeError(f"{name}: expected all tensors to be on the same device, found {NAME} and cpu")
+    return "wait" if name in WAITS else "shape" if name in SHAPES else None

@@ -1,0 +1,244 @@
+"""The engine on a device that is not the CPU, which `simulated.py` plays: the same answers, and what they would cost.
+
+All of it runs in one process of its own, because a device cannot be unregistered; what fails there fails here.
+"""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from engine import (
+    METHODS,
+    Answer,
+    Context,
+    Conversation,
+    Model,
+    Reader,
+    Sampling,
+    attention,
+    beacons,
+    graphs,
+    host,
+    retaining,
+)
+from engine.beacons import Beacons, save_beacons
+from engine.graphs import Recording
+from engine.records import LoadedParts, Parts
+from engine.retaining import RetainingHeads, save_heads
+from kernels import choice
+from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.reading import read
+from tests.engine.simulated import NAME, Watched, register
+from tests.engine.test_graphs import SLOTS
+from tests.engine.test_methods import TIGHT
+
+# Of a pass of reading and of a token of an answer, both in three layers: how often the host waits, and how often it
+# sends without waiting, at most. Others of the matrix go through the same lines.
+COSTS = {
+    "full": (0, 3, 0, 3),
+    "full-int8": (0, 3, 0, 3),
+    "full-fp8": (0, 3, 0, 3),
+    "truncate": (0, 3, 0, 3),
+    "streaming": (0, 5, 0, 5),
+    "exact": (1, 5, 4, 17),
+    "exact-int8": (1, 5, 4, 17),
+    "infllm": (7, 32, 4, 39),
+    "infllm-int4": (7, 32, 4, 38),
+    "infllm-cached": (8, 47, 5, 21),
+    "infinitehip": (34, 54, 34, 55),
+    "infinitehip-int8": (34, 54, 34, 51),
+    "infinitehip-cached": (34, 106, 34, 47),
+    "recall": (1, 3, 33, 45),
+    "recall-exact": (1, 3, 3, 15),
+    "recall-pot": (1, 4, 33, 43),
+    "infinipot-both": (0, 4, 0, 4),
+    "infinipot-int8-heads": (0, 8, 0, 8),
+    "locret": (0, 3, 0, 3),
+    "locret-int8": (0, 3, 0, 3),
+    "locret-int4-all": (0, 8, 0, 8),
+    "beacon": (0, 4, 0, 4),
+}
+Elsewhere = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Elsewhere]:
+    """Runs functions of this module in the process that has the device."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        yield lambda function, *arguments: pool.submit(function, *arguments).result()
+
+
+class World(NamedTuple):
+    """One tiny model on both, and the device."""
+
+    cpu: Model
+    sim: Model
+    device: Watched
+
+
+@cache
+def world() -> World:
+    """Made once in the process that has the device."""
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.use_deterministic_algorithms(True)
+    torch.manual_seed(0)
+    folder, network, device = Path(tempfile.mkdtemp()), LlamaForCausalLM(tiny_config()), register()
+    cpu = Model(copy.deepcopy(network), byte_tokenizer(), "tiny", "tiny-digest", folder)
+    save_heads(RetainingHeads(cpu.spec, [24] * len(cpu.spec.layers)), folder / retaining.FILE, cpu.spec, {})
+    save_beacons(Beacons(cpu.spec), folder / beacons.FILE, cpu.spec, {})
+    with device:
+        network.to(f"{NAME}:0")  # type: ignore[arg-type]
+        sim = Model(network, byte_tokenizer(), "tiny", "tiny-digest", folder)
+    return World(cpu, sim, device)
+
+
+def text() -> Tensor:
+    """301 tokens of noise."""
+    return torch.randint(4, 260, (301,), generator=torch.Generator().manual_seed(1))
+
+
+def from_disk(parts: Parts) -> LoadedParts:
+    """As they come back: on the CPU."""
+    return {name: {key: x.to("cpu", copy=True) for key, x in part.tensors.items()} for name, part in parts.items()}
+
+
+def said(conversation: Conversation, question: str, tokens: int = 5) -> tuple[str, list[tuple[int, int, float]]]:
+    """An answer and what it rested on."""
+    *_, last = conversation.ask(question, Sampling(max_tokens=tokens))
+    assert isinstance(last, Answer)
+    return last.text, [(p.start, p.end, round(p.weight, 3)) for p in last.passages]
+
+
+def dearest(counted: list[Counter[str]]) -> tuple[int, int]:
+    """Times that the host waits, and copies that it sends without waiting, at most."""
+    return max(each.total() - each["sent"] for each in counted), max(each["sent"] for each in counted)
+
+
+def told(model: Model, name: str, device: Watched) -> tuple[list[object], tuple[int, int], tuple[int, int]]:
+    """A reading that is interrupted, saved and resumed, two conversations over it, one of them saved and restored.
+
+    Returns what came out, and the dearest pass of the reading and token of an answer; see `dearest`.
+    """
+    method, ids = TIGHT[name], text()
+    reader = Reader(model, method, ids, chunk=37)
+    for _, _progress in zip(range(4), reader.run(), strict=False):
+        pass
+    parts, meta = reader.state()
+    resumed = Reader.resume(model, method, ids, from_disk(parts), meta, chunk=37)
+    passes, tokens = [Counter[str]()], []
+    reading = resumed.run()
+    while not resumed.finished:
+        with device.counting() as counted:
+            progress = next(reading)
+        if progress.stage == "reading":
+            passes.append(counted)
+    context = resumed.context()
+    found: list[object] = [context.memory.positions(layer).tolist() for layer in range(len(model.spec.layers))]
+    first, second = Conversation(context), Conversation(context)
+    found += [said(first, "What is it?"), said(second, "Who?")]
+    again = Conversation.load(context, from_disk(first.state()[0]), first.state()[1])
+    opened = Conversation(Context.load(model, method, from_disk(context.state()[0]), context.state()[1]))
+    found += [said(each, "And then?") for each in (first, again, opened)]
+    second.memory.mass = second.mass
+    for token in (70, 71, 72):
+        with device.counting() as counted:
+            second._feed([token], repeated=True)
+        tokens.append(counted)
+    return [*found, first.usage().entries, context.usage().entries], dearest(passes), dearest(tokens[1:])
+
+
+def told_alike(name: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The same on both; what it cost there."""
+    cpu, sim, device = world()
+    expected, *_ = told(cpu, name, device)
+    with device:
+        found, chunk, token = told(sim, name, device)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours == theirs, f"{ours} on the device, {theirs} on the CPU"
+    return chunk, token
+
+
+def test_every_registered_method_is_tried_there() -> None:
+    assert {TIGHT[name].name for name in COSTS} == set(METHODS)
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_a_method_does_there_what_it_does_on_a_cpu(elsewhere: Elsewhere, name: str) -> None:
+    chunk, token = elsewhere(told_alike, name)
+    for found, most in zip((*chunk, *token), COSTS[name], strict=True):
+        assert found <= most, (chunk, token)
+
+
+def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int) -> list[tuple[str, int]]:
+    """What happens between the begin and the end of what a CUDA graph would record, that cannot be recorded."""
+    sim, device = world()[1:]
+    unwanted: Counter[str] = Counter()
+    passes: Counter[Recording] = Counter()
+    plain = Recording._pass
+
+    def passed(recording: Recording) -> Tensor:
+        with device.counting():
+            hidden = plain(recording)
+        if recording in passes:  # the first one makes tables: on a GPU it warms up, and is not recorded
+            unwanted.update(device.last)
+        passes[recording] += 1
+        return hidden
+
+    with pytest.MonkeyPatch.context() as patch, device:
+        conversation = Conversation(read(sim, SLOTS[name], text(), 37))
+        conversation._feed([70, 71, 72])
+        patch.setattr(graphs, "choice", lambda: "static")
+        patch.setattr(sim, "recorder", graphs.Recorder(sim.network))
+        patch.setattr(Recording, "_pass", passed)
+        patch.setattr(choice, "implementation", lambda: kernels)
+        patch.setattr(attention, "FEW_BYTES", few_bytes)
+        for mass in (conversation.mass, None):  # watched, and not
+            conversation.memory.mass = mass
+            for token in (70, 71, 72):
+                conversation._feed([token], repeated=True)
+    assert list(passes.values()) == [3, 3], "passes were static"
+    return list(unwanted.items())
+
+
+@pytest.mark.parametrize(
+    ("kernels", "few_bytes"), [("reference", attention.FEW_BYTES), ("reference", 0), ("triton", attention.FEW_BYTES)]
+)
+@pytest.mark.parametrize("name", SLOTS)
+def test_a_pass_that_is_recorded_neither_waits_nor_copies(
+    elsewhere: Elsewhere, name: str, kernels: str, few_bytes: int
+) -> None:
+    """Else recording it on a GPU would fail. Kernels compute nothing here: only what is around them is seen."""
+    assert elsewhere(costs_of_a_recorded_pass, name, kernels, few_bytes) == []
+
+
+def packed_alike(most_bytes: int) -> int:
+    """Copies that come to the host for five tensors, which must come as they are."""
+    device = world().device
+    tensors = [torch.randn(2, count, 8) for count in (3, 1, 5, 2, 40)]
+    with pytest.MonkeyPatch.context() as patch, device:
+        patch.setattr(host, "PACKED_BYTES", most_bytes)
+        there = [x.to(NAME)[:, ::1] for x in tensors]
+        with device.counting() as counted:
+            home = host.on_host(there)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(home, tensors, strict=True))
+    return counted.total()
+
+
+@pytest.mark.parametrize(("most_bytes", "copies"), [(1 << 20, 1), (600, 3), (1, 5)])
+def test_what_a_pass_leaves_for_the_host_comes_in_few_copies(
+    elsewhere: Elsewhere, most_bytes: int, copies: int
+) -> None:
+    assert elsewhere(packed_alike, most_bytes) == copies
