@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from engine.measure import require_memory
 from engine.records import LoadedParts, Part, Parts
 from engine.seam import LayerSpec, ModelSpec
 from kernels import quantise, rows
@@ -128,6 +129,11 @@ class HostTier:
         """Entries in slabs: those that may be looked at."""
         return self.length - (0 if self.waiting is None else self.waiting[2].shape[0])
 
+    @property
+    def pinned(self) -> bool:
+        """Whether slabs are in pinned memory, so that kernels on a GPU can read them where they are."""
+        return self.spec.device.type == "cuda"
+
     def _new_slab(self, stored: int) -> Slab:
         capacity = SLAB if self.shared == 0 else max(self.page, SLAB // 16)
         if self.expected // self.page * self.page > stored:
@@ -140,7 +146,7 @@ class HostTier:
         return Slab([keys for keys, _ in banks], [values for _, values in banks], source)
 
     def _new_bank(self, layer: LayerSpec, capacity: int, levels: Levels | None) -> Bank:
-        pinned = self.spec.device.type == "cuda"  # so that kernels can read it where it is
+        pinned = self.pinned
         heads, size = layer.kv_heads, layer.head_size
         if levels is None:
             return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
@@ -358,8 +364,14 @@ class HostTier:
                 tensors |= {f"{layer}.{name}.centre": levels.centre, f"{layer}.{name}.spread": levels.spread}
         return tensors
 
-    def restore(self, parts: LoadedParts) -> None:
-        """Slabs from disk are used where they are, as full ones: what comes next goes into new slabs."""
+    def restore(self, parts: LoadedParts, stay: bool = False) -> None:
+        """Slabs from disk are used where they are mapped, as full ones: what comes next goes into new slabs.
+
+        For a GPU they are copied into pinned memory, unless they are to stay on disk.
+
+        Raises:
+            OutOfMemory: the copies would not fit.
+        """
         layers = range(len(self.spec.layers))
         if TAIL in parts:
             tail = parts[TAIL]
@@ -374,8 +386,16 @@ class HostTier:
                     )
                     for layer in layers
                 ]
-        for name in sorted(name for name in parts if name.startswith("host-") and name != TAIL):
-            self.slabs.append(self._slab_of(parts[name]))
+        names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
+        copied = self.pinned and not stay
+        if copied:
+            needed = sum(tensor.nbytes for name in names for tensor in parts[name].values())
+            require_memory(needed, torch.device("cpu"), "Opening this reading for a GPU")
+        for name in names:
+            tensors = parts[name]
+            if copied:
+                tensors = {key: tensor.pin_memory() for key, tensor in tensors.items()}
+            self.slabs.append(self._slab_of(tensors))
             self.length += self.slabs[-1].length
 
     def _slab_of(self, tensors: dict[str, Tensor]) -> Slab:

@@ -300,4 +300,4 @@ class RetrievingMemory(WindowMemory):
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
         """Window and own slabs."""
         super().restore(parts, meta)
-        self.host.restore(parts)
+        self.host.restore(parts, stay=self.tier == DISK)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
 from engine import Model, Reader, make_method
+from engine.errors import OutOfMemory
 from engine.footprint import Task
 from engine.host import HostTier
 from engine.records import DISK, HOST
@@ -149,6 +152,29 @@ def test_full_slabs_are_sealed_and_everything_comes_back(tier: HostTier, model: 
         again.gather(1, index, torch.device("cpu")), tier.gather(1, index, torch.device("cpu")), strict=True
     ):
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("stay", [False, True])
+def test_for_a_gpu_slabs_from_disk_are_pinned_unless_they_stay_there(
+    tier: HostTier, model: Model, monkeypatch: pytest.MonkeyPatch, stay: bool
+) -> None:
+    pinned: list[int] = []
+
+    def noted(tensor: Tensor) -> Tensor:
+        pinned.append(tensor.nbytes)
+        return tensor.clone()
+
+    monkeypatch.setattr(Tensor, "pin_memory", noted)  # there is no pinned memory without a GPU
+    again = HostTier(dataclasses.replace(model.spec, device=torch.device("cuda")), torch.float32)
+    again.restore(loaded(tier.state()), stay)
+    assert sum(pinned) == (0 if stay else again.nbytes())
+    assert again.length == tier.length
+    for ours, theirs in zip(again.keys(1), tier.keys(1), strict=True):
+        assert torch.equal(ours[0][:, : ours[1]], theirs[0][:, : theirs[1]])
+    monkeypatch.setattr("engine.measure.free_bytes", lambda device: 100)
+    if not stay:
+        with pytest.raises(OutOfMemory, match="Opening this reading"):
+            HostTier(again.spec, torch.float32).restore(loaded(tier.state()))
 
 
 def test_slab_size_does_not_change_an_answer(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
