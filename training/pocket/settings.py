@@ -32,7 +32,7 @@ class PocketSettings:
     minutes: float = 90.0
     tokens: int = 0
     start: Path | None = None
-    blend: float = 0.7
+    blend: float = 0.85
     resume: bool = False
     seed: int = 20
     vocabulary: int = 4096
