@@ -50,24 +50,18 @@ from tests.engine.test_methods import TIGHT
 COSTS = {
     "full": (0, 3, 0, 3),
     "full-int8": (0, 3, 0, 3),
-    "full-fp8": (0, 3, 0, 3),
     "truncate": (0, 3, 0, 3),
     "streaming": (0, 5, 0, 5),
     "exact": (1, 5, 4, 17),
-    "exact-int8": (1, 5, 4, 17),
     "infllm": (7, 32, 4, 39),
-    "infllm-int4": (7, 32, 4, 38),
     "infllm-cached": (8, 47, 5, 21),
     "infinitehip": (34, 54, 34, 55),
-    "infinitehip-int8": (34, 54, 34, 51),
     "infinitehip-cached": (34, 106, 34, 47),
     "recall": (1, 3, 33, 45),
     "recall-exact": (1, 3, 3, 15),
-    "recall-pot": (1, 4, 33, 43),
     "infinipot-both": (0, 4, 0, 4),
     "infinipot-int8-heads": (0, 8, 0, 8),
     "locret": (0, 3, 0, 3),
-    "locret-int8": (0, 3, 0, 3),
     "locret-int4-all": (0, 8, 0, 8),
     "beacon": (0, 4, 0, 4),
 }
@@ -214,9 +208,13 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int) -> list[tu
 
 
 @pytest.mark.parametrize(
-    ("kernels", "few_bytes"), [("reference", attention.FEW_BYTES), ("reference", 0), ("triton", attention.FEW_BYTES)]
+    ("name", "kernels", "few_bytes"),
+    [
+        *((name, "reference", attention.FEW_BYTES) for name in SLOTS),
+        ("locret-all", "reference", 0),
+        ("locret-all", "triton", attention.FEW_BYTES),
+    ],
 )
-@pytest.mark.parametrize("name", SLOTS)
 def test_a_pass_that_is_recorded_neither_waits_nor_copies(
     elsewhere: Elsewhere, name: str, kernels: str, few_bytes: int
 ) -> None:
