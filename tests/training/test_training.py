@@ -131,7 +131,9 @@ def test_going_on_from_a_finished_model(settings: PocketSettings, materials: Mat
     assert any(not torch.equal(begun[name], p) for name, p in run.network.llama.named_parameters())
     for name, parameter in run.averaged().llama.named_parameters():
         trained = run.average["llama." + name]
-        torch.testing.assert_close(parameter, (1 - other.blend) * begun[name] + other.blend * trained, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(
+            parameter, (1 - other.blend) * begun[name] + other.blend * trained, atol=1e-6, rtol=1e-5
+        )
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:
