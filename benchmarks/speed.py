@@ -12,7 +12,6 @@ Sides take turns, so that what else the machine does falls on both; medians and 
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import sys
 import tempfile
@@ -29,7 +28,7 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.random_models import config_of, random_model
 from benchmarks.report import named, publish
-from engine import Model, Reader
+from engine import Method, Model, Reader
 from engine.memory import NOT_IN_SOURCE
 from engine.method import TurnTokens
 from engine.methods.locret import Locret, RetainedMemory
@@ -48,6 +47,12 @@ def seconds(run: Callable[[], object]) -> float:
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
+
+
+def read(model: Model, method: Method, ids: Tensor) -> None:
+    """A whole text."""
+    for _ in Reader(model, method, ids).run():
+        pass
 
 
 def ours(model: Model, ids: Tensor) -> list[int]:
@@ -87,10 +92,6 @@ def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor
     """Reading with a method against the model's forward over chunks of the same size, with `entries` before each."""
     method, full = shared.variant(name, budget), shared.variant("full", None)
 
-    def read() -> None:
-        for _ in Reader(model, method, ids).run():
-            pass
-
     memory = full.new_memory(model.spec, model.turn_length)
     memory.reserve(entries + CHUNK)
     for chunk in torch.split(ids[:entries], CHUNK) if entries else ():
@@ -101,7 +102,7 @@ def against_bare(model: Model, name: str, budget: int, entries: int, ids: Tensor
         for chunk in torch.split(ids, CHUNK):  # never committed, so each takes the place of the one before
             model.forward(chunk, memory, torch.zeros(len(chunk), dtype=torch.int32))
 
-    pairs = [(seconds(read), seconds(bare)) for _ in range(REPEATS)]
+    pairs = [(seconds(lambda: read(model, method, ids)), seconds(bare)) for _ in range(REPEATS)]
     seeing = f"seeing {entries} entries more" if entries else "seeing each chunk alone"
     return _row(f"{name} {budget} against the bare model {seeing}", len(ids), pairs)
 
@@ -126,14 +127,10 @@ class WithoutHeads(Locret):
 
 def heads_cost(model: Model, what: str, budget: int, ids: Tensor) -> dict[str, Any]:
     """Reading with Locret's heads against reading with none."""
-    judged = Locret(budget=budget)
-    unjudged = WithoutHeads(**dataclasses.asdict(judged))
-
-    def read(method: Locret) -> None:
-        for _ in Reader(model, method, ids).run():
-            pass
-
-    pairs = [(seconds(lambda: read(judged)), seconds(lambda: read(unjudged))) for _ in range(REPEATS)]
+    judged, unjudged = Locret(budget=budget), WithoutHeads(budget=budget)
+    pairs = [
+        (seconds(lambda: read(model, judged, ids)), seconds(lambda: read(model, unjudged, ids))) for _ in range(REPEATS)
+    ]
     return _row(f"locret {budget}, {what}, with its heads against without", len(ids), pairs)
 
 

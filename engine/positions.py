@@ -99,39 +99,44 @@ class QueryBlocks:
         evicted, fits, number = sent[:blocks], sent[blocks : 2 * blocks].bool(), sent[2 * blocks :]
         return dataclasses.replace(self, number=number, evicted=evicted, fits=fits, here=self)
 
+    @property
+    def known(self) -> QueryBlocks:
+        """Where the numbers can be asked for without waiting."""
+        return self.here or self
+
     @cached_property
     def last(self) -> int:
         """What the last block has evicted."""
-        return int((self.here or self).evicted[-1])
+        return int(self.known.evicted[-1])
 
     @cached_property
     def beyond(self) -> int:
         """What the numbers of all queries lie below."""
-        return int((self.here or self).number[-1]) + 1
+        return int(self.known.number[-1]) + 1
 
     @cached_property
     def fitting(self) -> int:
         """What the numbers of queries in blocks that fit lie below."""
-        known = self.here or self
+        known = self.known
         number = known.number[known.fits[known.of_query]]
         return int(number.max()) + 1 if len(number) else 0
 
     @cached_property
     def reach(self) -> int:
         """What a query's distance to the last that its block has evicted lies below."""
-        known = self.here or self
+        known = self.known
         return int((known.number - known.evicted[known.of_query]).max()) + 1
 
     @cached_property
     def near(self) -> int:
         """How many queries are in blocks that have evicted nothing; those behind them see far entries."""
-        known = self.here or self
+        known = self.known
         return int((known.evicted == 0)[known.of_query].sum())
 
     def span(self, stop: int) -> Span:
         """For a bank of `stop` rows, of which queries in blocks that have evicted nothing see none; made once."""
         if stop not in self._spans:
-            known = self.here or self
+            known = self.known
             end = torch.where(known.evicted > 0, stop, 0)[known.of_query]
             self._spans[stop] = Span(torch.zeros_like(end), end).to(self.number.device)
         return self._spans[stop]

@@ -101,7 +101,7 @@ class _View:
     def sinks_for(self, count: int) -> Span:
         """Of the sinks, where only the first `count` queries see them; made once per pass."""
         if count not in self._sinks_for:
-            every = self.sink_span.here or self.sink_span
+            every = self.sink_span.known
             hidden = torch.arange(len(every.end)) >= count
             self._sinks_for[count] = Span(every.first, every.end.masked_fill(hidden, 0)).to(self.places.device)
         return self._sinks_for[count]

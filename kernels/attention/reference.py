@@ -45,6 +45,11 @@ class Span:
         first, end = torch.stack([self.first, self.end]).to(device, non_blocking=True)
         return Span(first, end, self)
 
+    @property
+    def known(self) -> Span:
+        """Where the numbers can be asked for without waiting."""
+        return self.here or self
+
     def mask(self, index: Tensor) -> Tensor | None:
         """To add to logits, for rows index [..., N]: float32 [..., T, N]; None where every query sees all of them."""
         row = index[..., None, :]
@@ -71,26 +76,23 @@ class Span:
         """The rows that every query sees: from, to (none where `to` is not above `from`)."""
         if self.changing:
             return sys.maxsize, 0
-        known = self.here or self
-        return int(known.first.max()), int(known.end.min())
+        return int(self.known.first.max()), int(self.known.end.min())
 
     @cached_property
     def reach(self) -> tuple[int, int]:
         """From the first row that any query sees to the last: from, to."""
         if self.changing:
             return 0, sys.maxsize
-        known = self.here or self
-        return int(known.first.min().clamp_min(0)), int(known.end.max())
+        return int(self.known.first.min().clamp_min(0)), int(self.known.end.max())
 
     @cached_property
     def grows(self) -> bool:
         """Whether each query sees one row more than the query before it."""
-        return not self.changing and bool(((self.here or self).end.diff() == 1).all())
+        return not self.changing and bool((self.known.end.diff() == 1).all())
 
     def alike(self, size: int) -> bool:
         """Whether the queries of each block of `size` are known to see the same; blocks must be full."""
-        known = self.here or self
-        both = torch.stack([known.first, known.end]).view(2, -1, size)
+        both = torch.stack([self.known.first, self.known.end]).view(2, -1, size)
         return size == 1 or (not self.changing and bool((both[..., :1] == both).all()))
 
     def causal_over(self, length: int) -> bool:

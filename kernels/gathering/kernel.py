@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.gathering.reference import Room
-from kernels.paged.kernel import load_part, padded, rows_of, table, widths
+from kernels.paged.kernel import load_key, load_part, padded, rows_of, table, turn, widths
 from kernels.rows import Slabs
 
 TILE = 32  # rows per program
@@ -56,30 +56,21 @@ def _gather(
     index = tl.load(p_index + head * count + row, mask=m_row, other=0)
     to = (head * capacity + row)[:, None] * SIZE
     slab, in_slab = rows_of(index, p_keys, slab_count)
+    b_k1, b_k2, b_k3 = load_key(
+        slab, in_slab, head, m_row, p_keys, p_key_centre, p_key_spread,
+        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+    )  # fmt: skip
     if HALF > 0:
         half = tl.arange(0, HALF_PAD)
         m_half = m_row[:, None] & (half < HALF)[None, :]
-        b_k1 = load_part(
-            slab, in_slab, head, m_row, half, half < HALF, p_keys, p_key_centre, p_key_spread,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
-        )  # fmt: skip
-        b_k2 = load_part(
-            slab, in_slab, head, m_row, HALF + half, half < HALF, p_keys, p_key_centre, p_key_spread,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
-        )  # fmt: skip
-        b_cos = tl.load(p_cos + row[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
-        b_sin = tl.load(p_sin + row[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
+        b_r1, b_r2 = turn(b_k1, b_k2, m_row, row, p_cos, p_sin, HALF, HALF_PAD)
         tl.store(p_kept_keys + to + half[None, :], b_k1, mask=m_half)
         tl.store(p_kept_keys + to + HALF + half[None, :], b_k2, mask=m_half)
-        tl.store(p_kept_rotated + to + half[None, :], b_k1 * b_cos - b_k2 * b_sin, mask=m_half)
-        tl.store(p_kept_rotated + to + HALF + half[None, :], b_k2 * b_cos + b_k1 * b_sin, mask=m_half)
+        tl.store(p_kept_rotated + to + half[None, :], b_r1, mask=m_half)
+        tl.store(p_kept_rotated + to + HALF + half[None, :], b_r2, mask=m_half)
     if SIZE > 2 * HALF:
         rest = 2 * HALF + tl.arange(0, REST_PAD)
         m_rest = m_row[:, None] & (rest < SIZE)[None, :]
-        b_k3 = load_part(
-            slab, in_slab, head, m_row, rest, rest < SIZE, p_keys, p_key_centre, p_key_spread,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE,
-        )  # fmt: skip
         tl.store(p_kept_keys + to + rest[None, :], b_k3, mask=m_rest)
         if TURNED:
             tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kernels.rotation import rotate
-from kernels.rows import Slabs, take
+from kernels.rows import Slabs, sent, take
 
 
 @dataclass(frozen=True)
@@ -44,5 +44,5 @@ def taken(keys: Slabs, values: Slabs, index: Tensor, device: torch.device, dtype
 
     The index is best where the slabs are.
     """
-    found = (take(slabs, index.to(slabs[0][0].device)).to(device, dtype, non_blocking=True) for slabs in (keys, values))
-    return next(found), next(found)
+    index = index.to(keys[0][0].device)
+    return sent(take(keys, index), device).to(dtype), sent(take(values, index), device).to(dtype)

@@ -190,23 +190,17 @@ def load_part(
 
 
 @triton.jit
-def load_turned(
-    index, m_row, place, head, p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+def load_key(
+    slab, row, head, m_row, p_slabs, p_centre, p_spread,
     FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Keys [TILE, HALF_PAD] twice and [TILE, REST_PAD], float32, turned to their places [TILE]; 0 outside m_row."""
-    slab, row = rows_of(index, p_slabs, slab_count)
+    """A head's rows in three parts, [TILE, HALF_PAD] twice and [TILE, REST_PAD], float32; 0 outside m_row [TILE]."""
     half = tl.arange(0, HALF_PAD)
     rest = 2 * HALF + tl.arange(0, REST_PAD)
-    b_k3 = tl.zeros((index.shape[0], REST_PAD), dtype=tl.float32)
-    if SIZE > 2 * HALF:
-        b_k3 = load_part(
-            slab, row, head, m_row, rest, rest < SIZE, p_slabs, p_centre, p_spread,
-            FIRST, OTHER, PAGE, ALIGN, SIZE,
-        )  # fmt: skip
-    b_r1 = tl.zeros((index.shape[0], HALF_PAD), dtype=tl.float32)
-    b_r2 = tl.zeros((index.shape[0], HALF_PAD), dtype=tl.float32)
+    b_k1 = tl.zeros((row.shape[0], HALF_PAD), dtype=tl.float32)
+    b_k2 = tl.zeros((row.shape[0], HALF_PAD), dtype=tl.float32)
+    b_k3 = tl.zeros((row.shape[0], REST_PAD), dtype=tl.float32)
     if HALF > 0:
         b_k1 = load_part(
             slab, row, head, m_row, half, half < HALF, p_slabs, p_centre, p_spread,
@@ -216,12 +210,39 @@ def load_turned(
             slab, row, head, m_row, HALF + half, half < HALF, p_slabs, p_centre, p_spread,
             FIRST, OTHER, PAGE, ALIGN, SIZE,
         )  # fmt: skip
-        m_half = m_row[:, None] & (half < HALF)[None, :]
-        b_cos = tl.load(p_cos + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
-        b_sin = tl.load(p_sin + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
-        b_r1 = b_k1 * b_cos - b_k2 * b_sin
-        b_r2 = b_k2 * b_cos + b_k1 * b_sin
-    return b_r1, b_r2, b_k3
+    if SIZE > 2 * HALF:
+        b_k3 = load_part(
+            slab, row, head, m_row, rest, rest < SIZE, p_slabs, p_centre, p_spread,
+            FIRST, OTHER, PAGE, ALIGN, SIZE,
+        )  # fmt: skip
+    return b_k1, b_k2, b_k3
+
+
+@triton.jit
+def turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF: tl.constexpr, HALF_PAD: tl.constexpr):
+    """Both halves of the rotated width [TILE, HALF_PAD], turned to their places [TILE]."""
+    half = tl.arange(0, HALF_PAD)
+    m_half = m_row[:, None] & (half < HALF)[None, :]
+    b_cos = tl.load(p_cos + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
+    b_sin = tl.load(p_sin + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
+    return b_k1 * b_cos - b_k2 * b_sin, b_k2 * b_cos + b_k1 * b_sin
+
+
+@triton.jit
+def load_turned(
+    index, m_row, place, head, p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
+    SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
+):  # fmt: skip
+    """As `load_key`, of rows index [TILE] of a bank, turned to their places [TILE]."""
+    slab, row = rows_of(index, p_slabs, slab_count)
+    b_k1, b_k2, b_k3 = load_key(
+        slab, row, head, m_row, p_slabs, p_centre, p_spread,
+        FIRST, OTHER, PAGE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+    )  # fmt: skip
+    if HALF > 0:
+        b_k1, b_k2 = turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF, HALF_PAD)
+    return b_k1, b_k2, b_k3
 
 
 @triton.jit

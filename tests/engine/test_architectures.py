@@ -45,29 +45,31 @@ def small_config(kind: str) -> PretrainedConfig:
     return AutoConfig.for_model(kind, **{**SMALL, **EXTRA.get(kind, {})})
 
 
-@pytest.mark.parametrize("kind", sorted(SUPPORTED))
-def test_matches_eager_attention(kind: str) -> None:
+def compare(config: PretrainedConfig, kind: str) -> Model:
+    """Read 150 tokens in odd passes, and compare with eager attention over all of them."""
     torch.manual_seed(0)
-    reference = AutoModelForCausalLM.from_config(small_config(kind), attn_implementation="eager").eval()
+    reference = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     model = Model(copy.deepcopy(reference), byte_tokenizer(), kind, "-")
     ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         expected = reference(input_ids=ids[None]).logits[0]
-
     memory = SlotMemory(model.spec)
     hidden = []
     for chunk in ids.split(37):
         hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32)))
         memory.commit()
-    logits = model.logits(torch.cat(hidden))
-
     assert expected.std() > 1e-3
-    torch.testing.assert_close(logits, expected, atol=2e-6, rtol=2e-5)
+    torch.testing.assert_close(model.logits(torch.cat(hidden)), expected, atol=2e-6, rtol=2e-5)
+    return model
+
+
+@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+def test_matches_eager_attention(kind: str) -> None:
+    compare(small_config(kind), kind)
 
 
 @pytest.mark.parametrize("rope_type", ["linear", "llama3", "yarn"])
 def test_matches_eager_attention_with_scaled_rope(rope_type: str) -> None:
-    torch.manual_seed(0)
     rope = {
         "rope_type": rope_type,
         "rope_theta": 10000.0,
@@ -76,19 +78,11 @@ def test_matches_eager_attention_with_scaled_rope(rope_type: str) -> None:
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
     }
-    config = AutoConfig.for_model("llama", **SMALL, rope_parameters=rope)
-    reference = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-    model = Model(copy.deepcopy(reference), byte_tokenizer(), "llama", "-")
-    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected = reference(input_ids=ids[None]).logits[0]
-    memory = SlotMemory(model.spec)
-    hidden = model.forward(ids, memory, torch.zeros(len(ids), dtype=torch.int32))
-    torch.testing.assert_close(model.logits(hidden), expected, atol=2e-6, rtol=2e-5)
+    compare(AutoConfig.for_model("llama", **SMALL, rope_parameters=rope), "llama")
 
 
 def test_longrope_matches_eager_attention_on_a_long_text() -> None:
-    torch.manual_seed(0)
+    """The first passes are short, and still take the frequencies of long texts."""
     rope = {
         "rope_type": "longrope",
         "rope_theta": 10000.0,
@@ -97,18 +91,7 @@ def test_longrope_matches_eager_attention_on_a_long_text() -> None:
         "long_factor": [1.0 + 2.0 * i for i in range(8)],
     }
     config = AutoConfig.for_model("phi3", **SMALL, rope_parameters=rope, original_max_position_embeddings=64)
-    reference = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-    model = Model(copy.deepcopy(reference), byte_tokenizer(), "phi3", "-")
-    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected = reference(input_ids=ids[None]).logits[0]
-    memory = SlotMemory(model.spec)
-    hidden = []
-    for chunk in ids.split(37):  # the first passes are short, and still take the frequencies of long texts
-        hidden.append(model.forward(chunk, memory, torch.zeros(len(chunk), dtype=torch.int32)))
-        memory.commit()
-    assert model.spec.layers[0].rope.attention_scaling > 1
-    torch.testing.assert_close(model.logits(torch.cat(hidden)), expected, atol=2e-6, rtol=2e-5)
+    assert compare(config, "phi3").spec.layers[0].rope.attention_scaling > 1
 
 
 def test_an_unknown_architecture_is_refused_by_name() -> None:

@@ -231,14 +231,14 @@ def followup(rng: random.Random, relation: Relation, subject: Subject) -> str:
 def _asked(rng: random.Random, template: str, subject: Subject) -> str:
     """The question as people type it: mostly as it stands, now and then politer, longer or more carelessly."""
     text, shape = _fill(template, subject), rng.random()
-    bare = not template.startswith("{s}")  # a name keeps its capital
+    plain = _capital(text) if template.startswith("{s}") else text[:1].lower() + text[1:]  # a name keeps its capital
     if shape < 0.1:
         lead = rng.choice(_LEADS)
-        return lead + (_capital(text) if lead.endswith(". ") or not bare else text[:1].lower() + text[1:])
+        return lead + (_capital(text) if lead.endswith(". ") else plain)
     if shape < 0.15 and text.endswith("?"):
         return _capital(text)[:-1] + rng.choice(_TAILS)
     if shape < 0.2:
-        return (text[:1].lower() + text[1:] if bare and shape < 0.18 else _capital(text)).rstrip("?.")
+        return (plain if shape < 0.18 else _capital(text)).rstrip("?.")
     return _capital(text)
 
 
