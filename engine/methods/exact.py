@@ -5,10 +5,15 @@ is computed here exactly. The text is read with sinks and a sliding window, and 
 to the host tier. Then every token of a question or an answer attends, per query head, to the top-k of all kept
 entries that have left its window, at one constant distance (InfLLM's rule, see `positions.py`), beside the sinks and
 its window, in one softmax. Searching costs time linear in the text, so this is for small models or patient people.
+
+Among more entries than a model was trained for, more of them come near the one that is looked for, and attention
+spreads. Beyond the model's window scores are therefore multiplied by ln(tokens) / ln(window), which Qwen calls
+LogN-Scaling (https://arxiv.org/abs/2309.16609; Chiang and Cholak, https://arxiv.org/abs/2202.12172).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -30,8 +35,9 @@ from engine.slots import SlotMemory
 class Exact(Method):
     """budget: sinks, window and top-k together, what one query sees at most.
 
-    sinks: first tokens, always seen; top_k: far entries per query and query head; store: a key of `DTYPES`;
-    tier: host, or disk for full slabs.
+    sinks: first tokens, always seen; top_k: far entries per query and query head; logn: whether scores grow with the
+    logarithm of what has been read, beyond the model's window; store: a key of `DTYPES`; tier: host, or disk for full
+    slabs.
     """
 
     name: ClassVar[str] = "exact"
@@ -41,6 +47,7 @@ class Exact(Method):
     budget: int | None = 512
     sinks: int = 4
     top_k: int = 128
+    logn: bool = True
     store: str = "bfloat16"
     tier: str = HOST
 
@@ -61,7 +68,7 @@ class Exact(Method):
         if self.budget is None:
             return SlotMemory(spec)
         window = self.budget - self.sinks - self.top_k
-        return ExactMemory(spec, self.sinks, window, self.top_k, DTYPES[self.store], self.tier)
+        return ExactMemory(spec, self.sinks, window, self.top_k, DTYPES[self.store], self.tier, self.logn)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """Sinks and window on the device, everything behind the sinks in the host tier, all of it searched."""
@@ -77,11 +84,18 @@ class ExactMemory(RetrievingMemory):
     """Reads with its window alone; in a conversation every query searches the host tier."""
 
     def __init__(
-        self, spec: ModelSpec, sinks: int, window: int, top_k: int, dtype: torch.dtype, tier: str = HOST
+        self,
+        spec: ModelSpec,
+        sinks: int,
+        window: int,
+        top_k: int,
+        dtype: torch.dtype,
+        tier: str = HOST,
+        logn: bool = False,
     ) -> None:
-        """top_k: far entries that each query attends to, once retrieving."""
+        """top_k: far entries that each query attends to, once retrieving; logn: see `Exact`."""
         super().__init__(spec, sinks, window, dtype, tier=tier)
-        self.top_k = top_k
+        self.top_k, self.logn = top_k, logn
         self.retrieving = False  # off while the text is read, on in every conversation
 
     def room(self) -> int:
@@ -90,11 +104,13 @@ class ExactMemory(RetrievingMemory):
 
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """The window's segments, and the far entries if there are any."""
-        segments, sources = super()._segments(layer, q)
         held = self.layers[layer]
         limits = self.evicted(q.shape[1])
         if not self.retrieving or held.layer.sliding_window is not None or int(limits[-1]) == 0:
-            return segments, sources
+            return super()._segments(layer, q)
+        if self.logn:
+            q = self._sharpened(q)
+        segments, sources = super()._segments(layer, q)
         turned = held.layer.rope.to_constant(q, far_query_position(self.sinks, self.window))
         at_zero = held.layer.rope.to_constant  # keys stand at position 0, where rotation is the identity (or a scale)
         index, found = self.host.search(layer, turned, limits, self.top_k)
@@ -103,6 +119,14 @@ class ExactMemory(RetrievingMemory):
         if self.mass is not None:
             sources = [*sources, self.host.source_of(index).to(q.device, non_blocking=True)]
         return segments, sources
+
+    def _sharpened(self, q: Tensor) -> Tensor:
+        """Queries [HQ, T, D] times ln(tokens so far) / ln(tokens that the model is used to), where that is above 1."""
+        used_to, end = max(self.spec.window, self.sinks + self.window), self.seen + q.shape[1]
+        if end <= used_to:
+            return q
+        count = torch.arange(self.seen + 1, end + 1, device=q.device, dtype=torch.float32)
+        return q * (count.log() / math.log(used_to)).clamp_min(1).to(q.dtype)[:, None]
 
     def fork(self) -> Self:
         """From here on queries search the host tier."""

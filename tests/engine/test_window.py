@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -38,8 +41,14 @@ def test_chunks_equal_streaming_llm_token_by_token(model: Model, chunk: int) -> 
     torch.testing.assert_close(through(memory, (q, k, v), chunk), expected, atol=1e-5, rtol=1e-4)
 
 
-def exact_attention(rope: Rope, q: Tensor, k: Tensor, v: Tensor, now: int, top: int) -> Tensor:
-    """Sinks, window and the best of all else, one softmax, for the token number `now`."""
+def exact_attention(
+    rope: Rope, q: Tensor, k: Tensor, v: Tensor, now: int, top: int, trained: int | None = None
+) -> Tensor:
+    """Sinks, window and the best of all else, one softmax, for the token number `now`.
+
+    trained: tokens beyond which scores grow with the logarithm of what has been read; None for never.
+    """
+    sharper = 1.0 if trained is None else max(1.0, math.log(now + 1) / math.log(trained))
     window = list(range(max(SINKS, now + 1 - WINDOW), now + 1))
     far = list(range(SINKS, max(SINKS, now + 1 - WINDOW)))
     place = min(now, SINKS + WINDOW - 1)
@@ -54,20 +63,22 @@ def exact_attention(rope: Rope, q: Tensor, k: Tensor, v: Tensor, now: int, top: 
         scores = clamped @ keys[far].T
         best = scores[0].topk(min(top, len(far))).indices
         pieces.append((scores[:, best], values[far][best]))
-        logits = torch.cat([piece for piece, _ in pieces], dim=1) * SCALE
+        logits = torch.cat([piece for piece, _ in pieces], dim=1) * SCALE * sharper
         outputs.append(softmax_over(logits, torch.cat([value for _, value in pieces])))
     return torch.stack(outputs)
 
 
+@pytest.mark.parametrize("trained", [None, 64, 320])
 @pytest.mark.parametrize("chunk", [1, 5, 24])
-def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: int) -> None:
+def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: int, trained: int | None) -> None:
     q, k, v = stream(340)
-    context = ExactMemory(model.spec, SINKS, WINDOW, 16, torch.float32)
+    spec = dataclasses.replace(model.spec, window=trained or model.spec.window)
+    context = ExactMemory(spec, SINKS, WINDOW, 16, torch.float32, logn=trained is not None)
     through(context, tail((q, k, v), 0, 300), 64)
     fork = context.fork()
     output = through(fork, tail((q, k, v), 300), chunk)
     rope = model.spec.layers[0].rope
-    expected = torch.cat([exact_attention(rope, q, k, v, now, 16) for now in range(300, 340)], dim=1)
+    expected = torch.cat([exact_attention(rope, q, k, v, now, 16, trained) for now in range(300, 340)], dim=1)
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-4)
 
 
