@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -101,6 +103,14 @@ def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
     return host_bytes(spec, dtype, paged, paged) - levels
 
 
+class Arriving(NamedTuple):
+    """A pass on its way from the device: what waits for its keys and values, its source positions, bytes of all."""
+
+    wait: Callable[[], list[Tensor]]
+    source: Tensor
+    nbytes: int
+
+
 @dataclass
 class HostTier:
     """All slabs of one memory, oldest first; a fork shares those of its context (`shared` of them).
@@ -118,6 +128,7 @@ class HostTier:
     waiting: tuple[list[Tensor], list[Tensor], Tensor] | None = None
     levels: list[tuple[Levels, Levels]] = field(default_factory=list)  # per layer of keys and values
     mirror: tuple[Tensor | None, int] = (None, 0)  # source positions on the device, and how many are known there
+    arriving: Arriving | None = None  # the last pass, where it comes from a device and has not been waited for
 
     @property
     def page(self) -> int:
@@ -127,7 +138,8 @@ class HostTier:
     @property
     def stored(self) -> int:
         """Entries in slabs: those that may be looked at."""
-        return self.length - (0 if self.waiting is None else self.waiting[2].shape[0])
+        waiting = 0 if self.waiting is None else len(self.waiting[2])
+        return self.length - waiting - (0 if self.arriving is None else len(self.arriving.source))
 
     @property
     def pinned(self) -> bool:
@@ -160,11 +172,25 @@ class HostTier:
         )
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host."""
-        self.length += source.shape[0]
+        """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host.
+
+        From a GPU they come while it goes on, and are in slabs after `settle`, which the next pass calls if not before.
+        """
+        self.settle()
         stored = self.dtype if self.page == 1 else self.spec.dtype
-        home = on_host([x.to(stored) for x in (*keys, *values)])
-        keys, values = home[: len(keys)], home[len(keys) :]
+        coming = [x.to(stored) for x in (*keys, *values)]
+        self.arriving = Arriving(homeward(coming), source, source.nbytes + sum(x.nbytes for x in coming))
+        self.length += source.shape[0]
+        if not coming[0].is_cuda:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait for the last pass, if it is still on its way, and put it into slabs."""
+        if self.arriving is None:
+            return
+        (wait, source, _), self.arriving = self.arriving, None
+        home = wait()
+        keys, values = home[: len(home) // 2], home[len(home) // 2 :]
         if self.page == 1:
             self._fill(keys, values, source)
             return
@@ -205,6 +231,7 @@ class HostTier:
     def fork(self) -> HostTier:
         """Sees all entries so far; appends into slabs of its own. What waits in the context fills its first page."""
         assert self.shared == 0, "a conversation is a fork of a context, not of another conversation"
+        self.settle()
         slabs = list(self.slabs)
         if slabs:
             last = slabs[-1]
@@ -213,6 +240,7 @@ class HostTier:
 
     def snapshot(self) -> HostTier:
         """As it is now; appending to either writes behind what the other sees."""
+        self.settle()
         slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
         return dataclasses.replace(self, slabs=slabs, expected=0)
 
@@ -262,21 +290,14 @@ class HostTier:
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on the host."""
-        heads = self.spec.layers[layer].kv_heads
-        keys, values = self._taken(layer, index.reshape(heads, -1), device)
+        rows = index.reshape(self.spec.layers[layer].kv_heads, -1)
+        keys, values = taken(self.keys(layer), self.values(layer), rows, device, self.spec.dtype)
         shape = (*index.shape, keys.shape[2])
         return keys.view(shape), values.view(shape)
 
     def gather_shared(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """The same entries [NB, N] for all heads: keys and values [H, NB, N, D] on the device."""
-        heads = self.spec.layers[layer].kv_heads
-        keys, values = self._taken(layer, index.reshape(1, -1).expand(heads, -1), device)
-        shape = (heads, *index.shape, keys.shape[2])
-        return keys.view(shape), values.view(shape)
-
-    def _taken(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Keys and values [H, M, D] of entries [H, M] on the device; by a kernel where that is."""
-        return taken(self.keys(layer), self.values(layer), index, device, self.spec.dtype)
+        return self.gather(layer, index.expand(self.spec.layers[layer].kv_heads, *index.shape), device)
 
     def keys(self, layer: int) -> Slabs:
         """The keys of a layer, slab by slab."""
@@ -308,15 +329,17 @@ class HostTier:
 
     def source(self) -> Tensor:
         """Source position of every entry, int32 [N]."""
+        self.settle()
         waiting = torch.empty(0, dtype=torch.int32) if self.waiting is None else self.waiting[2]
         return torch.cat([*(slab.source[: slab.length] for slab in self.slabs), waiting])
 
     def nbytes(self) -> int:
-        """Bytes in memory: of all slabs that are not mapped, shared ones included, and of what belongs to codes."""
+        """Bytes in memory: of slabs that are not mapped, shared ones included, of what arrives, and of levels."""
         keys, values, source = self.waiting or ([], [], torch.empty(0))
         waiting = sum(x.nbytes for x in [*keys, *values, source])
         levels = sum(each.nbytes() for pair in self.levels for each in pair)
-        return sum(slab.nbytes() for slab in self.slabs if not slab.mapped) + waiting + levels
+        arriving = self.arriving.nbytes if self.arriving else 0
+        return sum(slab.nbytes() for slab in self.slabs if not slab.mapped) + waiting + arriving + levels
 
     def mirrored_bytes(self) -> int:
         """Bytes of source positions on the device."""
@@ -340,6 +363,7 @@ class HostTier:
 
     def state(self) -> Parts:
         """Own slabs, one part each; full ones sealed. Codes go as they are, what waits for its page goes along."""
+        self.settle()
         parts: Parts = {}
         for number, slab in enumerate(self.slabs[self.shared :]):
             tensors = {"source": slab.source[: slab.length]}
@@ -418,15 +442,26 @@ def _write(bank: Bank, at: int, x: Tensor) -> None:
 
 
 def on_host(tensors: list[Tensor]) -> list[Tensor]:
-    """The same tensors on the host, to which those of a device come in few copies, each of which is waited for."""
-    if all(x.device.type == "cpu" for x in tensors):
-        return tensors
-    home: list[Tensor] = []
-    while len(home) < len(tensors):
-        first = len(home)
+    """The same tensors on the host, to which those of a device come in few copies."""
+    return homeward(tensors)()
+
+
+def homeward(tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
+    """Send tensors of a GPU to the host, in few copies into pinned memory; what this returns waits for them."""
+    if not tensors[0].is_cuda:
+        return lambda: tensors
+    coming: list[Tensor] = []
+    while len(coming) < len(tensors):
+        first = len(coming)
         sizes = itertools.accumulate(x.nbytes for x in tensors[first:])
         several = tensors[first : first + max(1, sum(size <= PACKED_BYTES for size in sizes))]
-        packed = torch.cat([x.reshape(-1) for x in several]).cpu()
+        packed = torch.cat([x.reshape(-1) for x in several]).to("cpu", non_blocking=True)
         parts = torch.split(packed, [x.numel() for x in several])
-        home += [part.view(x.shape) for part, x in zip(parts, several, strict=True)]
-    return home
+        coming += [part.view(x.shape) for part, x in zip(parts, several, strict=True)]
+    gone = torch.cuda.current_stream(tensors[0].device).record_event()
+
+    def wait() -> list[Tensor]:
+        gone.synchronize()
+        return coming
+
+    return wait

@@ -154,8 +154,10 @@ class RetrievingMemory(WindowMemory):
         require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
     def begin(self, source: Tensor) -> None:
-        """What the queries of the last pass were is over."""
+        """What the queries of the last pass were is over; what leaves their windows must be in the host tier."""
         super().begin(source)
+        if self.seen + len(source) - self.sinks - self.window > self.host.stored:
+            self.host.settle()
         self._blocks, self._looked, self._given = {}, {}, {}
 
     def evicted(self, count: int) -> Tensor:

@@ -6,14 +6,16 @@ counted:
 
 - `wait`: the host asks for a number on the device (`item`, `int(x)`, `bool(x)`, `torch.equal`);
 - `down`: a tensor is copied to the host;
+- `coming`: the same, but with `non_blocking`: until an event of the stream has been waited for (a `wait`), there is
+  nothing but NaN, or the least integer, where it will be;
 - `up`: a tensor is copied to the device, an index on the host included, and the host waits until it has gone;
 - `sent`: the same, but with `non_blocking`, so that the host goes on;
 - `shape`: an operation whose output is as long as its numbers say (`nonzero`, `unique`, indexing by a mask).
 
 What it cannot show: that CUDA has a kernel for an operation and a dtype; Triton kernels (what is around them runs, and
-they themselves write nothing: their arithmetic is for `tests/kernels`); pinned memory, streams, races, speed and the
-bytes of a real allocator; what a library does inside one operation. Registering a device is for a whole process and
-cannot be taken back, so `register` is called in a process of its own (`test_device.py`).
+they themselves write nothing: their arithmetic is for `tests/kernels`); pinned memory, other races, more than one
+stream, speed and the bytes of a real allocator; what a library does inside one operation. Registering a device is for a
+whole process and cannot be taken back, so `register` is called in a process of its own (`test_device.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -75,11 +77,27 @@ class OnDevice(Tensor):
         return _run(function, args, kwargs or {}, None)
 
 
+class Event:
+    """What has been sent to the host before it was recorded is there once it has been waited for."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched, self.coming = watched, list(watched.coming)
+
+    def synchronize(self) -> None:
+        """Wait."""
+        self.watched.note("wait", "event")
+        for there, numbers in self.coming:
+            there.copy_(numbers)
+        done = {id(pair) for pair in self.coming}
+        self.watched.coming = [pair for pair in self.watched.coming if id(pair) not in done]
+
+
 class Watched(TorchDispatchMode):
     """While it is entered there is the device, and `counts` says what it would have cost."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.coming: list[tuple[Tensor, Tensor]] = []  # on the host, where numbers will be, and the numbers
         self.counts: Counter[str] = Counter()
         self.places: Counter[str] = Counter()  # the same, by operation and the line of ours that called it
 
@@ -120,9 +138,11 @@ def register() -> Watched:
         plain = made(data, **options)
         return plain if device is None else plain.to(device)
 
+    watched = Watched()
     torch.tensor = tensor  # type: ignore[assignment]
+    torch.cuda.current_stream = lambda device: SimpleNamespace(record_event=lambda: Event(watched))  # type: ignore
     GridExecutor.__call__ = lambda grid, *arguments, **constants: None
-    return Watched()
+    return watched
 
 
 def inner(x: Any) -> Any:
@@ -171,6 +191,10 @@ def _run(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
         named = zip(function._schema.arguments, args, strict=False)
         written = [x for argument, x in named if argument.is_write] + [kwargs[key] for key in ("out",) if key in kwargs]
         return written[0]
+    if kind == "coming" and watched is not None:
+        there = torch.full_like(result, float("nan") if result.is_floating_point() else torch.iinfo(result.dtype).min)
+        watched.coming.append((there, result))
+        return there
     return _outer(result) if goes else result
 
 
@@ -182,7 +206,7 @@ def _kind(name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes
     """
     if name in CROSSING:
         if ours and not goes:
-            return "down"
+            return "coming" if freely else "down"
         return None if not (goes and others) else "sent" if freely else "up"
     if not ours:
         return None

@@ -32,12 +32,14 @@ from engine import (
     beacons,
     graphs,
     host,
+    make_method,
     retaining,
 )
 from engine.beacons import Beacons, save_beacons
 from engine.graphs import Recording
 from engine.records import LoadedParts, Parts
 from engine.retaining import RetainingHeads, save_heads
+from engine.retrieving import RetrievingMemory
 from kernels import choice
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import read
@@ -115,7 +117,8 @@ def said(conversation: Conversation, question: str, tokens: int = 5) -> tuple[st
 
 def dearest(counted: list[Counter[str]]) -> tuple[int, int]:
     """Times that the host waits, and copies that it sends without waiting, at most."""
-    return max(each.total() - each["sent"] for each in counted), max(each["sent"] for each in counted)
+    waits = (each["wait"] + each["down"] + each["up"] + each["shape"] for each in counted)
+    return max(waits), max(each["sent"] for each in counted)
 
 
 def told(model: Model, name: str, device: Watched) -> tuple[list[object], tuple[int, int], tuple[int, int]]:
@@ -229,7 +232,8 @@ def packed_alike(most_bytes: int) -> int:
         with device.counting() as counted:
             home = host.on_host(there)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(home, tensors, strict=True))
-    return counted.total()
+    assert counted["wait"] == 1
+    return counted["coming"]
 
 
 @pytest.mark.parametrize(("most_bytes", "copies"), [(1 << 20, 1), (600, 3), (1, 5)])
@@ -237,3 +241,23 @@ def test_what_a_pass_leaves_for_the_host_comes_in_few_copies(
     elsewhere: Elsewhere, most_bytes: int, copies: int
 ) -> None:
     assert elsewhere(packed_alike, most_bytes) == copies
+
+
+def kept_on_the_way() -> list[tuple[int, int]]:
+    """Of the tokens read, how many are in the host tier: after each pass, and after the forward of the next one."""
+    sim, device = world().sim, world().device
+    method, found = make_method("exact", budget=320, top_k=24, store="float32"), []
+    with device:
+        memory = method.new_memory(sim.spec, sim.turn_length)
+        assert isinstance(memory, RetrievingMemory)
+        for ids in text().split(100):
+            sim.forward(ids, memory, torch.zeros(len(ids), dtype=torch.int32))
+            before = memory.host.stored
+            memory.commit()
+            found.append((before, memory.host.stored))
+    return found
+
+
+def test_a_pass_goes_on_while_the_keys_of_the_last_one_are_on_their_way(elsewhere: Elsewhere) -> None:
+    """With four sinks, passes of 100 tokens, and a window in which two of them fit."""
+    assert elsewhere(kept_on_the_way) == [(0, 0), (0, 96), (96, 196), (196, 296)]
