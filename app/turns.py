@@ -76,8 +76,8 @@ def answer(
 
     Args:
         on_piece: called with every piece of the answer; on_reasoning: of the reasoning before it, if there is any.
-        should_stop: asked at every piece, and after every pass over the turns that a branch begins with; the
-            conversation is then as it was before the question.
+        should_stop: asked at every piece, and after every pass over the question and the turns that a branch begins
+            with; the conversation is then as it was before the question.
 
     Returns:
         The turn: done, or cancelled with what there was of the answer.
@@ -123,9 +123,8 @@ def _answer(
     )
     waiting, thought, flushed, done = "", "", 0.0, None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    with closing(
-        cast(Generator["engine.AnswerPiece | engine.Answer"], open_one.conversation.ask(turn.question, sampling))
-    ) as events:
+    asked = open_one.conversation.ask(turn.question, sampling, on_pass)
+    with suppress(Stopped), closing(cast(Generator["engine.AnswerPiece | engine.Answer"], asked)) as events:
         for event in events:
             if isinstance(event, engine.Answer):
                 done = replace(event, time_to_first_token_sec=waited + event.time_to_first_token_sec)

@@ -30,15 +30,20 @@ class Conversation:
         self.mass = AttentionMass(context.source_tokens, context.model.device)  # of the answer being given
         self.turns = 0
 
-    def ask(self, question: str, sampling: Sampling | None = None) -> Iterator[AnswerPiece | Answer]:
+    def ask(
+        self, question: str, sampling: Sampling | None = None, on_pass: Callable[[], None] = lambda: None
+    ) -> Iterator[AnswerPiece | Answer]:
         """Answer a question: pieces of text as they come, then one Answer.
 
         Closing the iterator before its end cancels: the conversation is as it was before the question.
+
+        Args:
+            on_pass: called after every pass over the question, before the first piece; what it raises ends it as well.
         """
         before = self.memory.snapshot()
         finished = False
         try:
-            yield from self._answer(question, sampling or Sampling())
+            yield from self._answer(question, sampling or Sampling(), on_pass)
             finished = True
         finally:
             self.memory.mass = None
@@ -66,14 +71,16 @@ class Conversation:
             raise
         self.turns += 1
 
-    def _answer(self, question: str, sampling: Sampling) -> Iterator[AnswerPiece | Answer]:
+    def _answer(
+        self, question: str, sampling: Sampling, on_pass: Callable[[], None]
+    ) -> Iterator[AnswerPiece | Answer]:
         started = time.perf_counter()
         chat, first = self.model.chat, self.turns == 0
         put = chat.question(question, first)
         prompt = [*put, *chat.opening(first)]
         cut = min(len(put), len(prompt) - 1) if chat.marks else len(prompt) - 1
         generator = torch.Generator().manual_seed(sampling.seed)
-        self._feed(prompt[:cut])
+        self._feed(prompt[:cut], on_pass=on_pass)
         asked = self.memory.snapshot()
         self._feed(prompt[cut:-1])
         self.mass.clear()
