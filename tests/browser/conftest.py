@@ -40,6 +40,7 @@ def tab(browser: Browser, server: Server) -> Iterator[Page]:
     watch(context, server, troubles)
     yield context.new_page()
     context.close()
+    print((server.home.parent / "server.log").read_text()[-4000:])  # shown where the test failed
     assert troubles == []
 
 
