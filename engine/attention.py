@@ -179,7 +179,20 @@ def alone(segment: Shown, scaling: float) -> Tensor | None:
     ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
     if flash.usable(segment.q) and segment.span.causal_over(length) and (function := flash.choice()[0]):
         return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling, causal=True)
-    return stock(segment, scaling) if segment.q.is_cuda else None
+    # A mask and fewer KV heads together are taken by PyTorch's slowest kernel alone, which writes all logits.
+    served = segment.q.is_cuda and (len(segment.q) == len(k) or not _masked(segment, length))
+    return stock(segment, scaling) if served else None
+
+
+def _square(segment: Shown, length: int) -> bool:
+    """Whether the queries are all of so many rows, and each sees those up to its own."""
+    return segment.span.common == (0, 1) and segment.q.shape[1] == length and segment.span.grows
+
+
+def _masked(segment: Shown, length: int) -> bool:
+    """Whether of so many rows some are hidden from some queries, other than in a square."""
+    low, high = segment.span.common
+    return not _square(segment, length) and not (low <= 0 and length <= high)
 
 
 def stock(segment: Shown, scaling: float) -> Tensor:
@@ -188,15 +201,13 @@ def stock(segment: Shown, scaling: float) -> Tensor:
     It gives no log-sum-exp, so it can serve only where nothing is to be merged or watched.
     """
     ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
-    low, high = segment.span.common
-    causal = low == 0 and high == 1 and segment.q.shape[1] == length and segment.span.grows
-    mask = None if causal or (low <= 0 and length <= high) else segment.span.mask_of(0, length)
+    mask = segment.span.mask_of(0, length) if _masked(segment, length) else None
     return F.scaled_dot_product_attention(
         segment.q[None],
         k[None, :, :length],
         v[None, :, :length],
         attn_mask=None if mask is None else mask.to(segment.q.dtype),
-        is_causal=causal,
+        is_causal=_square(segment, length),
         scale=scaling,
         enable_gqa=segment.q.shape[0] != k.shape[0],
     )[0]

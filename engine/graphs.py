@@ -119,6 +119,8 @@ class Recording:
         torch.cuda.current_stream().wait_stream(side)
         with torch.cuda.graph(graph):
             self.hidden = self._pass()
+        # What the graph reads at its address must outlive it, also when longer tables take its place.
+        self.tables = [layer.rope.known() for layer in memory.spec.layers]
         if memory.mass is not None and before is not None:
             memory.mass.sums.copy_(before)
 

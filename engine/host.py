@@ -13,7 +13,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -188,12 +188,15 @@ class HostTier:
         """Wait for the last pass, if it is still on its way, and put it into slabs."""
         if self.arriving is None:
             return
-        (wait, source, _), self.arriving = self.arriving, None
-        home = wait()
+        home, source, waiting = self.arriving.wait(), self.arriving.source, self.waiting
         keys, values = home[: len(home) // 2], home[len(home) // 2 :]
-        if self.page == 1:
-            self._fill(keys, values, source)
-            return
+        if self.page > 1:
+            keys, values, source, waiting = self._whole_pages(keys, values, source)
+        self._fill(keys, values, source)
+        self.waiting, self.arriving = waiting, None  # not before: where memory ran out, nothing is lost
+
+    def _whole_pages(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> tuple[Any, ...]:
+        """What goes into slabs now, and what waits from now on."""
         if self.waiting is not None:
             before = self.waiting
             keys = [torch.cat(pair, dim=1) for pair in zip(before[0], keys, strict=True)]
@@ -203,18 +206,24 @@ class HostTier:
         if whole and not self.levels:  # by the first page, so that the size of passes does not matter
             first = slice(0, self.page)
             self.levels = [(Levels.of(k[:, first]), Levels.of(v[:, first])) for k, v in zip(keys, values, strict=True)]
+        full, rest = slice(0, whole), slice(whole, None)
         # Copies, because a view would keep the whole pass alive.
-        self.waiting = (
-            [x[:, whole:].clone() for x in keys],
-            [x[:, whole:].clone() for x in values],
-            source[whole:].clone(),
-        )
-        self._fill([x[:, :whole] for x in keys], [x[:, :whole] for x in values], source[:whole])
+        waiting = [x[:, rest].clone() for x in keys], [x[:, rest].clone() for x in values], source[rest].clone()
+        return [x[:, full] for x in keys], [x[:, full] for x in values], source[full], waiting
 
     def _fill(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """Put entries (of codes: whole pages) into slabs."""
-        done, count = 0, source.shape[0]
-        before = self.stored - count
+        """Put entries (of codes: whole pages) into slabs, all or none."""
+        slabs, last = len(self.slabs), self.slabs[-1].length if self.slabs else 0
+        try:
+            self._filled(keys, values, source)
+        except BaseException:
+            del self.slabs[slabs:]
+            if slabs:
+                self.slabs[-1].length = last
+            raise
+
+    def _filled(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
+        done, count, before = 0, source.shape[0], self.stored
         while done < count:
             if len(self.slabs) == self.shared or self.slabs[-1].full:
                 self.slabs.append(self._new_slab(before + done))
@@ -413,7 +422,8 @@ class HostTier:
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
         copied = self.pinned and not stay
         if copied:
-            needed = sum(tensor.nbytes for name in names for tensor in parts[name].values())
+            tensors_of_all = [tensor for name in names for tensor in parts[name].values()]
+            needed = sum(tensor.nbytes for tensor in tensors_of_all if not tensor.is_pinned())
             require_memory(needed, torch.device("cpu"), "Opening this reading for a GPU")
         for name in names:
             tensors = parts[name]

@@ -27,7 +27,7 @@ from engine.measure import free_bytes
 from engine.skeleton import QUANTIZATIONS, Skeleton, check_quantization, skeleton
 
 PACKAGES = {  # what transformers needs for checkpoints that were published quantised
-    "gptq": ("gptqmodel", "optimum"),
+    "gptq": ("gptqmodel", "optimum", "accelerate"),
     "awq": ("gptqmodel", "accelerate"),
     "bitsandbytes": ("bitsandbytes", "accelerate"),
 }
@@ -131,7 +131,8 @@ def load_network(
     else:
         sizes = skeleton(config, dtype)
         _require_room(source, sizes.weight_bytes(quantize), place, sizes)
-    options: dict[str, Any] = {}
+    # Published codes are unpacked for the device that they are loaded to.
+    options: dict[str, Any] = {"device_map": {"": place}} if published else {}
     if quantize != "none":
         options["quantization_config"] = _quantization(quantize, place, dtype)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own

@@ -10,15 +10,23 @@ import torch
 
 from engine.errors import OutOfMemory
 
+# On Windows; on Linux and macOS; where pinned memory is asked for
+RAN_OUT = ("not enough memory", "can't allocate memory", "CUDA error: out of memory")
+
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free on a device now."""
-    return int(torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available)
+    """Memory that is free on a device now, what PyTorch holds there for later included."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + held
+    if torch.cuda.is_available():
+        torch.accelerator.empty_host_cache()  # pinned memory that nobody uses any more
+    return int(psutil.virtual_memory().available)
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; PyTorch has a class for it on a GPU and a sentence on a processor."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "not enough memory" in str(error)
+    """Whether an error says that memory ran out; PyTorch has a class for it on a GPU and a sentence elsewhere."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in RAN_OUT)
 
 
 def release(device: torch.device) -> None:

@@ -46,6 +46,10 @@ class Rope:
         cos, sin = self._table(length, torch.float32)
         return cos[:length], sin[:length]
 
+    def known(self) -> list[Tensor]:
+        """The tables there are, of all dtypes."""
+        return [part for table in self._tables.values() for part in table]
+
     def _table(self, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines [>= length, R/2] in the dtype of what they rotate, grown by doubling."""
         known = self._tables.get(dtype)

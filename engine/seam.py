@@ -134,12 +134,14 @@ class _Probe:
     def __init__(self, rotary: nn.Module) -> None:
         self.rotary = rotary
         self.layers: list[LayerSpec] = []
+        self._ropes: dict[tuple[int, float], Rope] = {}  # layers with the same frequencies share their tables
         self._window: int | None = None
         self._rope: Rope = NoRope()
 
     def note(self, module: nn.Module, sliding_window: int | None) -> None:
         self._window = sliding_window
-        self._rope = _rope_of(module, self.rotary)
+        rope = _rope_of(module, self.rotary)
+        self._rope = self._ropes.setdefault((rope.inv_freq.data_ptr(), rope.attention_scaling), rope)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         self.layers.append(LayerSpec(q.shape[0], k.shape[0], k.shape[-1], self._window, self._rope))

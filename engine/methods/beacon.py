@@ -193,6 +193,10 @@ class BeaconMemory(SlotMemory):
             self._orders = sent[0], sent[1]
             self._incoming = sent[2].int()
 
+    def static(self) -> bool:
+        """Not where a beacon passes with the token."""
+        return super().static() and self._orders is None
+
     def guests(self) -> Guests | None:
         """The beacons of the pass."""
         return self.beacons.guests(len(self._incoming) - self._arriving)

@@ -172,8 +172,9 @@ class Units:
         self.count = end
 
     def fit(self, queries: Tensor, fresh: Tensor) -> Tensor:
-        """Dot products [NB, U + N] of queries [NB, H * D] with all units and N that are about to be appended."""
-        return torch.cat([queries @ rows.T for rows in (self.shared, self.own[: self.count], fresh)], dim=1)
+        """Dot products float32 [NB, U + N] of queries [NB, H * D] with all units and N that are to be appended."""
+        every = (self.shared, self.own[: self.count], fresh)
+        return torch.cat([queries.float() @ rows.float().T for rows in every], dim=1)
 
     def fork(self) -> Units:
         """Units of a conversation's own behind these."""
@@ -260,7 +261,8 @@ class InfLLMMemory(RetrievingMemory):
         """Entries int64 [NB, k_m * l_bs] of each block's units with the highest sim(X, B) (section 2.2)."""
         heads, count, width = summed.shape
         padded = F.pad(summed, (0, 0, 0, -count % self.query_block))
-        total = padded.view(heads, -1, self.query_block, width).sum(dim=2)
+        # Sums over a block and its heads outgrow float16, and bfloat16 cannot tell them apart.
+        total = padded.view(heads, -1, self.query_block, width).float().sum(dim=2)
         turned = self.layers[layer].layer.rope.to_constant(total, self.window)
         fit = self.units[layer].fit(turned.transpose(0, 1).reshape(len(complete), -1), fresh)
         number = torch.arange(fit.shape[1], device=fit.device)

@@ -21,6 +21,7 @@ SLOTS: dict[str, Method] = {
     "infinipot": make_method("infinipot", budget=160, prompt="Sum up."),
     "infinipot-heads": make_method("infinipot", budget=160, prompt="Sum up.", share="heads"),
     "locret": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12),
+    "beacon": make_method("beacon", budget=64, window=32, ratio=4),  # every fourth token goes with a beacon, as ever
     "locret-all": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, pooling=5, share="all"),
 }
 OTHERS: dict[str, Method] = {

@@ -11,7 +11,7 @@ from torch import Tensor
 from engine import Model, Reader, make_method
 from engine.errors import OutOfMemory
 from engine.footprint import Task
-from engine.host import HostTier
+from engine.host import HostTier, Slab
 from engine.records import DISK, HOST
 from kernels import choice
 from kernels.rows import Pages
@@ -209,3 +209,31 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
 def test_the_host_tier_counts_its_bytes(tier: HostTier) -> None:
     per_entry = LAYERS * 2 * HEADS * SIZE * 4 + 4
     assert tier.nbytes() == 4 * 64 * per_entry  # four slabs, the last one not full
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three slabs are needed, and there is room for one."""
+    expected, tier = HostTier(model.spec, dtype), HostTier(model.spec, dtype)
+    for each in (expected, tier):
+        each.append(*entries(90, 0))
+    new, made = HostTier._new_slab, []
+
+    def few(self: HostTier, stored: int) -> Slab:
+        made.append(stored)
+        if len(made) > 1:
+            raise MemoryError
+        return new(self, stored)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HostTier, "_new_slab", few)
+        with pytest.raises(MemoryError):
+            tier.append(*entries(200, 1))
+    assert tier.stored == (90 if dtype == torch.float32 else 64)
+    tier.settle()
+    expected.append(*entries(200, 1))
+    assert torch.equal(tier.source(), expected.source())
+    assert tier.stored == expected.stored
+    index = torch.arange(tier.stored).expand(QUERY_HEADS, 1, -1)
+    for ours, theirs in zip(tier.gather(1, index, index.device), expected.gather(1, index, index.device), strict=True):
+        assert torch.equal(ours, theirs)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine import Model, SettingsError, make_method
 from engine.memory import AttentionMass
-from engine.methods.infllm import InfLLM, InfLLMMemory
+from engine.methods.infllm import InfLLM, InfLLMMemory, Units
 from engine.rope import NoRope, Rope
 from engine.seam import ModelSpec
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through
@@ -113,6 +113,16 @@ def test_all_units_without_positions_equal_full_attention(model: Model) -> None:
     settings = dataclasses.replace(SETTINGS, units=units, budget=SETTINGS.budget + (units - 3) * 6)  # type: ignore[operator]
     output = through(new_memory(spec, settings), qkv, 16)
     torch.testing.assert_close(output, mixed(full_attention(NoRope(), qkv[0], qkv[1]), qkv[2]), **CLOSE)
+
+
+def test_what_fits_best_is_told_in_half_precision_too() -> None:
+    """Products of whole blocks and all heads are beyond float16, and differ by less than bfloat16 can hold."""
+    rows = torch.full((3, 1024), 10.0)
+    rows[1, 0] = 12.0
+    for dtype in (torch.float16, torch.bfloat16):
+        units = Units(rows[:0].to(dtype))
+        units.append(rows.to(dtype))
+        assert units.fit(torch.full((1, 1024), 100.0, dtype=dtype), rows[:0].to(dtype)).argmax() == 1
 
 
 def test_a_unit_is_represented_once_and_for_all(model: Model) -> None:

@@ -57,8 +57,13 @@ def test_a_reading_that_ran_out_ends_in_the_same_state(
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError(), RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")],
-    ids=["python", "processor"],
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+        RuntimeError("CUDA error: out of memory"),
+    ],
+    ids=["python", "windows", "linux", "pinned"],
 )
 def test_what_never_fits_fails_with_a_sentence_and_the_reading_can_go_on(
     model: Model, ids: Tensor, error: Exception, monkeypatch: pytest.MonkeyPatch
