@@ -4,6 +4,8 @@ This is the training room's own small stand-in for the engine (it shares no code
 measured on its own. One conversation at a time, float32.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -35,6 +37,7 @@ class Reader:
     ) -> None:
         self.network, self.window, self.top_k, self.sinks = network, window, top_k, sinks
         self.distance = window - 1 if distance is None else distance
+        self.trained: int = network.llama.config.max_position_embeddings
         shape = (len(network.llama.model.layers), network.kv_heads, capacity, network.size)
         self.keys, self.values = torch.zeros(shape), torch.zeros(shape)
         self.length = 0
@@ -106,6 +109,9 @@ class Reader:
         far = torch.einsum("hgtd,hnd->hgtn", far_q, far_keys).flatten(0, 1) * scale
         places = torch.arange(self.sinks, stop)
         far = far.masked_fill(places[None, None] > (mine - self.window)[None, :, None], -torch.inf)
+        # among more entries than the model was trained on, scores grow with the logarithm of their number
+        sharper = ((mine + 1).log() / math.log(self.trained)).clamp_min(1.0)[:, None]
+        scores, far = scores * sharper, far * sharper
         best = far.topk(min(self.top_k, far.shape[-1]), dim=-1)
         weights = torch.cat((scores, best.values), -1).softmax(-1)
         head = torch.arange(self.network.heads)[:, None, None] // groups
