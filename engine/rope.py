@@ -50,12 +50,15 @@ class Rope:
         """The tables there are, of all dtypes."""
         return [part for table in self._tables.values() for part in table]
 
+    def bytes_for(self, length: int, itemsize: int) -> int:
+        """Bytes of the tables for so many positions, in float32 and in a dtype of so many bytes."""
+        return 2 * _grown(length) * self.inv_freq.shape[0] * (4 + (itemsize if itemsize != 4 else 0))
+
     def _table(self, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosines and sines [>= length, R/2] in the dtype of what they rotate, grown by doubling."""
         known = self._tables.get(dtype)
         if known is None or known[0].shape[0] < length:
-            size = max(1024, 1 << (length - 1).bit_length())
-            positions = torch.arange(size, device=self.inv_freq.device, dtype=torch.float32)
+            positions = torch.arange(_grown(length), device=self.inv_freq.device, dtype=torch.float32)
             angles = positions[:, None] * self.inv_freq
             known = (
                 (angles.cos() * self.attention_scaling).to(dtype),
@@ -63,6 +66,11 @@ class Rope:
             )
             self._tables[dtype] = known
         return known
+
+
+def _grown(length: int) -> int:
+    """Positions of a table in which there are at least so many."""
+    return max(1024, 1 << (length - 1).bit_length())
 
 
 class NoRope(Rope):
