@@ -40,7 +40,7 @@ class Worker(threading.Thread):
         self.service = service
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._passwords: dict[str, str] = {}  # job id -> password; never written to disk
+        self._passwords: dict[tuple[str, ...], str | None] = {}  # of an upload, by its files; never on disk
 
     # Asking for work: called from any thread.
 
@@ -70,9 +70,8 @@ class Worker(threading.Thread):
         return self._queue_ingest(payload, options.password)
 
     def _queue_ingest(self, payload: dict[str, Any], password: str | None) -> JobRow:
+        self._passwords[tuple(payload["files"])] = password  # first, as the job may be claimed at once
         job = self.service.store.add_job(INGEST, UPLOAD, payload)
-        if password:
-            self._passwords[job.id] = password
         self._wake.set()
         return job
 
@@ -171,7 +170,7 @@ class Worker(threading.Thread):
     def _ingest(self, job: JobRow) -> None:
         payload, store = job.payload, self.service.store
         files = [Path(each) for each in payload["files"]]
-        options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"])
+        options = Options(payload["title"], self._passwords.pop(tuple(payload["files"]), None), payload["ocr"])
         last, locked, added = 0.0, False, Added()
 
         def on_page(name: str, done: int, total: int) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pymupdf
 import pytest
@@ -16,7 +17,7 @@ from app.turns import AnswerOptions, keep_question
 from app.web.uploads import copy_in, sweep
 from app.worker import Worker, is_locked, wanted_uploads
 from ingest import Document
-from sessions import Store
+from sessions import JobRow, Store
 from tests.app.helpers import ROOT, book_text, wait_for
 
 SETTINGS = {"budget": 320}
@@ -182,6 +183,24 @@ def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_
     ended(service, job.id)
     everything = b"".join(path.read_bytes() for path in service.home.glob("stockpot.db*"))
     assert b"swordfish" not in everything
+
+
+def test_a_password_is_known_when_its_upload_is_claimed_at_once(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was noted after the job was queued, and the worker could be quicker."""
+    add_job = service.store.add_job
+
+    def slow(kind: str, *rest: Any) -> JobRow:
+        job = add_job(kind, *rest)
+        if kind == "ingest":
+            ended(service, job.id)
+        return job
+
+    monkeypatch.setattr(service.store, "add_job", slow)
+    files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
+    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    assert service.store.job(job.id).status == "done"
 
 
 def test_stopping_a_reading_keeps_its_checkpoint_and_it_can_be_taken_up_again(
