@@ -172,11 +172,8 @@ class Worker(threading.Thread):
 
     def _write(self, write: Callable[[], object]) -> None:
         """Write what must not be lost: now, or when the store can."""
-        self._late.append(write)
-        self._catch_up()
-
-    def _catch_up(self) -> None:
-        self._late = [write for write in self._late if not self._taken(write)]
+        if self._late or not self._taken(write):  # after what waits already
+            self._late.append(write)
 
     def _taken(self, write: Callable[[], object]) -> bool:
         try:
@@ -190,7 +187,7 @@ class Worker(threading.Thread):
     def _put_right(self) -> None:
         """Now and then: write what the store could not take, and end what processes that died left unfinished."""
         if time.monotonic() >= self._look_at:
-            self._catch_up()
+            self._late = [write for write in self._late if not self._taken(write)]
             self._taken(self.service.store.requeue_interrupted)
             self._look_at = time.monotonic() + LOOK_SEC
 
