@@ -101,7 +101,7 @@ def begin(
             return known if more == known.warnings else service.store.update_context(known.id, warnings=more)
     plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit
     require_disk(plan, service.home)
-    row = service.store.add_context(
+    return service.store.add_context(
         model=name,
         method=method_name,
         settings=method.settings(),
@@ -109,11 +109,10 @@ def begin(
         fingerprint=fingerprint,
         document_ids=ids,
         tokens=len(stream.ids),
+        warnings=list(warnings),
+        # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
+        save=lambda row: _save(service, row, stream),
     )
-    service.store.update_context(row.id, warnings=list(warnings))
-    # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
-    _save(service, row, stream)
-    return service.store.context(row.id)
 
 
 def _take_over(service: Service, row: ContextRow) -> ContextRow:

@@ -111,14 +111,20 @@ def rename(service: Service, kind: str, row: Row, title: str) -> Row:
     raise NotFound("A context is called after its documents: rename those.")
 
 
+def _contexts_with(service: Service, kind: str, row: Row) -> list[str]:
+    """The contexts that go when a thing is deleted."""
+    if kind == "document":
+        return [each.id for each in service.store.contexts(row.id)]
+    return [row.id] if kind == "context" else []
+
+
 def derived(service: Service, kind: str, row: Row) -> str:
     """What goes with a thing when it is deleted, in words."""
     store = service.store
-    contexts = store.contexts(row.id) if kind == "document" else []
-    over = [row.id] if kind == "context" else [each.id for each in contexts]
-    sessions = [each for context in over for each in store.sessions(context)]
+    contexts = _contexts_with(service, kind, row)
+    sessions = [each for context in contexts for each in store.sessions(context)]
     parts = []
-    if contexts:
+    if contexts and kind == "document":
         parts.append(f"{len(contexts)} context{'s' * (len(contexts) != 1)}")
     if sessions:
         parts.append(f"{len(sessions)} session{'s' * (len(sessions) != 1)}")
@@ -131,10 +137,13 @@ def delete(service: Service, kind: str, row: Row) -> None:
     Raises:
         sessions.InUse: it is being worked with.
     """
+    contexts = _contexts_with(service, kind, row)
     {
         "document": service.store.delete_document,
         "context": service.store.delete_context,
         "session": service.store.delete_session,
     }[kind](row.id)
-    service.forget_open()  # what remains is opened again from disk when it is needed
+    for each in contexts:
+        service.contexts.drop(each)  # with the conversations over it; the others stay open, one may be answering
+    service.conversations.drop(row.id)
     service.library.drop(row.id)

@@ -3,13 +3,15 @@
 Jobs are rows, so whoever asked may go away and come back. Three kinds: "ingest" (files become documents and a context
 to be read), "read" and "answer". One job uses the model at a time, but a reading lets waiting questions go first
 between two of its steps. A job that fails ends alone, with a sentence; a program that stops leaves its readings
-queued, and they go on from their checkpoint when it starts again.
+queued, and they go on from their checkpoint when it starts again. What other programs left that died is put right, and
+how a job ended is told to a store that could not take it (a full disk, a locked database) until it does.
 """
 
 import logging
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,13 @@ from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
 from ingest import PasswordNeeded, WrongPassword
-from sessions import JobRow, NotFound, Store, StoreError
+from sessions import ContextRow, JobRow, NotFound, Store, StoreError
 
 INGEST, READ, ANSWER = "ingest", "read", "answer"
 UPLOAD = "upload"
 IDLE_SEC = 0.5
+LOOK_SEC = 10.0
+"""This often is looked for what is still to be put right."""
 MEASURE_SEC = 1.0
 """A reading adds one measurement to its history at most this often."""
 
@@ -40,7 +44,9 @@ class Worker(threading.Thread):
         self.service = service
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._passwords: dict[str, str] = {}  # job id -> password; never written to disk
+        self._late: list[Callable[[], object]] = []  # writes that the store is still to take
+        self._look_at = 0.0
+        self._passwords: dict[tuple[str, ...], str | None] = {}  # of an upload, by its files; never on disk
 
     # Asking for work: called from any thread.
 
@@ -70,19 +76,14 @@ class Worker(threading.Thread):
         return self._queue_ingest(payload, options.password)
 
     def _queue_ingest(self, payload: dict[str, Any], password: str | None) -> JobRow:
+        self._passwords[tuple(payload["files"])] = password  # first, as the job may be claimed at once
         job = self.service.store.add_job(INGEST, UPLOAD, payload)
-        if password:
-            self._passwords[job.id] = password
         self._wake.set()
         return job
 
     def read(self, context_id: str) -> JobRow:
         """Queue a reading that was begun; one that is queued or running already is left as it is."""
-        for job in self.service.store.jobs(subject_id=context_id, kind=READ):
-            if job.status in ("queued", "running"):
-                return job
-        self.service.store.update_context(context_id, status="reading", error=None)
-        job = self.service.store.add_job(READ, context_id)
+        job = self.service.store.add_reading(READ, context_id)
         self._wake.set()
         return job
 
@@ -126,11 +127,12 @@ class Worker(threading.Thread):
         while not self._stopping.is_set():
             self._wake.clear()
             try:
+                self._put_right()
                 if self._work_once():
                     continue
             except Exception:
                 # The store itself failed (a full disk, a locked database): wait, and look again.
-                log.exception("the worker could not claim or finish a job")
+                log.exception("the worker could not claim a job")
                 time.sleep(IDLE_SEC)
             self._wake.wait(IDLE_SEC)
 
@@ -165,13 +167,34 @@ class Worker(threading.Thread):
             self._end(job, "failed", phrase(error))
 
     def _end(self, job: JobRow, status: str, error: str | None = None) -> None:
-        with suppress(NotFound):  # deleted with its subject
-            self.service.store.update_job(job.id, status=status, error=error)
+        """End a job, with the turn or reading that it left unfinished, as soon as the store takes that."""
+        self._write(lambda: self.service.store.end_job(job.id, status, error))
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """Write what must not be lost: now, or when the store can."""
+        if self._late or not self._taken(write):  # after what waits already
+            self._late.append(write)
+
+    def _taken(self, write: Callable[[], object]) -> bool:
+        try:
+            with suppress(NotFound):  # deleted meanwhile
+                write()
+        except Exception as error:
+            log.warning("the store cannot be written to now: %s", error, exc_info=None if expected(error) else error)
+            return False
+        return True
+
+    def _put_right(self) -> None:
+        """Now and then: write what the store could not take, and end what processes that died left unfinished."""
+        if time.monotonic() >= self._look_at:
+            self._late = [write for write in self._late if not self._taken(write)]
+            self._taken(self.service.store.requeue_interrupted)
+            self._look_at = time.monotonic() + LOOK_SEC
 
     def _ingest(self, job: JobRow) -> None:
         payload, store = job.payload, self.service.store
         files = [Path(each) for each in payload["files"]]
-        options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"])
+        options = Options(payload["title"], self._passwords.pop(tuple(payload["files"]), None), payload["ocr"])
         last, locked, added = 0.0, False, Added()
 
         def on_page(name: str, done: int, total: int) -> None:
@@ -206,17 +229,22 @@ class Worker(threading.Thread):
             store.update_job(job.id, progress={"locked": True, "documents": [row.id for row in added.documents]})
             raise
         else:
-            store.update_job(job.id, status="done", stage="done", progress={"context": context.id})
-            if context.status == "ready":
-                return
-            if store.cancel_requested(job.id):  # asked for while the text was turned into tokens
-                store.update_context(context.id, status="paused")
-            else:
-                self.read(context.id)
+            self._write(lambda: self._hand_over(job, context))
         finally:
             if not (self._stopping.is_set() or locked):
                 self._forget_unread([row.id for row in added.documents], job)
                 remove_uploads(files, self.service.home)
+
+    def _hand_over(self, job: JobRow, context: ContextRow) -> None:
+        """An upload became a context: end its job, and queue the reading."""
+        store = self.service.store
+        store.update_job(job.id, status="done", stage="done", progress={"context": context.id})
+        if context.status == "ready":
+            return
+        if store.cancel_requested(job.id):  # asked for while the text was turned into tokens
+            store.update_context(context.id, status="paused")
+        else:
+            self.read(context.id)
 
     def _add_documents(self, files: list[Path], options: Options, on_page: OnPage, added: Added, wait: bool) -> None:
         """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
@@ -267,7 +295,8 @@ class Worker(threading.Thread):
         self._end(job, "done")
 
     def _answer_waiting(self) -> None:
-        """Let waiting questions go before the reading that calls this."""
+        """Let waiting questions go before the reading that calls this; it goes on whatever becomes of them."""
+        self._put_right()
         store = self.service.store
         while not self._stopping.is_set() and store.jobs(status="queued", kind=ANSWER):
             job = store.next_job(self.name, ANSWER)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sessions.documents import Documents
@@ -31,6 +32,8 @@ class Contexts(Documents):
         fingerprint: str,
         document_ids: list[str],
         tokens: int,
+        warnings: list[str] | None = None,
+        save: Callable[[ContextRow], object] = lambda row: None,
     ) -> ContextRow:
         """Begin a reading: status "reading", owned by this process.
 
@@ -38,6 +41,8 @@ class Contexts(Documents):
             fingerprint: of model, tokenizer, method and settings; opaque here.
             document_ids: the documents, in the order they are read.
             tokens: how many there are to read; 0 if that is not known yet.
+            save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
+                raises takes the row back.
         """
         self._check_documents(document_ids)
         now = time.time()
@@ -57,7 +62,7 @@ class Contexts(Documents):
                     "tokens_read": 0,
                     "seconds": 0.0,
                     "usage": "{}",
-                    "warnings": "[]",
+                    "warnings": to_json(warnings or []),
                     "owner": stamp(),
                     "created_at": now,
                     "updated_at": now,
@@ -67,6 +72,7 @@ class Contexts(Documents):
                 {"context_id": id, "document_id": document_id, "position": position}
                 for position, document_id in enumerate(document_ids)
             )
+            save(self.context(id))
         return self.context(id)
 
     def context(self, id: str) -> ContextRow:

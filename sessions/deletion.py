@@ -94,7 +94,7 @@ class Deletion(Jobs):
     def sweep(self) -> list[Path]:
         """Remove folders that a crash left without a row; returns them. Done when a store is opened.
 
-        Documents get their folder and their row under the write lock, which is held here too. Only folders named
+        Documents and contexts get their folder and their row under the write lock, held here too. Only folders named
         like our ids are looked at, and none that is older than the database: whoever points a home at a folder of
         their own, or starts a new database beside old files, loses nothing.
         """

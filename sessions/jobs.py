@@ -40,6 +40,15 @@ class Jobs(Measurements):
             )
         return self.job(id)
 
+    def add_reading(self, kind: str, context_id: str) -> JobRow:
+        """Queue a context to be read, and set it to "reading"; a job of this kind that is queued or running stays."""
+        with self._write():
+            for job in self.jobs(subject_id=context_id, kind=kind):
+                if job.status not in _ENDED:
+                    return job
+            self.update_context(context_id, status="reading", error=None)
+            return self.add_job(kind, context_id)
+
     def job(self, id: str) -> JobRow:
         """One job; NotFound if there is none with this id."""
         return make_row(JobRow, self._one("SELECT * FROM jobs WHERE id = ?", id, "job"))
@@ -105,20 +114,26 @@ class Jobs(Measurements):
             self._update("job", id, {**changes, "updated_at": now})
         return self.job(id)
 
+    def end_job(self, id: str, status: str, error: str | None = None) -> JobRow:
+        """End a job, and with it the turn or the reading that it leaves unfinished; one that has ended stays as it is.
+
+        Args:
+            status: done, failed or cancelled. What was read of a cancelled reading can be gone on with: it is paused.
+        """
+        with self._write():
+            job = self.job(id)
+            if job.status not in _ENDED:
+                self.update_job(id, status=status, error=error)
+                self._end_subject(job.subject_id, status, error)
+        return self.job(id)
+
     def request_cancel(self, id: str) -> JobRow:
         """Ask for a job to stop. One that nobody has claimed is cancelled at once; one that has ended stays."""
-        now = time.time()
-        with self._write() as db:
+        with self._write():
             job = self.job(id)
             if job.status == "queued":
-                changes = {"status": "cancelled", "cancel_requested": 1, "finished_at": now, "updated_at": now}
-                self._update("job", id, changes)
-                db.execute(
-                    "UPDATE contexts SET status = CASE WHEN tokens_read > 0 THEN 'paused' ELSE 'cancelled' END "
-                    "WHERE id = ? AND status = 'reading'",
-                    [job.subject_id],
-                )
-                self._end_turn(job.subject_id, "cancelled", None)
+                self._update("job", id, {"cancel_requested": 1})
+                self.end_job(id, "cancelled")
             elif job.status == "running":
                 self._update("job", id, {"cancel_requested": 1})
         return self.job(id)
@@ -160,8 +175,7 @@ class Jobs(Measurements):
                 status, error = ("cancelled", None) if cancelled else ("failed", _INTERRUPTED)
                 if not cancelled and not is_turn:
                     error = f"The program stopped {row['attempts']} times while working on this; it is not tried again."
-                self.update_job(row["id"], status=status, error=error)
-                self._end_turn(row["subject_id"], status, error)
+                self.end_job(row["id"], status, error)
             self._end_orphans()
         return [self.job(id) for id in requeued]
 
@@ -186,6 +200,16 @@ class Jobs(Measurements):
         for reading in readings:
             if not is_alive(reading["owner"], reading["updated_at"]):
                 self.update_context(reading["id"], status="paused")
+
+    def _end_subject(self, id: str, status: str, error: str | None) -> None:
+        self._end_turn(id, status, error)
+        with self._write() as db:
+            db.execute(
+                "UPDATE contexts SET error = :error, updated_at = :now, status = CASE WHEN :status = 'failed' "
+                "THEN 'failed' WHEN tokens_read > 0 THEN 'paused' ELSE 'cancelled' END "
+                "WHERE id = :id AND status = 'reading'",
+                {"id": id, "status": status, "error": error, "now": time.time()},
+            )
 
     def _end_turn(self, turn_id: str, status: str, error: str | None) -> None:
         if self._rows("SELECT 1 FROM turns WHERE id = ? AND status = 'answering'", [turn_id]):

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from app.words import printable
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Arguments: TypeAlias = argparse.Namespace
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+HANG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""The terminal was closed. Windows has no such signal."""
 
 LINE_SEC = 5.0
 """Where standard error is no terminal, progress is one line this often."""
@@ -68,7 +71,11 @@ class ProgressLine:
         self._width = 0
 
     def show(self, text: str, *, last: bool = False) -> None:
-        """Show where things stand. last: nothing follows on this line."""
+        """Show where things stand, if anybody can see it. last: nothing follows on this line."""
+        with suppress(OSError):  # the terminal was closed
+            self._show(text, last)
+
+    def _show(self, text: str, last: bool) -> None:
         now = time.monotonic()
         if not self._terminal:
             if last or now - self._shown_at >= LINE_SEC:
@@ -83,7 +90,9 @@ class ProgressLine:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C and SIGTERM ask for a stop, so that there is time for a checkpoint; the second one ends at once.
+    """Let Ctrl-C, SIGTERM and a closed terminal ask for a stop, so that there is time for a checkpoint.
+
+    The second Ctrl-C or SIGTERM ends at once. What is ignored (as under nohup) stays ignored.
 
     Yields:
         A function that says whether a stop was asked for.
@@ -93,11 +102,14 @@ def stop_on_signals() -> Iterator[Callable[[], bool]]:
 
     def ask(number: int, frame: object) -> None:
         asked.set()
+        if number == HANG_UP:  # when a shell is closed it comes twice: from the shell and from the system
+            return
         for each, handler in before.items():
             signal.signal(each, handler)
 
-    for each in (signal.SIGINT, signal.SIGTERM):
-        before[each] = signal.signal(each, ask)
+    for each in (signal.SIGINT, signal.SIGTERM, HANG_UP):
+        if each is not None and signal.getsignal(each) != signal.SIG_IGN:
+            before[each] = signal.signal(each, ask)
     try:
         yield asked.is_set
     finally:

@@ -1,8 +1,10 @@
 """The command line as programs use it: what is on standard output, what on standard error, and how it ends."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -364,6 +366,36 @@ def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: P
     assert row.status == "paused"
     assert 0 < row.tokens_read < row.tokens
     assert cli.json("ingest", str(book))["context"] == row.id  # type: ignore[index]
+
+
+def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tiny: Path) -> None:
+    from tests.app.helpers import ROOT, book_text, wait_for
+
+    book, home = tmp_path / "Long.txt", tmp_path / "home"
+    book.write_text(book_text(500), encoding="utf-8")
+    screen, terminal = os.openpty()
+    # The first terminal that the leader of a session opens is the one whose end it is told of.
+    on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]
+    ingest = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
+    with subprocess.Popen(
+        [*on_terminal, *ingest], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+
+        def begun() -> bool:
+            assert process.poll() is None, os.read(screen, 10_000)
+            with Store(home) as store:
+                return any((home / "contexts" / row.id / "manifest.json").exists() for row in store.contexts())
+
+        wait_for(begun, "the reading to begin")
+        time.sleep(0.5)
+        os.close(terminal)
+        os.close(screen)
+        process.send_signal(signal.SIGHUP)  # as a shell does, when it is told itself
+        assert process.wait(60) == 1
+    with Store(home) as store:
+        row = store.contexts()[0]
+    assert row.status == "paused"
+    assert 0 < row.tokens_read < row.tokens
 
 
 def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

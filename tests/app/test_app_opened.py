@@ -9,6 +9,7 @@ import torch
 from app.opened import Asleep, open_context, open_conversation
 from app.readings import begin, read
 from app.service import Service
+from app.shelf import delete
 from app.turns import answer, keep_question
 from sessions import ContextRow
 from tests.app.helpers import book_text
@@ -73,6 +74,29 @@ def test_the_limit_puts_away_what_was_not_used_for_longest(tmp_path: Path, tiny:
     ask(service, first, session)
     assert open_conversation(service, session).conversation.turns == turns + 1
     service.close()
+
+
+def test_what_is_deleted_while_an_answer_is_written_is_all_that_is_closed(service: Service, tmp_path: Path) -> None:
+    """Everything was: the end of the answer loaded its context again, beside the one it was made with."""
+    first, second, third = three(service, tmp_path)
+    session, idle = ask(service, first), ask(service, first)
+    ask(service, second)
+    ask(service, third)
+    opened, held = open_context(service, first.id), open_conversation(service, session)
+    doomed = [
+        ("session", service.store.session(idle)),
+        ("context", second),
+        ("document", service.store.document(third.document_ids[0])),
+    ]
+
+    def delete_all(piece: str) -> None:
+        while doomed:
+            delete(service, *doomed.pop())
+
+    assert answer(service, keep_question(service, session, "Who?").id, SHORT, delete_all).status == "done"
+    assert open_context(service, first.id) is opened
+    assert service.conversations.values() == [held]
+    assert [each.id in service.contexts for each in (first, second, third)] == [True, False, False]
 
 
 @pytest.mark.parametrize("method", ["exact", "infinipot", "full"])

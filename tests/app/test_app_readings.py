@@ -2,6 +2,9 @@
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +20,7 @@ from app.turns import AnswerOptions, answer, keep_question, session_for
 from engine import SettingsError
 from ingest import IngestError
 from sessions import ContextRow, DiskFull
-from tests.app.helpers import book_text
+from tests.app.helpers import ROOT, book_text
 
 BUDGET = {"budget": "320"}
 SHORT = AnswerOptions(max_tokens=12)
@@ -116,6 +119,46 @@ def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
     resumed: list[Report] = []
     assert read(service, row.id, resumed.append).status == "ready"
     assert next(step for step in resumed if step.tokens_done > failed.tokens_read)
+
+
+def test_a_reading_that_could_not_begin_is_not_kept(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row stayed, as one that this process reads: nobody could go on with it, nor begin again."""
+    ids = add(service, book)
+    with monkeypatch.context() as full:
+        full.setattr("sessions.tensors.disk_free", lambda path: 0)
+        with pytest.raises(DiskFull):
+            begin(service, ids, "exact", BUDGET)
+    assert service.store.contexts() == []
+    assert read_through(service, ids).status == "ready"
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+import sessions.tensors
+from app.documents import Options, add_documents
+from app.readings import begin
+from app.service import Service
+
+service = Service(sys.argv[1], sys.argv[2], "cpu")
+ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], Options(), lambda *_: None).documents]
+sessions.tensors.write_whole = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+begin(service, ids, "exact", {"budget": "320"})
+"""
+
+
+def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, tiny: Path, book: Path) -> None:
+    """A row without a state was left behind; whoever read the same again found it, and failed."""
+    home = tmp_path / "home"
+    command = [sys.executable, "-c", CHILD, str(home), str(tiny), str(book)]
+    killed = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    service = Service(home, str(tiny), "cpu")
+    assert list((home / "contexts").iterdir()) == []
+    assert read_through(service, [row.id for row in service.store.documents()]).status == "ready"
+    service.close()
 
 
 def test_too_little_disk_is_said_before_reading(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,14 @@
 """The worker: jobs one after another, questions first, failures alone, and going on after a crash."""
 
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pymupdf
 import pytest
@@ -16,7 +20,7 @@ from app.turns import AnswerOptions, keep_question
 from app.web.uploads import copy_in, sweep
 from app.worker import Worker, is_locked, wanted_uploads
 from ingest import Document
-from sessions import Store
+from sessions import ContextRow, JobRow, Store
 from tests.app.helpers import ROOT, book_text, wait_for
 
 SETTINGS = {"budget": 320}
@@ -184,6 +188,24 @@ def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_
     assert b"swordfish" not in everything
 
 
+def test_a_password_is_known_when_its_upload_is_claimed_at_once(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was noted after the job was queued, and the worker could be quicker."""
+    add_job = service.store.add_job
+
+    def slow(kind: str, *rest: Any) -> JobRow:
+        job = add_job(kind, *rest)
+        if kind == "ingest":
+            ended(service, job.id)
+        return job
+
+    monkeypatch.setattr(service.store, "add_job", slow)
+    files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
+    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    assert service.store.job(job.id).status == "done"
+
+
 def test_stopping_a_reading_keeps_its_checkpoint_and_it_can_be_taken_up_again(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
@@ -220,6 +242,126 @@ def test_memory_that_runs_out_fails_that_job_alone_and_the_reading_can_be_taken_
     assert worker.is_alive()
     assert ended(service, worker.read(context).id) == "done"
     assert service.store.context(context).status == "ready"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store does not wait long for a locked database, nor the worker until it looks again."""
+    monkeypatch.setattr("sessions.database.BUSY_SEC", 0.5)
+    monkeypatch.setattr("app.worker.LOOK_SEC", 0.2)
+
+
+@contextmanager
+def locked(service: Service) -> Iterator[None]:
+    """Somebody else writes to the database, and nobody else can."""
+    with closing(sqlite3.connect(service.store.path, timeout=30, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_a_store_that_takes_nothing_is_told_later_how_an_answer_ended(
+    impatient: None, service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """The turn stayed "answering" and its job "running" until the program was started again."""
+    context = read_book(service, worker, tmp_path, 10)
+    session = service.store.add_session(context).id
+    turn = keep_question(service, session, "Who?")
+    job = worker.answer(turn.id, AnswerOptions(max_tokens=5000))
+    wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
+    with locked(service):
+        wait_for(lambda: bool(worker._late), "the answer to fail", 30)
+        assert service.store.turn(turn.id).status == "answering"
+    wait_for(lambda: service.store.job(job.id).status == "failed", "the job to end", 30)
+    turn = service.store.turn(turn.id)
+    assert (turn.status, len(turn.answer) > 5) == ("failed", True)
+    assert "locked" in str(turn.error)
+    again = keep_question(service, session, "Who?")
+    assert ended(service, worker.answer(again.id, AnswerOptions(max_tokens=4)).id) == "done"
+    service.store.delete_context(context)
+
+
+def test_a_reading_goes_on_if_an_answer_within_it_cannot_be_written(
+    impatient: None, service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """It failed with the answer."""
+    small = read_book(service, worker, tmp_path, 10)
+    large = read_book(service, worker, tmp_path, 600, wait=False)
+    turn = keep_question(service, service.store.add_session(small).id, "Who?")
+    worker.answer(turn.id, AnswerOptions(max_tokens=5000))
+    wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
+    with locked(service):
+        wait_for(lambda: bool(worker._late), "the answer to fail", 30)
+    wait_for(lambda: service.store.turn(turn.id).status == "failed", "the turn to end", 30)
+    (reading,) = service.store.jobs(subject_id=large)
+    assert reading.status == "running"
+    wait_for(lambda: service.store.job(reading.id).done > reading.done, "the reading to go on", 30)
+    service.store.request_cancel(reading.id)
+    assert ended(service, reading.id) == "cancelled"
+
+
+def test_a_store_that_takes_nothing_is_told_later_that_a_reading_failed(
+    impatient: None, service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    context = read_book(service, worker, tmp_path, 600, wait=False)
+    wait_for(lambda: any(job.done > 0 for job in service.store.jobs(subject_id=context)), "the first tokens")
+    (job,) = service.store.jobs(subject_id=context)
+    with locked(service):
+        wait_for(lambda: bool(worker._late), "the reading to fail", 30)
+        assert (service.store.job(job.id).status, service.store.context(context).status) == ("running", "reading")
+    assert ended(service, job.id) == "failed"
+    row = service.store.context(context)
+    assert (row.status, row.error) == ("failed", service.store.job(job.id).error)
+    service.store.request_cancel(worker.read(context).id)
+
+
+def test_an_upload_becomes_its_reading_when_the_store_can_write_again(
+    impatient: None, service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The context stayed "reading", and nobody read it."""
+    add_context, begun, go_on = service.store.add_context, threading.Event(), threading.Event()
+
+    def add(**fields: Any) -> ContextRow:
+        row = add_context(**fields)
+        begun.set()
+        assert go_on.wait(30)
+        return row
+
+    monkeypatch.setattr(service.store, "add_context", add)
+    job = worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    assert begun.wait(30)
+    with locked(service):
+        go_on.set()
+        wait_for(lambda: bool(worker._late), "the worker to find out", 30)
+        assert service.store.job(job.id).status == "running"
+    assert ended(service, job.id) == "done"
+    context = str(service.store.job(job.id).progress["context"])
+    wait_for(lambda: service.store.context(context).status == "ready", "the reading")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from sessions import Store
+
+store = Store(Path(sys.argv[1]))
+ids = [row.id for row in store.documents()]
+store.add_context(model="m", method="full", settings={}, budget=None, fingerprint="f", document_ids=ids, tokens=9)
+store.add_turn(sys.argv[2], "Who?")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_command_left_is_put_right_while_the_server_runs(
+    impatient: None, service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """It was only looked for when a store was opened."""
+    session = service.store.add_session(read_book(service, worker, tmp_path, 10)).id
+    command = [sys.executable, "-c", KILLED, str(service.home), session]
+    killed = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    wait_for(lambda: service.store.contexts()[0].status == "paused", "the reading to be paused", 30)
+    wait_for(lambda: service.store.turns(session)[0].status == "failed", "the turn to end", 30)
 
 
 def test_questions_go_before_a_reading(service: Service, worker: Worker, tmp_path: Path) -> None:

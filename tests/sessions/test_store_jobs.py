@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -54,6 +55,42 @@ def test_a_job_goes_to_one_worker_only(store: Store) -> None:
     assert sorted(job for mine in claimed.values() for job in mine) == sorted(ids)
     assert all(mine == sorted(mine, key=ids.index) for mine in claimed.values())  # oldest first
     assert {worker.name for worker in store.workers() if worker.alive} == {"a", "b", "c"}
+
+
+def test_a_reading_is_queued_once_and_nothing_is_changed_if_it_cannot_be(
+    filled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, context = filled.store, filled.context(status="failed")
+    with monkeypatch.context() as full:
+        full.setattr(store, "_new_id", lambda kind: store._db.execute("INSERT INTO nowhere VALUES (1)"))
+        with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+            store.add_reading("reading", context.id)
+    assert store.context(context.id).status == "failed"
+    job = store.add_reading("reading", context.id)
+    assert store.context(context.id).status == "reading"
+    assert store.add_reading("reading", context.id) == job
+    store.end_job(job.id, "failed")
+    assert store.add_reading("reading", context.id).id != job.id
+
+
+def test_what_a_job_leaves_unfinished_ends_with_it(filled: Any) -> None:
+    store, session = filled.store, filled.session()
+    for status, tokens_read, expected in (("failed", 7, "failed"), ("cancelled", 7, "paused"), ("cancelled", 0, None)):
+        context = filled.context(filled.document("c" * 64), status="reading")
+        store.update_context(context.id, tokens_read=tokens_read)
+        turn = store.add_turn(session.id, "q")
+        for subject in (context.id, turn.id):
+            job = store.add_job("any", subject)
+            store.next_job("w")
+            assert store.end_job(job.id, status, "No room.").status == status
+            assert store.end_job(job.id, "done").status == status  # it has ended
+        assert store.context(context.id).status == expected or status
+        assert store.context(context.id).error == store.turn(turn.id).error == "No room."
+        assert store.turn(turn.id).status == status
+    ready, answered = filled.context(), store.turn(filled.answered(session, "q", "a"))
+    for subject in (ready.id, answered.id):
+        store.end_job(store.add_job("any", subject).id, "failed", "Too late.")
+    assert (store.context(ready.id), store.turn(answered.id)) == (ready, answered)
 
 
 def test_cancelling(filled: Any) -> None:
@@ -148,6 +185,7 @@ def test_a_job_that_kills_its_worker_is_given_up(filled: Any) -> None:
     assert outcomes == [[job.id], [job.id], []]
     assert store.job(job.id).status == "failed"
     assert "3 times" in store.job(job.id).error
+    assert (store.context(context.id).status, store.context(context.id).error) == ("failed", store.job(job.id).error)
 
 
 def test_processes_that_cannot_be_seen_are_judged_by_their_silence() -> None:
