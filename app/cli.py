@@ -55,7 +55,12 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         default=default(None),
         help="keep the weights of --model in 8 or 4 bits (needs bitsandbytes; default: none)",
     )
-    group.add_argument("--seed", type=int, default=default(0), help="seed of everything random (default: 0)")
+    group.add_argument(
+        "--seed",
+        type=int,
+        default=default(None),
+        help="seed of everything random (default: 0; `train pocket` has its own)",
+    )
     group.add_argument(
         "--verbose",
         action="store_true",

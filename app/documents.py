@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import ingest
-from app.errors import AppError, UsageError, phrase
+from app.errors import AppError, NotFound, UsageError, phrase
 from app.service import Service
 from sessions import DocumentRow
 
@@ -114,6 +114,20 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
 def _all_text(service: Service, row: DocumentRow) -> bool:
     """Whether every page of a known document has text, so that OCR has nothing to add."""
     return all(page.quality.source != "none" for page in service.library.document(row.id).pages)
+
+
+def page_of(service: Service, document_id: str, number: int) -> ingest.Page:
+    """The page with that number, which is the one that sources name.
+
+    Raises:
+        NotFound: it has no such page.
+    """
+    pages = service.library.document(document_id).pages
+    found = next((page for page in pages if page.number == number), None)
+    if found is None:
+        numbers = f"its pages are 1 to {pages[-1].number:,}" if pages else "it has none"
+        raise NotFound(f"There is no page {number} in {document_id}: {numbers}.")
+    return found
 
 
 def coverage(service: Service, document_id: str) -> str:

@@ -176,7 +176,10 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
 
     row = service.store.context(context_id)
     if row.status != "ready":
-        raise AppError(f"Context {context_id} is {row.status}: it can be asked when its documents have been read.")
+        raise AppError(
+            f"Context {context_id} is {row.status}: it can be asked when its documents have been read. "
+            f"If that was stopped, `stockpot resume {context_id}` goes on with it."
+        )
     model = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
     folder = service.store.context_state(context_id)

@@ -126,6 +126,21 @@ def _take_over(service: Service, row: ContextRow) -> ContextRow:
     return row
 
 
+def take_up(service: Service, context_id: str) -> ContextRow:
+    """Prepare to go on with a reading that was stopped or failed, or waits in the queue.
+
+    Returns:
+        A context of status "ready" if there is nothing left to read, else "reading": pass it to `read`.
+
+    Raises:
+        AppError: it is being read right now.
+    """
+    row = service.store.context(context_id)
+    if row.status == "reading":
+        row = _take_over(service, row)
+    return row if row.status == "ready" else service.store.update_context(row.id, status="reading")
+
+
 def _save(
     service: Service,
     row: ContextRow,

@@ -32,20 +32,26 @@ def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Row, st
 def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[str, Row]:
     """Kind and row of what a person means by an id, a unique prefix of one, or a title.
 
+    A context has the title of its documents: where one fits a document and contexts of it alone, the document is meant.
+
     Raises:
         NotFound: nothing fits. Ambiguous: several things do.
     """
     wanted = text.strip()
     everything = _titled(service, kinds)
-    tests = (
+    by_id = (
         lambda row, title: row.id == wanted,
         lambda row, title: bool(wanted) and wanted in (row.id[: len(wanted)], row.id.partition("-")[2][: len(wanted)]),
+    )
+    by_title = (
         lambda row, title: title == wanted,
         lambda row, title: title.casefold() == wanted.casefold(),
         lambda row, title: bool(wanted) and title.casefold().startswith(wanted.casefold()),
     )
-    for test in tests:
+    for test in (*by_id, *by_title):
         fitting = [(kind, row) for kind, row, title in everything if test(row, title)]
+        if test in by_title:
+            fitting = _without_own_contexts(fitting)
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
@@ -53,6 +59,12 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[s
             raise Ambiguous(f"{text!r} fits several: {ids}. Give a longer id.")
     nouns = " or ".join(kinds) if len(kinds) < 3 else "document, context or session"
     raise NotFound(f"There is no {nouns} {text!r}. `stockpot list {kinds[0]}s` shows what there is.")
+
+
+def _without_own_contexts(fitting: list[tuple[str, Row]]) -> list[tuple[str, Row]]:
+    """Without the contexts of a single document that fits as well."""
+    documents = [[row.id] for kind, row in fitting if kind == "document"]
+    return [(kind, row) for kind, row in fitting if not (isinstance(row, ContextRow) and row.document_ids in documents)]
 
 
 def find_context(service: Service, text: str) -> ContextRow:
@@ -102,7 +114,7 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     return facts
 
 
-def rename(service: Service, kind: str, row: Row, title: str) -> Row:
+def rename(service: Service, kind: str, row: Row, title: str) -> DocumentRow | SessionRow:
     """Give a document or session another title; a context is called after its documents."""
     if kind == "session":
         return service.store.rename_session(row.id, title)

@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
-    trials = [haystack.trial("facts", chosen.tokens, 0.0, number) for number in range(chosen.trials)]
+    trials = [haystack.trial("facts", chosen.tokens, 0.0, chosen.seed + number) for number in range(chosen.trials)]
     rows: list[dict[str, Any]] = []
     for pruning in chosen.rules:
         first, other = ("chunk", "relative") if pruning == MIXED else (pruning, pruning)

@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--policies", type=shared.words, default=list(POLICIES), help=f"of {', '.join(POLICIES)}")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
-    ids = Haystack(model, chosen.data).trial("prose", chosen.tokens, 0.5, 0).ids
+    ids = Haystack(model, chosen.data).trial("prose", chosen.tokens, 0.5, chosen.seed).ids
     method = make_method("infllm", cache=chosen.tokens // 16)
     assert isinstance(method, InfLLM)
     reader = Reader(model, method, ids)

@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=shared.sizes, default=[2048, 4096, 8192, 16384, 32768], help="lengths")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
-    ids = Haystack(model, chosen.data).stretch(max(chosen.tokens), 0)
+    ids = Haystack(model, chosen.data).stretch(max(chosen.tokens), chosen.seed)
     question = model.encode("What is the name of the man who lived in the house by the river, and what was he?").ids
     names = [FULL, *chosen.methods]
     readers = {name: Reader(model, shared.variant(name, chosen.budget), ids) for name in names}

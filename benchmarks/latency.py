@@ -24,7 +24,7 @@ DECODED = 32  # tokens of the second answer, whose speed is taken
 def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: int) -> dict[str, Any]:
     """One row, in this process."""
     model = shared.open_model(options)
-    trial = Haystack(model, options.data).trial("prose", tokens, 0.5, 0)
+    trial = Haystack(model, options.data).trial("prose", tokens, 0.5, options.seed)
     reader = Reader(model, shared.variant(name, budget), trial.ids)
     progress = None
     for progress in reader.run():  # noqa: B007 - the last record counts
@@ -74,6 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         for tokens in chosen.tokens:
             own = ["--methods", name, "--tokens", str(tokens), "--budget", str(chosen.budget), "--in-process"]
             passed = ["--model", chosen.model, "--device", chosen.device, "--data", str(chosen.data)]
+            passed += ["--quantize", chosen.quantize, "--seed", str(chosen.seed)]
             passed += ["--threads", str(chosen.threads)] if chosen.threads else []
             command = [sys.executable, "-m", "benchmarks.latency", *passed, *own]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

@@ -169,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
     rows: list[dict[str, Any]] = []
     for tokens in chosen.tokens:
         for name in chosen.methods:
-            texts = [haystack.stretch(tokens, trial) for trial in range(chosen.trials)]
+            texts = [haystack.stretch(tokens, chosen.seed + number) for number in range(chosen.trials)]
             found = [measure(model, name, chosen.budget, ids) for ids in texts]
             for same in zip(*found, strict=True):
                 rows.append(same[0] | {"covered": statistics.mean(row["covered"] for row in same)})

@@ -51,7 +51,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--depths", type=lambda t: [float(d) for d in t.split(",")], default=[0.1, 0.5, 0.9])
     parser.add_argument("--kinds", type=shared.words, default=["facts"], help=f"of {', '.join(KINDS)} (default: facts)")
     parser.add_argument("--trials", type=int, default=5, help="documents per cell (default: 5)")
-    parser.add_argument("--seed", type=int, default=0, help="fixes the documents (default: 0)")
     chosen = parser.parse_args(argv)
     unknown = set(chosen.kinds) - set(KINDS)
     if unknown:

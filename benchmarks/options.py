@@ -15,10 +15,18 @@ POCKET = Path(__file__).resolve().parent.parent / "assets" / "pocket"
 
 
 def parser(description: str, prog: str | None = None) -> argparse.ArgumentParser:
-    """A parser with --model, --device, --threads, --data, --out and --json. prog: the command, if it is one."""
+    """A parser with the options of all benchmarks.
+
+    prog: the command, if it is one. Those can quantise the model; others compare it with somebody else's plain weights.
+    """
     options = argparse.ArgumentParser(prog=prog, description=description)
     options.add_argument("--model", default="pocket", help="pocket, a folder or a hub id (default: pocket)")
+    if prog is None:
+        options.set_defaults(quantize="none")
+    else:
+        options.add_argument("--quantize", default="none", help="its weights: none, 8bit or nf4 (default: none)")
     options.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    options.add_argument("--seed", type=int, default=0, help="fixes texts and whatever is drawn (default: 0)")
     options.add_argument("--threads", type=int, help="CPU threads (default: all)")
     options.add_argument("--data", type=Path, default=DATA, help="folder with books/ for prose (default: %(default)s)")
     options.add_argument("--out", type=Path, help="also write the result to this JSON file")
@@ -45,10 +53,11 @@ def words(text: str) -> list[str]:
 
 
 def open_model(options: argparse.Namespace) -> Model:
-    """The model that --model, --device and --threads ask for."""
+    """The model that --model, --quantize, --device and --threads ask for."""
     if options.threads:
         torch.set_num_threads(options.threads)
-    return load_model(POCKET if options.model == "pocket" else options.model, options.device)
+    source = POCKET if options.model == "pocket" else options.model
+    return load_model(source, options.device, quantize=options.quantize)
 
 
 VARIANTS = {

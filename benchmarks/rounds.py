@@ -87,7 +87,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument("--turns", type=int, default=2000, help="rounds (default: 2000)")
     parser.add_argument("--block", type=int, default=100, help="rounds per row (default: 100)")
-    parser.add_argument("--seed", type=int, default=0, help="fixes moves and facts (default: 0)")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
     rows: list[dict[str, Any]] = []

@@ -157,8 +157,9 @@ def main(argv: list[str] | None = None) -> int:
     model = shared.open_model(chosen)
     folder = str(shared.POCKET) if chosen.model == "pocket" else chosen.model
     haystack = Haystack(model, chosen.data)
-    rows = [against_generate(model, folder, haystack.trial("prose", length, 0.5, 0).ids) for length in (512, 1536)]
-    text = haystack.trial("prose", chosen.tokens, 0.5, 0).ids
+    short = [haystack.trial("prose", length, 0.5, chosen.seed).ids for length in (512, 1536)]
+    rows = [against_generate(model, folder, ids) for ids in short]
+    text = haystack.trial("prose", chosen.tokens, 0.5, chosen.seed).ids
     for name, budget in (("streaming", 512), ("exact", 512), ("infinipot", 512), ("infinipot", 2048), ("locret", 1024)):
         rows += [against_bare(model, name, budget, entries, text) for entries in (0, budget)]
     rows.append(heads_cost(model, "the pocket model" if chosen.model == "pocket" else chosen.model, 1024, text))

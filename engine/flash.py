@@ -1,6 +1,6 @@
 """FlashAttention (https://arxiv.org/abs/2307.08691) where its package is installed and there is a GPU.
 
-    pip install 'stockpot[gpu]'
+    .venv/bin/pip install -e '.[gpu]'
 
 Chosen once, logged, and shown by `stockpot doctor`; PyTorch's own attention does the rest. It spares the mask: a pass
 over a long text would build one of queries x keys, and FlashAttention knows what is causal without.
@@ -28,7 +28,7 @@ def choice() -> tuple[Any, str]:
     """Its function, or None, and the reason in words."""
     function, reason = None, "there is no GPU"
     if torch.cuda.is_available():
-        reason = "flash-attn is not installed: pip install 'stockpot[gpu]'"
+        reason = "flash-attn is not installed: .venv/bin/pip install -e '.[gpu]', in Stockpot's folder"
         if importlib.util.find_spec(PACKAGE) is not None:
             try:
                 function, reason = importlib.import_module(PACKAGE).flash_attn_func, "flash-attn is installed"

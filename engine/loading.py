@@ -125,7 +125,10 @@ def load_network(
     if published and quantize != "none":
         raise SettingsError(f"The weights at '{source}' are quantised already: leave --quantize out.")
     if quantize != "none" and importlib.util.find_spec("bitsandbytes") is None:
-        raise SettingsError(f"--quantize {quantize} needs the package bitsandbytes: pip install 'stockpot[quantized]'.")
+        raise SettingsError(
+            f"--quantize {quantize} needs the package bitsandbytes: .venv/bin/pip install -e '.[quantized]', in "
+            "Stockpot's folder, installs it."
+        )
     if published:
         _require_room(source, _file_bytes(source), place, None)
     else:

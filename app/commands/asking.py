@@ -4,7 +4,16 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from app.commands.common import Arguments, Commands, add_json_flag, note, open_service, print_json
+from app.commands.common import (
+    Arguments,
+    Commands,
+    add_json_flag,
+    note,
+    note_other_model,
+    open_service,
+    print_json,
+    stop_on_signals,
+)
 from app.words import printable
 
 if TYPE_CHECKING:
@@ -13,13 +22,18 @@ if TYPE_CHECKING:
     from sessions import SessionRow, TurnRow
 
 
+SOURCE = ("document", "page", "place", "quote", "weight")
+"""What `ask --json` says of a source."""
+
+
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the commands."""
     ask = commands.add_parser(
         "ask",
         parents=[shared],
         help="ask one question",
-        description="Ask one question over a context. The answer is all that is printed.",
+        description="Ask one question over a context. The answer is all that is printed. Ctrl-C stops it; what there "
+        "is of it is kept.",
     )
     ask.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
     ask.add_argument("question", help="the question")
@@ -30,7 +44,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "chat",
         parents=[shared],
         help="ask questions, one a line",
-        description="Ask questions one after another; an empty line or end of input ends it.",
+        description="Ask questions one after another; an empty line or end of input ends it. Ctrl-C stops an answer; "
+        "at a terminal another question can be asked then, and otherwise the chat ends.",
     )
     chat.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
     _add_options(chat)
@@ -64,38 +79,30 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _open(arguments: Arguments) -> tuple["Service", "SessionRow", "AnswerOptions"]:
-    from app.home import canonical_model
     from app.shelf import find_context, find_session
     from app.turns import AnswerOptions, session_for
 
     options = AnswerOptions(arguments.temperature, arguments.top_p, arguments.max_tokens, arguments.max_reasoning)
     service = open_service(arguments)
     context = find_context(service, arguments.context)
-    if arguments.model and canonical_model(arguments.model) != context.model:
-        note(f"note: context {context.id} was read by {context.model}, which answers; --model is for new readings.")
+    note_other_model(arguments, context)
     session = find_session(service, arguments.session).id if arguments.session else None
     return service, session_for(service, context.id, session), options
 
 
 def run_ask(arguments: Arguments) -> int:
-    """Answer one question."""
-    from app.turns import answer, keep_question
-
+    """Answer one question; 1 if that was stopped."""
     if not arguments.question.strip():
         from app.errors import UsageError
 
         raise UsageError("The question is empty.")
     service, session, options = _open(arguments)
     try:
-        turn = keep_question(service, session.id, arguments.question)
-
-        show = (lambda text: None) if arguments.json else _show
-        turn = answer(service, turn.id, options, show, on_reasoning=_Thinking())
+        turn = _answer(service, session, arguments.question, options, quiet=arguments.json)
+        if turn.status == "cancelled":
+            return 1
         if arguments.json:
             print_json(result_of(turn))
-        else:
-            print()
-            _note_sources(service, turn)
         return 0
     finally:
         service.close()
@@ -103,8 +110,6 @@ def run_ask(arguments: Arguments) -> int:
 
 def run_chat(arguments: Arguments) -> int:
     """Answer questions from standard input until it ends."""
-    from app.turns import answer, keep_question
-
     service, session, options = _open(arguments)
     try:
         note(f"Session {session.id}. An empty line ends it.")
@@ -114,12 +119,29 @@ def run_chat(arguments: Arguments) -> int:
             line = sys.stdin.readline()
             if not line.strip():
                 return 0
-            turn = keep_question(service, session.id, line)
-            turn = answer(service, turn.id, options, _show, on_reasoning=_Thinking())
-            print(flush=True)
-            _note_sources(service, turn)
+            turn = _answer(service, session, line, options)
+            if turn.status == "cancelled" and not sys.stdin.isatty():
+                return 1
     finally:
         service.close()
+
+
+def _answer(
+    service: "Service", session: "SessionRow", question: str, options: "AnswerOptions", quiet: bool = False
+) -> "TurnRow":
+    """Answer a question; Ctrl-C cancels that. quiet: nothing is printed but, on standard error, that it was stopped."""
+    from app.turns import answer, keep_question
+
+    with stop_on_signals() as asked_to_stop:
+        turn = keep_question(service, session.id, question)
+        show = (lambda text: None) if quiet else _show
+        turn = answer(service, turn.id, options, show, asked_to_stop, _Thinking())
+    if not quiet:
+        print(flush=True)
+        _note_sources(turn)
+    if turn.status == "cancelled":
+        note(f"Stopped; the question is kept in session {session.id}, and the next one goes on without it.")
+    return turn
 
 
 def run_branch(arguments: Arguments) -> int:
@@ -162,7 +184,8 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "turn": turn.id,
         "answer": turn.answer,
         **({"reasoning": turn.reasoning} if turn.reasoning else {}),
-        "sources": [{key: source[key] for key in ("document", "page", "quote", "weight")} for source in turn.sources],
+        "quotations": measured.get("quotations", []),
+        "sources": [{key: source[key] for key in SOURCE} for source in turn.sources],
         "time_to_first_token_seconds": measured.get("time_to_first_token_seconds"),
         "tokens_per_second": measured.get("tokens_per_second"),
         "prompt_tokens": measured.get("prompt_tokens"),
@@ -172,7 +195,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
     }
 
 
-def _note_sources(service: "Service", turn: "TurnRow") -> None:
+def _note_sources(turn: "TurnRow") -> None:
     measured = turn.measurements
     for source in turn.sources[:3]:
         quote = " ".join(source["quote"].split())

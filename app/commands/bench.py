@@ -2,7 +2,8 @@
 
 import argparse
 
-from app.commands.common import Arguments, Commands
+from app.commands.common import Arguments, Commands, add_json_flag
+from app.home import named_model, split_model
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -14,19 +15,20 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "options", nargs=argparse.REMAINDER, help="options of the benchmark, --help and --json included"
     )
+    add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: Arguments) -> int:
-    """Hand over to the benchmark, with the global options that it shares."""
+    """Hand over to the benchmark, with the global options that it shares; its own go before them."""
     import importlib
 
     benchmark = importlib.import_module(f"benchmarks.{arguments.benchmark}")
-    argv = list(arguments.options)
-    if arguments.model:
-        argv += ["--model", arguments.model]
-    if arguments.device != "auto":
-        argv += ["--device", arguments.device]
-    if arguments.seed:
+    argv = ["--device", arguments.device, *(["--json"] if arguments.json else [])]
+    name = named_model(arguments.model, arguments.quantize)
+    if name:
+        model, quantize = split_model(name)
+        argv += ["--model", model, "--quantize", quantize]
+    if arguments.seed is not None:
         argv += ["--seed", str(arguments.seed)]
-    return int(benchmark.main(argv) or 0)
+    return int(benchmark.main([*argv, *arguments.options]) or 0)

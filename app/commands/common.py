@@ -14,6 +14,7 @@ from app.words import printable
 
 if TYPE_CHECKING:
     from app.service import Service
+    from sessions import ContextRow
 
 Arguments: TypeAlias = argparse.Namespace
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -30,7 +31,16 @@ def open_service(arguments: Arguments) -> "Service":
     from app.home import named_model
     from app.service import Service
 
-    return Service(arguments.home, named_model(arguments.model, arguments.quantize), arguments.device, arguments.seed)
+    model = named_model(arguments.model, arguments.quantize)
+    return Service(arguments.home, model, arguments.device, arguments.seed or 0)
+
+
+def note_other_model(arguments: Arguments, context: "ContextRow") -> None:
+    """Say that --model does not choose the model of a context that there is already."""
+    from app.home import canonical_model
+
+    if arguments.model and canonical_model(arguments.model) != context.model:
+        note(f"note: context {context.id} stays with its model, {context.model}; --model is for new readings.")
 
 
 def add_json_flag(parser: argparse.ArgumentParser) -> None:

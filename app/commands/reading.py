@@ -1,4 +1,4 @@
-"""`stockpot ingest`: files are read once and become a context."""
+"""`stockpot ingest` and `resume`: files are read once and become a context."""
 
 import argparse
 from pathlib import Path
@@ -10,6 +10,7 @@ from app.commands.common import (
     ProgressLine,
     add_json_flag,
     note,
+    note_other_model,
     open_service,
     print_json,
     stop_on_signals,
@@ -27,7 +28,7 @@ UNLOCK = "Name the password of an encrypted file with --password."
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
-    """Add the command."""
+    """Add the commands."""
     parser = commands.add_parser(
         "ingest",
         parents=[shared],
@@ -65,6 +66,16 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
+    parser = commands.add_parser(
+        "resume",
+        parents=[shared],
+        help="go on with a reading that was stopped or failed",
+        description="Go on with a reading that was stopped or failed, from its last checkpoint, with the model, the "
+        "method and the settings that it was begun with.",
+    )
+    parser.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
+    add_json_flag(parser)
+    parser.set_defaults(run=run_resume)
 
 
 def settings_of(arguments: Arguments) -> dict[str, Any]:
@@ -91,7 +102,7 @@ def run(arguments: Arguments) -> int:
     settings = settings_of(arguments)
     import engine
     from app.home import model_source
-    from app.readings import Stopped, begin, read
+    from app.readings import begin
 
     method = arguments.method or engine.DEFAULT_METHOD
     engine.make_method(method, **settings)  # refuse wrong settings before any work
@@ -102,24 +113,46 @@ def run(arguments: Arguments) -> int:
         added = _add_files(service, arguments, progress)
         ids = [row.id for row in added.documents]
         row = begin(service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage))
-        known = row.status == "ready"
-        if known:
-            note(f"Known already: context {row.id}. Nothing had to be read.")
-        else:
-            budget = row.budget
-            with stop_on_signals() as asked_to_stop:
-                row = read(service, row.id, lambda report: progress.show(describe(report, budget)), asked_to_stop)
-        result = summary(service, row, added.warnings)
-        if arguments.json:
-            print_json(result)
-        else:
-            print(in_words(result))
-        return 0
-    except Stopped:
-        note("\nStopped; what was read so far is kept, and the same command goes on from there.")
-        return 1
+        return _read(service, row, added.warnings, progress, as_json=arguments.json)
     finally:
         service.close()
+
+
+def run_resume(arguments: Arguments) -> int:
+    """Read on; print what came of it."""
+    from app.readings import take_up
+    from app.shelf import find_context
+
+    service = open_service(arguments)
+    try:
+        context = find_context(service, arguments.context)
+        note_other_model(arguments, context)
+        row = take_up(service, context.id)
+        return _read(service, row, row.warnings, ProgressLine(), as_json=arguments.json)
+    finally:
+        service.close()
+
+
+def _read(service: "Service", row: "ContextRow", warnings: list[str], progress: ProgressLine, as_json: bool) -> int:
+    """Read what is not read yet, and print what is there then; 1 if it was stopped."""
+    from app.readings import Stopped, read
+
+    if row.status == "ready":
+        note(f"Known already: context {row.id}. Nothing had to be read.")
+    else:
+        budget = row.budget
+        try:
+            with stop_on_signals() as asked_to_stop:
+                row = read(service, row.id, lambda report: progress.show(describe(report, budget)), asked_to_stop)
+        except Stopped:
+            note(f"\nStopped; what was read so far is kept, and `stockpot resume {row.id}` goes on from there.")
+            return 1
+    result = summary(service, row, warnings)
+    if as_json:
+        print_json(result)
+    else:
+        print(in_words(result))
+    return 0
 
 
 def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
@@ -162,7 +195,7 @@ def describe(report: "Report", budget: int | None) -> str:
 
 
 def summary(service: "Service", row: "ContextRow", warnings: list[str]) -> dict[str, Any]:
-    """The object of `ingest --json`. kv_entries: on the device, where the budget counts them."""
+    """The object of `ingest --json` and `resume --json`. kv_entries: on the device, where the budget counts them."""
     import engine
 
     documents = service.store.context_documents(row.id)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.commands.common import (
     Arguments,
@@ -15,8 +15,11 @@ from app.commands.common import (
     print_json,
     table,
 )
-from app.errors import UsageError
+from app.errors import NotFound, UsageError
 from app.words import byte_size, clock, printable, shorten, speed
+
+if TYPE_CHECKING:
+    from app.service import Service
 
 LONGEST_TITLE = 60
 COLUMNS = {
@@ -50,17 +53,20 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
     parser = commands.add_parser("show", parents=[shared], help="show one document, context or session")
     parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title")
+    parser.add_argument("--page", type=int, metavar="N", help="print this page of a document, as sources number them")
     add_json_flag(parser)
     parser.set_defaults(run=run_show)
 
     parser = commands.add_parser("rename", parents=[shared], help="give a document or session another title")
     parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title")
     parser.add_argument("title", help="the new title")
+    add_json_flag(parser)
     parser.set_defaults(run=run_rename)
 
     parser = commands.add_parser("delete", parents=[shared], help="delete something and everything derived from it")
     parser.add_argument("id", metavar="ID", help="id of a document, context or session, a prefix of it, or its title")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    add_json_flag(parser)
     parser.set_defaults(run=run_delete)
 
     parser = commands.add_parser("search", parents=[shared], help="search questions and answers of all sessions")
@@ -103,11 +109,26 @@ def run_show(arguments: Arguments) -> int:
     from app.shelf import details, find
 
     service = open_service(arguments)
+    if arguments.page is not None:
+        return _show_page(service, arguments)
     facts = details(service, *find(service, arguments.id))
     if arguments.json:
         print_json(facts)
     else:
         print(printable("\n".join(_describe(facts))))
+    return 0
+
+
+def _show_page(service: "Service", arguments: Arguments) -> int:
+    from app.documents import page_of
+    from app.shelf import find
+
+    _, row = find(service, arguments.id, ("document",))
+    page = page_of(service, row.id, arguments.page)
+    if arguments.json:
+        print_json({"document": row.id, "page": page.number, "place": page.label, "text": page.text})
+    else:
+        print(printable(f"{page.label}\n\n{page.text}"))
     return 0
 
 
@@ -177,9 +198,21 @@ def run_rename(arguments: Arguments) -> int:
     from app.shelf import find, rename
 
     service = open_service(arguments)
-    row = rename(service, *find(service, arguments.id), arguments.title)
-    print(row.id)
+    try:
+        kind, row = find(service, arguments.id, ("document", "session"))
+    except NotFound:
+        kind, row = find(service, arguments.id)  # a context, of which `rename` says what to rename instead
+    row = rename(service, kind, row, arguments.title)
+    _print_done(arguments, {"renamed": row.id, "kind": kind, "title": row.title})
     return 0
+
+
+def _print_done(arguments: Arguments, done: dict[str, str]) -> None:
+    """What was done, the id first; without --json that alone."""
+    if arguments.json:
+        print_json(done)
+    else:
+        print(next(iter(done.values())))
 
 
 def run_delete(arguments: Arguments) -> int:
@@ -198,7 +231,7 @@ def run_delete(arguments: Arguments) -> int:
             note("Nothing was deleted.")
             return 1
     delete(service, kind, row)
-    print(row.id)
+    _print_done(arguments, {"deleted": row.id, "kind": kind})
     return 0
 
 

@@ -40,6 +40,8 @@ def _pocket(arguments: Arguments) -> int:
 
     line = ProgressLine()
     parser = settings_parser(PocketSettings, "stockpot train pocket")
+    if arguments.seed is not None:
+        parser.set_defaults(seed=arguments.seed)
     chosen = _checked(PocketSettings, parser.parse_args(arguments.settings))
     print(train(chosen, lambda now: line.show(now.in_words())))
     return 0
@@ -68,7 +70,7 @@ def _for_a_model(settings: type[Settings], what: str, arguments: Arguments) -> S
     from training.flags import settings_parser
 
     parser = settings_parser(settings, f"stockpot train {what}")
-    parser.set_defaults(model=arguments.model or POCKET, device=arguments.device, seed=arguments.seed)
+    parser.set_defaults(model=arguments.model or POCKET, device=arguments.device, seed=arguments.seed or 0)
     chosen = parser.parse_args(arguments.settings)
     chosen.model = model_source(chosen.model)
     return _checked(settings, chosen)

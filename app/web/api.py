@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, FastAPI, Form, Request, UploadFile
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 
 from app import shelf
-from app.documents import Options
+from app.documents import Options, page_of
 from app.errors import AppError, phrase
 from app.errors import NotFound as NothingFits
 from app.local_models import local_models
@@ -81,10 +81,8 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/documents/{id}/pages/{number}")
     def page_text(id: str, number: int) -> Response:
-        pages = [page for page in service.library.document(id).pages if page.number == number]
-        if not pages:
-            return JSONResponse({"error": f"There is no page {number} in {id}."}, 404)
-        return PlainTextResponse(f"{pages[0].label}\n\n{pages[0].text}\n", headers=NOSNIFF)
+        page = page_of(service, id, number)
+        return PlainTextResponse(f"{page.label}\n\n{page.text}\n", headers=NOSNIFF)
 
     @api.post("/contexts", status_code=202)
     def read(

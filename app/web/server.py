@@ -45,7 +45,7 @@ def serve(arguments: Namespace) -> int:
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
     name = named_model(arguments.model, arguments.quantize)
-    service = Service(home, name, arguments.device, arguments.seed, memory)
+    service = Service(home, name, arguments.device, arguments.seed or 0, memory)
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(service, login),

@@ -1,13 +1,18 @@
 """The command line as programs use it: what is on standard output, what on standard error, and how it ends."""
 
+import argparse
+import functools
+import io
 import json
 import os
+import pty
 import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,8 +21,9 @@ import pymupdf
 import pytest
 
 from app.cli import build_parser, main
+from app.commands.asking import result_of
 from app.words import printable
-from sessions import Store
+from sessions import ContextRow, Store
 from tests.app.helpers import Cli
 
 TIERS = {"device", "host", "disk"}
@@ -73,6 +79,7 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "session",
         "turn",
         "answer",
+        "quotations",
         "sources",
         "time_to_first_token_seconds",
         "tokens_per_second",
@@ -82,8 +89,14 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "kv_bytes",
     }
     assert first["sources"]
-    assert all(set(source) == {"document", "page", "quote", "weight"} for source in first["sources"])
-    assert first["sources"][0]["document"] == result["documents"][0]["id"]
+    assert all(set(source) == {"document", "page", "place", "quote", "weight"} for source in first["sources"])
+    source = first["sources"][0]
+    assert source["document"] == result["documents"][0]["id"]
+    # The page that it names can be read, and the place there is the place on that page.
+    page = json.loads(in_process(cli.home, capsys, "show", source["document"], "--page", "1", "--json")[1])
+    assert (page["document"], page["page"]) == (source["document"], source["page"])
+    assert source["place"].startswith(page["place"])
+    assert source["quote"] in page["text"]
     assert set(first["kv_bytes"]) == TIERS
     assert first["time_to_first_token_seconds"] > 0
     # By the document's title, and without --json: the answer alone is on standard output.
@@ -91,6 +104,23 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
     shown = json.loads(in_process(cli.home, capsys, "show", first["session"], "--json")[1])
     assert [turn["question"] for turn in shown["turns"]] == ["Who was the keeper?", "And who built it?"]
     assert done.stdout.rstrip("\n") == printable(shown["turns"][1]["answer"]).rstrip("\n")
+
+
+def emma(store: Store) -> ContextRow:
+    """A context over a document of that title; nothing of it is in files."""
+    facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
+    document = store.add_document(sha256="0" * 64, title="Emma", **facts)
+    reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
+    return store.add_context(**reading, fingerprint="print", document_ids=[document.id])
+
+
+def test_ask_says_which_quotations_are_on_a_page(tmp_path: Path) -> None:
+    quotation = {"start": 9, "end": 17, "document": "d-222222", "page": 3, "place": "page 3"}
+    with Store(tmp_path) as store:
+        session = store.add_session(emma(store).id)
+        turn = store.add_turn(session.id, "What is it?")
+        said: dict[str, Any] = {"answer": "They say “a lamp”.", "measurements": {"quotations": [quotation]}}
+        assert result_of(store.finish_turn(turn.id, **said))["quotations"] == [quotation]
 
 
 def test_chat_answers_every_line(read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,6 +212,9 @@ def test_wrong_usage_ends_with_2(
         (("show", "d-222222"), "d-222222"),
         (("export", "s-222222"), "s-222222"),
         (("branch", "s-222222"), "s-222222"),
+        (("rename", "c-222222", "Emma"), "c-222222"),
+        (("resume", "Moby Dick"), "Moby Dick"),
+        (("show", "c-222222", "--page", "1"), "no document"),
     ],
 )
 def test_what_cannot_be_done_ends_with_1_and_a_sentence(
@@ -258,11 +291,7 @@ def test_commands_that_hand_their_options_on_have_a_help_of_their_own(
 
 def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(tmp_path) as store:
-        document = store.add_document(
-            sha256="0" * 64, title="Emma", format="txt", pages=1, characters=3, content={}, file=None
-        )
-        reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320}
-        context = store.add_context(**reading, fingerprint="print", document_ids=[document.id], tokens=9)
+        context = emma(store)
         session = store.add_session(context.id, "About Emma").id
         for question in ("Who?", "Where?"):
             store.finish_turn(store.add_turn(session, question).id, answer="So.")
@@ -301,19 +330,82 @@ def test_listing_renaming_searching_and_deleting(
     # Global options are accepted after the command as well.
     assert main(["list", "contexts", "--json", "--home", str(home)]) == 0
     assert json.loads(capsys.readouterr().out)[0]["title"] == "The Keeper"
-    status, out, _ = in_process(home, capsys, "rename", document, "The Lamp")
+    # The document and its context have one title: the document is meant.
+    shown = json.loads(in_process(home, capsys, "show", "the keep", "--json")[1])
+    assert (shown["kind"], shown["id"]) == ("document", document)
+    status, out, _ = in_process(home, capsys, "rename", "The Keeper", "The Lamp")
     assert (status, out.strip()) == (0, document)
+    done = json.loads(in_process(home, capsys, "rename", "The Lamp", " The Light ", "--json")[1])
+    assert done == {"renamed": document, "kind": "document", "title": "The Light"}
+    status, _, err = in_process(home, capsys, "rename", result["context"], "The Book")
+    assert status == 1
+    assert "called after its documents" in err
     session = in_process(home, capsys, "list", "sessions", "--json")[1]
     assert json.loads(session)
     hits = json.loads(in_process(home, capsys, "search", "keeper", "--json")[1])
     assert hits[0]["question"] == "Who was the keeper?"
+    status, out, _ = in_process(home, capsys, "show", "the light", "--page", "1")
+    assert (status, "Tobias Renn" in out) == (0, True)
+    status, out, err = in_process(home, capsys, "show", document, "--page", "99")
+    assert (status, out) == (1, "")
+    assert f"no page 99 in {document}: its pages are 1 to" in err
     status, _, err = in_process(home, capsys, "delete", document)
     assert status == 2
     assert "--yes" in err
-    assert in_process(home, capsys, "delete", "The Lamp", "--yes")[0] == 1  # a document and its context: ambiguous
-    assert in_process(home, capsys, "delete", document, "--yes")[0] == 0
+    done = json.loads(in_process(home, capsys, "delete", "The Light", "--yes", "--json")[1])
+    assert done == {"deleted": document, "kind": "document"}
     for noun in ("documents", "contexts", "sessions"):
         assert json.loads(in_process(home, capsys, "list", noun, "--json")[1]) == []
+
+
+def test_every_command_but_those_that_the_readme_names_has_an_object_for_programs() -> None:
+    actions = [each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)]
+    commands = actions[0].choices
+    without = {name for name, parser in commands.items() if "--json" not in parser._option_string_actions}
+    assert without == {"serve", "chat", "train", "export"}
+    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
+    assert "All but `serve`, `chat`, `train` and `export`" in readme
+    listed = re.search(r"lists them: `([a-z ]+)`", readme)
+    assert listed is not None
+    assert set(listed[1].split()) == set(commands)
+
+
+def test_a_reading_that_was_stopped_goes_on_by_its_id(
+    tmp_path: Path, tiny: Path, book: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from app.documents import Options, add_documents
+    from app.readings import Stopped, begin, read
+    from app.service import Service
+
+    home = tmp_path / "home"
+    service = Service(home, str(tiny), "cpu")
+    added = add_documents(service, [book], Options(), lambda *_: None)
+    row = begin(service, [added.documents[0].id], "infinipot", {"budget": 320}, warnings=["It is torn."])
+    status, out, err = in_process(home, capsys, "resume", row.id)  # this process has it, and has not ended
+    assert (status, out) == (1, "")
+    assert "being read right now" in err
+    steps: list[object] = []
+    with pytest.raises(Stopped):
+        read(service, row.id, steps.append, lambda: len(steps) >= 4)
+    before = service.store.context(row.id).tokens_read
+    service.close()
+    status, _, err = in_process(home, capsys, "ask", row.id, "Who?")
+    assert status == 1
+    assert (
+        f"is paused: it can be asked when its documents have been read. If that was stopped, `stockpot resume {row.id}`"
+        in err
+    )
+    status, out, err = in_process(home, capsys, "--model", "somebody/large", "resume", "The Keeper", "--json")
+    result = json.loads(out)
+    assert (status, result["context"], result["method"]) == (0, row.id, "infinipot")
+    assert result["warnings"] == ["It is torn."]
+    assert "--model is for new readings" in err
+    with Store(home) as store:
+        done = store.context(row.id)
+    assert (done.status, 0 < before < done.tokens_read == done.tokens) == ("ready", True)
+    status, out, err = in_process(home, capsys, "resume", row.id)
+    assert (status, row.id in out) == (0, True)
+    assert "Nothing had to be read" in err
 
 
 def test_methods_and_doctor_are_objects_for_programs(
@@ -402,6 +494,96 @@ def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.C
     status, _, err = in_process(tmp_path / "home", capsys, "serve", "--memory", "plenty")
     assert status == 2
     assert "24GiB" in err
+
+
+@pytest.fixture(scope="module")
+def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, str]:
+    """A home with one short reading by a model that does not stop talking, and the context."""
+    from app.documents import Options, add_documents
+    from app.readings import begin, read
+    from app.service import Service
+    from tests.app.helpers import book_text
+
+    folder = tmp_path_factory.mktemp("talkative")
+    book = folder / "The Keeper.txt"
+    book.write_text(book_text(4), encoding="utf-8")
+    service = Service(folder / "home", str(tiny), "cpu")
+    added = add_documents(service, [book], Options(), lambda *_: None)
+    row = read(service, begin(service, [added.documents[0].id], "exact", {"budget": 320}).id, lambda report: None)
+    service.close()
+    return folder / "home", row.id
+
+
+def interrupting(home: Path, *questions: str) -> threading.Thread:
+    """Somebody who presses Ctrl-C when the first words of the answer to each of these questions are there."""
+    from tests.app.helpers import wait_for
+
+    def answering(store: Store) -> list[str]:
+        turns = [turn for session in store.sessions() for turn in store.turns(session.id)]
+        return [turn.question for turn in turns if turn.status == "answering" and len(turn.answer) > 5]
+
+    def watch() -> None:
+        with Store(home) as store:
+            for question in questions:
+                wait_for(functools.partial(lambda wanted: wanted in answering(store), question), "the first words")
+                os.kill(os.getpid(), signal.SIGINT)
+
+    return threading.Thread(target=watch)
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_signal_cancels_an_answer(
+    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    """It was marked as failed."""
+    home, context = talkative
+    question = f"Who {' '.join(flags)}?"
+    person = interrupting(home, question)
+    person.start()
+    status, out, err = in_process(home, capsys, "ask", context, question, *flags, "--max-tokens", "5000")
+    person.join()
+    with Store(home) as store:
+        [turn] = [turn for row in store.sessions(context) for turn in store.turns(row.id) if turn.question == question]
+    assert (status, turn.status, turn.error) == (1, "cancelled", None)
+    assert out == ("" if flags else printable(turn.answer) + "\n")
+    assert f"Stopped; the question is kept in session {turn.session_id}" in err
+
+
+def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
+    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended."""
+    home, context = talkative
+    keyboard, terminal = pty.openpty()
+    person = interrupting(home, "Where?", "When?")
+    with os.fdopen(keyboard, "wb", buffering=0) as typed, os.fdopen(terminal) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        typed.write(b"Where?\nWhen?\n\n")
+        person.start()
+        status, _, err = in_process(home, capsys, "chat", context, "--max-tokens", "5000")
+        person.join()
+    assert (status, err.count("Stopped; the question is kept")) == (0, 2)
+    session = re.search(r"Session (s-\w+)", err)
+    assert session is not None
+    with Store(home) as store:
+        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
+    assert turns == [("Where?", "cancelled"), ("When?", "cancelled")]
+
+
+def test_questions_from_a_file_end_with_the_answer_that_was_stopped(
+    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, context = talkative
+    monkeypatch.setattr("sys.stdin", io.StringIO("Why?\nWhy not?\n"))
+    person = interrupting(home, "Why?")
+    person.start()
+    status, _, err = in_process(home, capsys, "chat", context, "--max-tokens", "5000")
+    person.join()
+    session = re.search(r"Session (s-\w+)", err)
+    assert session is not None
+    with Store(home) as store:
+        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
+    assert (status, turns) == (1, [("Why?", "cancelled")])
 
 
 NOWHERE = "http://127.0.0.1:9"  # nobody listens there

@@ -8,6 +8,7 @@ import pytest
 from app.cli import main
 from tests.app.helpers import book_text
 from tests.app.tiny import make_tiny_model
+from training.pocket import PocketSettings
 
 
 @pytest.fixture
@@ -59,6 +60,19 @@ def test_beacons_are_trained_and_read_with(tmp_path: Path, rows: Path, capsys: p
     result = json.loads(capsys.readouterr().out)
     assert (result["method"], result["budget"]) == ("beacon", 64)
     assert result["kv_entries"] <= 64 + 32 + 4
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seed"),
+    [((), (), 20), (("--seed", "0"), (), 0), (("--seed", "5"), (), 5), (("--seed", "5"), ("--seed", "6"), 6)],
+)
+def test_the_pocket_model_is_trained_with_the_seed_that_was_given(
+    monkeypatch: pytest.MonkeyPatch, before: tuple[str, ...], after: tuple[str, ...], seed: int
+) -> None:
+    taken: list[PocketSettings] = []
+    monkeypatch.setattr("training.pocket.train", lambda settings, on_step: taken.append(settings))
+    assert main([*before, "train", "pocket", *after]) == 0
+    assert [settings.seed for settings in taken] == [seed]
 
 
 def test_wrong_settings_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,53 @@
+"""What is meant by an id, a prefix of one or a title, where several things fit."""
+
+from typing import Any
+
+import pytest
+
+from app.errors import Ambiguous
+from app.service import Service
+from app.shelf import find
+from sessions import ContextRow, DocumentRow
+
+
+def add_document(service: Service, title: str) -> DocumentRow:
+    number = len(service.store.documents())
+    facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
+    return service.store.add_document(sha256=f"{number:064x}", title=title, **facts)
+
+
+def add_context(service: Service, *documents: DocumentRow) -> ContextRow:
+    reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
+    number = len(service.store.contexts())
+    return service.store.add_context(**reading, fingerprint=str(number), document_ids=[each.id for each in documents])
+
+
+@pytest.mark.parametrize("title", ["Harbour", "harbour", "HARB"])
+def test_a_title_means_the_document_and_not_the_contexts_of_it(service: Service, title: str) -> None:
+    document = add_document(service, "Harbour")
+    for _ in range(2):
+        add_context(service, document)
+    assert find(service, title) == ("document", document)
+    assert find(service, title, ("document", "session")) == ("document", document)
+    with pytest.raises(Ambiguous):
+        find(service, title, ("context",))
+
+
+def test_what_else_has_the_title_is_asked_about(service: Service) -> None:
+    one, other = add_document(service, "Harbour"), add_document(service, "Lamp")
+    both = add_context(service, one, other)
+    assert find(service, "Harbour") == ("document", one)
+    with pytest.raises(Ambiguous, match=both.id):
+        find(service, "Harb")  # may be meant to begin "Harbour, Lamp"
+    session = service.store.add_session(both.id, "Harbour")
+    with pytest.raises(Ambiguous, match=session.id):
+        find(service, "Harbour")
+
+
+def test_a_prefix_of_two_ids_is_no_title(service: Service) -> None:
+    document = add_document(service, "Harbour")
+    letter = document.id.partition("-")[2][0]
+    while not add_context(service, document).id.startswith(f"c-{letter}"):
+        pass
+    with pytest.raises(Ambiguous, match=document.id):
+        find(service, letter)
