@@ -71,9 +71,7 @@ class Conversation:
             raise
         self.turns += 1
 
-    def _answer(
-        self, question: str, sampling: Sampling, on_pass: Callable[[], None]
-    ) -> Iterator[AnswerPiece | Answer]:
+    def _answer(self, question: str, sampling: Sampling, on_pass: Callable[[], None]) -> Iterator[AnswerPiece | Answer]:
         started = time.perf_counter()
         chat, first = self.model.chat, self.turns == 0
         put = chat.question(question, first)
