@@ -104,7 +104,7 @@ def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client) 
 def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx.Client) -> None:
     page = http.get("/config").json()
     names = {each["id"]: each["props"].get("elem_id") or "" for each in page["components"]}
-    [does] = [each for each in page["dependencies"] if [names[id] for id in each["outputs"]] == ["estimate"]]
+    [does] = [each for each in page["dependencies"] if [names[id] for id in each["outputs"]] == ["estimate", "notice"]]
     asked = {names[id] for id in does["inputs"]}
     assert asked == {"method", "budget", "model"} | {name for name in names.values() if name.startswith("set-")}
     assert {names.get(id) for id, event in does["targets"] if event == "change"} == asked
