@@ -242,3 +242,20 @@ def test_what_was_found_can_be_opened_again(service: Service, context: str) -> N
         assert (tab.session, tab.shown["hits"]["value"]) == (one, None)
 
     play(service, scene)
+
+
+def test_the_page_is_told_what_has_arrived(service: Service, context: str) -> None:
+    """Word for word, so that its script takes that from the field, and nothing that was typed after it."""
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(context=context)
+        assert 'data-asked="" data-said=""' in tab.value("where")
+        await tab.do("ask", "click", {"question": " Who kept\nthe lamp? "})
+        [turn] = service.store.turns(tab.session)
+        assert f'data-asked="{turn.id}" data-said="Who kept\nthe lamp?"' in tab.value("where")
+        await tab.do("question", "submit", {"question": "And then?"})  # before the answer
+        assert "still being answered" in tab.said
+        assert f'data-asked="{turn.id}"' in tab.value("where")
+
+    play(service, scene)
