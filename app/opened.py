@@ -115,7 +115,7 @@ class OpenContexts:
 
     def bytes(self) -> dict[str, int]:
         """Bytes in use, "device" and "host"; without a GPU all is on the host. Tails of conversations included."""
-        total = {"device": 0, "host": sum(each.bytes for each in self._asleep.values())}
+        total = {"device": 0, "host": sum(each.bytes for each in list(self._asleep.values()))}
         conversations = self._conversations.values()
         for opened in list(self._awake.values()):
             base = opened.context.usage().bytes

@@ -48,17 +48,21 @@ class Actions:
         asked = Chosen(query.get("context", ""), query.get("session", ""))
         return self.screen.settle(asked) if asked.context or asked.session else self.screen.first_choice()
 
-    def find_models(self) -> Any:
+    def find_models(self) -> list[Any]:
         """A tab opens: the models that are on this machine by now."""
-        return gr.update(choices=model_choices(self.service.home))
+        return [gr.update(choices=model_choices(self.service.home))]
 
     def choose_context(self, chosen: Chosen, context: str | None) -> Chosen:
         """A context was chosen from the list."""
         return self.screen.settle(Chosen(context or ""))
 
     def choose_session(self, chosen: Chosen, session: str | None) -> Chosen:
-        """A session was chosen from the list, or found."""
+        """A session was chosen from the list."""
         return self.screen.settle(Chosen(chosen.context, session or ""))
+
+    def choose_hit(self, chosen: Chosen, session: str | None) -> tuple[Chosen, list[Any]]:
+        """A session was chosen among those found; none stays marked there, so that it can be chosen again."""
+        return self.choose_session(chosen, session), [gr.update(value=None)]
 
     def choose_method(self, name: str) -> list[Any]:
         """A method was chosen: show its budget and its settings."""
@@ -66,7 +70,7 @@ class Actions:
         budget = gr.update(value=row["budget"], interactive=row["budget"] is not None)
         return [budget, *(gr.update(visible=group == name) for group in self.groups)]
 
-    def estimate(self, method: str, budget: float | None, model: str | None, *values: Any) -> str:
+    def estimate(self, method: str, budget: float | None, model: str | None, *values: Any) -> list[str]:
         """The form was opened or changed: what to expect of it, or why it cannot be, as HTML."""
         import engine
 
@@ -82,8 +86,8 @@ class Actions:
         except Exception as error:
             if not expected(error):
                 raise
-            return f'<p class="note" role="status">{esc(phrase(error))}</p>'
-        return f'<p class="quiet" role="status">{esc(line)}</p>'
+            return [f'<p class="note" role="status">{esc(phrase(error))}</p>']
+        return [f'<p class="quiet" role="status">{esc(line)}</p>']
 
     def start_reading(
         self,
@@ -231,16 +235,12 @@ class Actions:
             shelf.delete(self.service, *shelf.find(self.service, id, (kind,)))
         return self.screen.settle(chosen), [gr.update(visible=False), gr.update(value=""), []]
 
-    def search(self, query: str | None) -> Any:
+    def search(self, query: str | None) -> list[Any]:
         """Find turns; the list is hidden while nothing is searched for."""
         hits = self.service.store.search(query, 12) if query and query.strip() else []
         choices: dict[str, str] = {}
         for hit in hits:
             choices.setdefault(hit.session.id, f"{hit.session.title}\n{' '.join(hit.snippet.split())}")
         label = "Found" if choices else "Nothing found"
-        return gr.update(
-            choices=[(text, id) for id, text in choices.items()],
-            value=None,
-            label=label,
-            visible=bool(query and query.strip()),
-        )
+        found = [(text, id) for id, text in choices.items()]
+        return [gr.update(choices=found, value=None, label=label, visible=bool(query and query.strip()))]

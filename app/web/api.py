@@ -1,8 +1,10 @@
 """The HTTP API, `/api/...`: the same functions as the page, for programs on this machine.
 
-Errors are `{"error": sentence}` with status 400 (cannot be done), 404 (not there) or 409 (in use).
+Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (cannot be done), 404 (not there)
+or 409 (in use).
 """
 
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -12,7 +14,6 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from app import shelf
 from app.documents import Options, page_of
 from app.errors import AppError, phrase
-from app.errors import NotFound as NothingFits
 from app.local_models import local_models
 from app.methods import methods_table
 from app.service import Service
@@ -51,26 +52,27 @@ def router(service: Service, worker: Worker) -> APIRouter:
     def sessions() -> list[dict[str, Any]]:
         return shelf.listing(service, "sessions")
 
-    @api.get("/documents/{id}")
-    @api.get("/contexts/{id}")
-    @api.get("/sessions/{id}")
-    def show(id: str) -> dict[str, Any]:
-        kind, row = shelf.find(service, id)
-        return shelf.details(service, kind, row)
+    def add_routes(kind: str, find: Callable[[str], shelf.Row]) -> None:
+        """What can be done with one thing. find: its row, by its id and nothing else."""
 
-    @api.delete("/documents/{id}")
-    @api.delete("/contexts/{id}")
-    @api.delete("/sessions/{id}")
-    def delete(id: str) -> dict[str, str]:
-        kind, row = shelf.find(service, id)
-        shelf.delete(service, kind, row)
-        return {"deleted": row.id}
+        @api.get(f"/{kind}s/{{id}}")
+        def show(id: str) -> dict[str, Any]:
+            return shelf.details(service, kind, find(id))
 
-    @api.patch("/documents/{id}")
-    @api.patch("/sessions/{id}")
-    def rename(id: str, title: Annotated[str, Body(embed=True)]) -> dict[str, Any]:
-        kind, row = shelf.find(service, id)
-        return asdict(shelf.rename(service, kind, row, title))
+        @api.delete(f"/{kind}s/{{id}}")
+        def delete(id: str) -> dict[str, str]:
+            shelf.delete(service, kind, find(id))
+            return {"deleted": id}
+
+        if kind != "context":  # which is called after its documents
+
+            @api.patch(f"/{kind}s/{{id}}")
+            def rename(id: str, title: Annotated[str, Body(embed=True)]) -> dict[str, Any]:
+                return asdict(shelf.rename(service, kind, find(id), title))
+
+    add_routes("document", store.document)
+    add_routes("context", store.context)
+    add_routes("session", store.session)
 
     @api.get("/documents/{id}/file")
     def original(id: str) -> Response:
@@ -115,7 +117,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/sessions", status_code=201)
     def begin_session(context: Annotated[str, Body()], title: Annotated[str | None, Body()] = None) -> dict[str, Any]:
-        return asdict(store.add_session(shelf.find_context(service, context).id, title))
+        return asdict(store.add_session(store.context(context).id, title))
 
     @api.post("/sessions/{id}/branch", status_code=201)
     def branch(id: str, turns: Annotated[int, Body(embed=True)]) -> dict[str, Any]:
@@ -165,7 +167,7 @@ def add_error_handlers(app: FastAPI) -> None:
     from engine import EngineError
 
     def answer(request: Request, error: Exception) -> JSONResponse:
-        status = 404 if isinstance(error, NotFound | NothingFits) else 409 if isinstance(error, InUse) else 400
+        status = 404 if isinstance(error, NotFound) else 409 if isinstance(error, InUse) else 400
         return JSONResponse({"error": phrase(error)}, status)
 
     for kind in (AppError, StoreError, IngestError, EngineError):

@@ -57,7 +57,6 @@ def build_new_reading(default_model: str) -> NewReading:
         budget = gr.Number(
             value=chosen["budget"],
             precision=0,
-            minimum=1,
             label="Budget",
             elem_id="budget",
             info="Entries per KV head and layer that may stay on the device. Empty for no limit.",

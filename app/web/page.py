@@ -12,13 +12,15 @@ from app.worker import Worker
 
 PULSE_SEC = 1.0
 STREAM_SEC = 0.25
-CACHE_SEC = 3600
+SWEEP_SEC = 3600
+CACHE_SEC = 24 * 3600
+"""Dropped files that are not read are removed after this long."""
 
 
 def build_page(service: Service, worker: Worker) -> gr.Blocks:
     """The whole page over one home and its worker."""
     with gr.Blocks(
-        title="Stockpot", fill_width=True, analytics_enabled=False, delete_cache=(CACHE_SEC, CACHE_SEC)
+        title="Stockpot", fill_width=True, analytics_enabled=False, delete_cache=(SWEEP_SEC, CACHE_SEC)
     ) as blocks:
         with gr.Row(elem_id="frame"):
             with gr.Column(elem_id="shelf", min_width=0):

@@ -1,6 +1,6 @@
 """What one tab shows: a function of the store and of what is chosen in that tab, and nothing else.
 
-`props` says what every changing component should show now; `Screen.updates` sends only what differs from what was sent
+`props` says what every changing component should show now; `Wiring.updates` sends only what differs from what was sent
 before. So any event, any tick and any reload ends in the same picture, however often it happens.
 """
 
@@ -91,7 +91,7 @@ class Screen:
         edited = next((turn for turn in turns if turn.id == chosen.edited), None)
         talking = context is not None and context.status == "ready"
         return {
-            "where": {"value": _where(chosen, edited)},
+            "where": {"value": _where(chosen, edited, turns)},
             "contexts": {"choices": self._context_choices(), "value": chosen.context or None},
             "session_area": {"visible": talking},
             "sessions": {
@@ -225,13 +225,17 @@ EMPTY = (
 )
 
 
-def _where(chosen: Chosen, edited: TurnRow | None) -> str:
-    """What the page's script should know: the address, and where the question field stands (see theme.py)."""
+def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
+    """What the page's script should know (see theme.py).
+
+    That is the address, where the question field stands, and what arrived: the last question's turn, and its words.
+    """
     place = edited.id if edited else chosen.session or chosen.context
     question = edited.question if edited else ""
+    said = next((turn.question for turn in turns if turn.id == chosen.asked), "")
     return (
         f'<i data-query="{esc(chosen.query)}" data-place="{esc(place)}" data-question="{esc(question)}" '
-        f'data-asked="{esc(chosen.asked)}"></i>'
+        f'data-asked="{esc(chosen.asked)}" data-said="{esc(said)}"></i>'
     )
 
 

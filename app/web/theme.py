@@ -75,7 +75,7 @@ HEAD = """
   // What is typed and not asked yet is kept for its place, which is a session or the question that is being edited:
   // who goes elsewhere, comes back or reloads the page finds it again.
   const drafts = JSON.parse(sessionStorage.getItem("stockpot-drafts") || "{}");
-  let here = "", field = null, met = "", asking = null, writing = false;
+  let here = "", field = null, met = "", asking = "", writing = false;
   const keep = (place, text) => {
     if (text) drafts[place] = text; else delete drafts[place];
     sessionStorage.setItem("stockpot-drafts", JSON.stringify(drafts));
@@ -87,17 +87,17 @@ HEAD = """
     field.dispatchEvent(new Event("input", { bubbles: true }));
     writing = false;
   };
-  const turnTo = ({ place, question, asked }) => {
+  const turnTo = ({ place, question, asked, said }) => {
     const now = document.querySelector("#question textarea"), fresh = now !== field;
     field = now;
     if (!field || !place) return;
-    if (asked && asked !== met && asking) {  // what was asked goes; what has been typed since stays, and comes along
-      const text = drafts[asking.place] || "";
-      const since = text.startsWith(asking.text) ? text.slice(asking.text.length).trimStart() : text;
-      keep(asking.place, "");
+    if (asked && asked !== met && asking) {  // what has arrived goes; what was typed after it stays, and comes along
+      const text = (drafts[asking] || "").trimStart();
+      const since = text.startsWith(said) ? text.slice(said.length).trimStart() : text;
+      keep(asking, "");
       if (since) keep(place, since);
       if (place === here) write(since);
-      asking = null;
+      asking = "";
     }
     met = asked;
     if (place === here && !fresh) return;
@@ -144,7 +144,7 @@ HEAD = """
     }
     setTimeout(() => button.textContent = before, 2500);
   };
-  const submit = () => asking = field && { place: here, text: field.value };
+  const submit = () => asking = here;
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
     document.querySelector("[data-action=menu]")?.setAttribute("aria-expanded", String(open));

@@ -40,10 +40,16 @@ def _folder(home: Path) -> Path:
 
 
 def move_in(home: Path, cached: Iterable[str]) -> list[Path]:
-    """Move files from Gradio's cache to a folder of their own; the cache keeps nothing."""
+    """Move files from Gradio's cache to a folder of their own; the cache keeps nothing.
+
+    Raises:
+        AppError: the cache has let go of one of them. None is moved.
+    """
+    sources = [Path(each) for each in cached]
+    if not all(source.is_file() for source in sources):
+        raise AppError("The files were dropped in too long ago: drop them in again.")
     folder, moved = _folder(home), []
-    for number, each in enumerate(cached):
-        source = Path(each)
+    for number, source in enumerate(sources):
         target = folder / safe_name(source.name)
         if target.exists():
             target = folder / f"{number} {target.name}"

@@ -1,17 +1,20 @@
 """What happens when something is pressed: do it, then show what the store says.
 
 Every handler ends in `updates`, which sends the components whose picture has changed for this tab. Nothing here waits
-for the model: work is asked of the worker, and two timers, outside Gradio's queue, show how it goes.
+for the model: work is asked of the worker, and two timers, outside Gradio's queue, show how it goes. What goes wrong is
+said in the notice: outside the queue, Gradio shows nothing of an error.
 """
 
+import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import gradio as gr
+from fastapi.concurrency import run_in_threadpool
 
 from app.errors import expected, phrase
 from app.service import Service
@@ -24,10 +27,24 @@ from app.web.talk import Talk
 from app.web.views.markup import notice_of
 from app.worker import Worker
 
-Seen = dict[str, str]
 log = logging.getLogger(__name__)
 
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "queue": False}
+
+
+@dataclass
+class Tab:
+    """What the server knows of one tab; Gradio copies the first one for every tab.
+
+    Gradio runs the events of a tab side by side. Here one waits for the other, in the order in which they came, so
+    that each goes on from what was chosen and sent before it, and so that the answers leave in that order too.
+
+    chosen: in this tab; seen: name of a component -> mark of what it was sent last; turn: held by the event at hand.
+    """
+
+    chosen: Chosen = field(default_factory=Chosen)
+    seen: dict[str, str] = field(default_factory=dict)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True)
@@ -84,50 +101,50 @@ class Wiring:
         self.screen = Screen(service)
         self.actions = Actions(service, worker, self.screen, list(page.new.settings), list(page.new.groups))
         self.slots = page.slots()
-        self.chosen, self.seen = gr.State(Chosen()), gr.State({})
+        self.tab = gr.State(Tab())
 
-    def updates(self, chosen: Chosen, seen: Seen) -> tuple[Chosen, Seen, list[Any]]:
+    def updates(self, tab: Tab) -> list[Any]:
         """What differs from what this tab was sent before."""
-        chosen = self.screen.settle(chosen)
-        props: Props = self.screen.props(chosen)
-        sent, out = dict(seen), []
+        tab.chosen = self.screen.settle(tab.chosen)
+        props: Props = self.screen.props(tab.chosen)
+        out = []
         for name in self.slots:
             mark = hashlib.sha256(repr(props[name]).encode()).hexdigest()
-            out.append(gr.skip() if seen.get(name) == mark else gr.update(**props[name]))
-            sent[name] = mark
-        return chosen, sent, out
+            out.append(gr.skip() if tab.seen.get(name) == mark else gr.update(**props[name]))
+            tab.seen[name] = mark
+        return out
 
     def handler(
         self, act: Callable[..., Any], extra: int = 0, quiet: bool = False, told: str = ""
-    ) -> Callable[..., list[Any]]:
+    ) -> Callable[..., Awaitable[list[Any]]]:
         """A handler that does something and then shows the result, or the sentence that says why not.
 
         Args:
             act: `act(chosen, *inputs)` returns the new choice, or that and `extra` further updates.
-            quiet: leave the notice alone, as ticks do.
+            quiet: leave the notice alone, as ticks do, unless something goes wrong.
             told: name of what the event itself says; `act` is given it last.
         """
 
-        def handle(request: gr.Request, event: gr.EventData, chosen: Chosen, seen: Seen, *inputs: Any) -> list[Any]:
-            before = chosen
-            notice: Any = gr.skip() if quiet else ""
-            further: Any = [gr.skip()] * extra
+        def work(request: gr.Request, event: gr.EventData, tab: Tab, inputs: tuple[Any, ...]) -> list[Any]:
+            # Updates even where a plain value would do: Gradio sends those on at once, so none overtakes another.
+            notice = gr.skip() if quiet else gr.update(value="")
+            out, further = [gr.skip()] * len(self.slots), [gr.skip()] * extra
             try:
-                if not seen:  # the server was started anew while this tab was open: its address knows what it shows
-                    chosen = self.actions.load(request.query_params)
-                result = act(chosen, *inputs, *([getattr(event, told)] if told else []))
-                chosen, further = result if extra else (result, ())
-            except Exception as error:
-                log.log(
-                    logging.INFO if expected(error) else logging.ERROR,
-                    "refused: %s",
-                    error,
-                    exc_info=None if expected(error) else error,
-                )
-                notice = notice_of(phrase(error))
-            chosen, seen, out = self.updates(chosen, seen)
-            # What is not written back cannot undo the choice that another event made meanwhile.
-            return [gr.skip() if chosen == before else chosen, seen, *out, notice, *further]
+                if not tab.seen:  # new, or the server was started anew meanwhile: its address knows what it shows
+                    tab.chosen = self.actions.load(request.query_params)
+                try:
+                    result = act(tab.chosen, *inputs, *([getattr(event, told)] if told else []))
+                    tab.chosen, further = result if extra else (result, further)
+                except Exception as error:
+                    notice = refusal(error)
+                out = self.updates(tab)
+            except Exception as error:  # the choice stands, and the next tick tries to show it again
+                notice = refusal(error)
+            return [*out, notice, *further]
+
+        async def handle(request: gr.Request, event: gr.EventData, tab: Tab, *inputs: Any) -> list[Any]:
+            async with tab.turn:
+                return await run_in_threadpool(work, request, event, tab, inputs)
 
         return handle
 
@@ -139,23 +156,35 @@ class Wiring:
         extra: Sequence[Any] = (),
         quiet: bool = False,
         told: str = "",
+        **how: Any,
     ) -> None:
-        """Let an event do something, then show the result. extra: components that `act` updates itself."""
-        state = [self.chosen, self.seen]
-        outputs = [*state, *self.slots.values(), self.page.notice, *extra]
-        listener(self.handler(act, len(extra), quiet, told), [*state, *inputs], outputs, **QUIET)
+        """Let an event do something, then show the result.
+
+        Args:
+            extra: components that `act` updates itself.
+            how: further settings of Gradio's listener.
+        """
+        outputs = [*self.slots.values(), self.page.notice, *extra]
+        listener(self.handler(act, len(extra), quiet, told), [self.tab, *inputs], outputs, **how, **QUIET)
+
+    def aside(
+        self, listener: Any, act: Callable[..., list[Any]], inputs: Sequence[Any], outputs: Sequence[Any], **how: Any
+    ) -> None:
+        """Let an event update components that do not depend on what is chosen; it waits for no other event."""
+
+        def handle(*given: Any) -> list[Any]:
+            try:
+                return [*act(*given), gr.skip()]
+            except Exception as error:
+                return [*[gr.skip()] * len(outputs), refusal(error)]
+
+        listener(handle, inputs, [*outputs, self.page.notice], **how, **QUIET)
 
     def connect(self, blocks: gr.Blocks) -> None:
         """Connect everything; to be called while `blocks` is being built."""
-
-        def load(request: gr.Request) -> list[Any]:
-            chosen, seen, out = self.updates(self.actions.load(request.query_params), {})
-            return [chosen, seen, *out]
-
-        blocks.load(load, None, [self.chosen, self.seen, *self.slots.values()], **QUIET)
-        blocks.load(self.actions.find_models, None, self.page.new.model, **QUIET)
-        self.on(self.page.pulse.tick, lambda chosen: chosen, quiet=True)
-        self.on(self.page.stream.tick, lambda chosen: chosen, quiet=True)
+        for each in (blocks.load, self.page.pulse.tick, self.page.stream.tick):
+            self.on(each, lambda chosen: chosen, quiet=True)
+        self.aside(blocks.load, self.actions.find_models, [], [self.page.new.model])
         self._connect_shelf()
         self._connect_readings(blocks)
         self._connect_talk()
@@ -163,19 +192,21 @@ class Wiring:
     def _connect_shelf(self) -> None:
         shelf, do = self.page.shelf, self.actions
         self.on(shelf.new.click, lambda chosen: Chosen())
-        self.on(shelf.contexts.input, do.choose_context, [shelf.contexts])
-        self.on(shelf.sessions.input, do.choose_session, [shelf.sessions])
-        self.on(shelf.hits.input, do.choose_session, [shelf.hits])
+        # A list shows at once what was chosen in it: no choice may be dropped because another is on its way.
+        self.on(shelf.contexts.input, do.choose_context, [shelf.contexts], trigger_mode="multiple")
+        self.on(shelf.sessions.input, do.choose_session, [shelf.sessions], trigger_mode="multiple")
+        self.on(shelf.hits.input, do.choose_hit, [shelf.hits], [shelf.hits], trigger_mode="multiple")
         self.on(shelf.new_session.click, do.new_session)
-        shelf.search.change(do.search, shelf.search, shelf.hits, trigger_mode="always_last", **QUIET)
+        self.aside(shelf.search.change, do.search, [shelf.search], [shelf.hits], trigger_mode="always_last")
 
     def _connect_readings(self, blocks: gr.Blocks) -> None:
         new, reading, do = self.page.new, self.page.reading, self.actions
-        new.method.input(do.choose_method, new.method, [new.budget, *new.groups.values()], **QUIET)
+        self.aside(new.method.input, do.choose_method, [new.method], [new.budget, *new.groups.values()])
         settings = list(new.settings.values())
         form = [new.method, new.budget, new.model, *settings]
         changes = [self.page.shelf.new.click, *(field.change for field in form)]
-        gr.on([blocks.load, *changes], do.estimate, form, new.estimate, trigger_mode="always_last", **QUIET)
+        changed = partial(gr.on, [blocks.load, *changes])
+        self.aside(changed, do.estimate, form, [new.estimate], trigger_mode="always_last")
         self.on(
             new.start.click,
             do.start_reading,
@@ -207,3 +238,14 @@ class Wiring:
         self.on(manage.delete_documents.click, partial(do.doom, "documents"), extra=confirm)
         self.on(manage.confirm.click, do.delete, [doomed], confirm)
         manage.keep.click(lambda: [gr.update(visible=False), gr.update(value=""), []], None, confirm, **QUIET)
+
+
+def refusal(error: Exception) -> Any:
+    """The notice that says why something could not be done; what nobody expects is logged with its traceback."""
+    log.log(
+        logging.INFO if expected(error) else logging.ERROR,
+        "refused: %s",
+        error,
+        exc_info=None if expected(error) else error,
+    )
+    return gr.update(value=notice_of(phrase(error)))

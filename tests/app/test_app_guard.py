@@ -1,6 +1,8 @@
 """Who may come in."""
 
 import base64
+from io import BytesIO
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -8,9 +10,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from app.errors import UsageError
+from app.errors import AppError, UsageError
 from app.web.guard import Guard, credentials, is_loopback
-from app.web.uploads import copy_in, safe_name
+from app.web.uploads import copy_in, move_in, safe_name
 
 
 @pytest.mark.parametrize(
@@ -94,10 +96,23 @@ def test_no_path_is_made_from_a_file_name(name: str, kept: str) -> None:
     assert safe_name(name) == kept
 
 
-def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: object) -> None:
-    from io import BytesIO
-    from pathlib import Path
+def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> None:
+    """Those before it had been moved already, to where nobody looks for them."""
+    cached = [tmp_path / "incoming" / name / f"{name}.txt" for name in ("one", "two")]
+    for each in cached:
+        each.parent.mkdir(parents=True)
+        each.write_text("words")
+    cached[1].unlink()
+    with pytest.raises(AppError, match="too long ago: drop them in again"):
+        move_in(tmp_path, map(str, cached))
+    assert cached[0].exists()
+    assert not (tmp_path / "uploads").exists()
+    cached[1].write_text("words")
+    assert [each.read_text() for each in move_in(tmp_path, map(str, cached))] == ["words", "words"]
+    assert not any(each.parent.exists() for each in cached)
 
-    copies = copy_in(Path(str(tmp_path)), [("a.txt", BytesIO(b"one")), ("../a.txt", BytesIO(b"two"))])
+
+def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    copies = copy_in(tmp_path, [("a.txt", BytesIO(b"one")), ("../a.txt", BytesIO(b"two"))])
     assert [path.read_bytes() for path in copies] == [b"one", b"two"]
-    assert all(path.parent.parent == Path(str(tmp_path)) / "uploads" for path in copies)
+    assert all(path.parent.parent == tmp_path / "uploads" for path in copies)

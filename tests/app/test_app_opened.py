@@ -143,6 +143,22 @@ def test_on_a_gpu_what_is_put_away_sleeps_in_host_memory_first(tmp_path: Path, t
     service.close()
 
 
+def test_what_is_open_is_counted_while_it_changes(tmp_path: Path, tiny: Path) -> None:
+    """A tab counts while the worker puts a context to sleep: `dictionary changed size during iteration`."""
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    asleep = service.contexts._asleep
+
+    class Changing:
+        @property
+        def bytes(self) -> int:
+            asleep[f"c-{len(asleep)}"] = self  # type: ignore[assignment]
+            return 1
+
+    asleep.update({"c-0": Changing(), "c-1": Changing()})  # type: ignore[dict-item]
+    assert service.contexts.bytes()["host"] == 2
+    service.close()
+
+
 def test_another_model_lets_go_of_what_leans_on_the_first(service: Service, book: Path, tmp_path: Path) -> None:
     context = read_through(service, add(service, book))
     ask(service, context)

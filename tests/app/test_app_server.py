@@ -87,6 +87,28 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
     assert "torn.pdf" in ended["error"]
 
 
+def test_a_thing_is_named_by_its_kind_and_its_whole_id(http: httpx.Client, server: Server) -> None:
+    """`DELETE /api/sessions/X` deleted the document that X was the title of, or the beginning of whose id."""
+    context = server.read(("Keepsake.txt", book_text(8).encode()), method="streaming", budget="256")
+    document = context["document_ids"][0]
+    session = http.post("/api/sessions", json={"context": context["id"], "title": "Keepsake"}).json()["id"]
+    mine = {"documents": document, "contexts": context["id"], "sessions": session}
+    for noun in mine:
+        others = [id for other, id in mine.items() if other != noun]
+        for name in (*others, mine[noun][:-1], mine[noun][2:], mine[noun].upper(), "Keepsake"):
+            path = f"/api/{noun}/{name}"
+            answers = [http.get(path), http.delete(path)]
+            if noun != "contexts":
+                answers.append(http.patch(path, json={"title": "Other"}))
+            assert [each.status_code for each in answers] == [404] * len(answers), path
+            assert "error" in answers[1].json()
+    assert http.post("/api/sessions", json={"context": "Keepsake"}).status_code == 404
+    for noun, id in mine.items():
+        assert http.get(f"/api/{noun}/{id}").json()["title"] == "Keepsake"
+    assert http.patch(f"/api/documents/{document}", json={"title": "Kept"}).json()["title"] == "Kept"
+    assert http.delete(f"/api/documents/{document}").json() == {"deleted": document}
+
+
 def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client) -> None:
     files = [("files", ("Long.txt", book_text(900).encode()))]
     job = http.post("/api/contexts", files=files, data={"method": "exact", "budget": "320"}).json()
@@ -104,7 +126,7 @@ def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client) 
 def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx.Client) -> None:
     page = http.get("/config").json()
     names = {each["id"]: each["props"].get("elem_id") or "" for each in page["components"]}
-    [does] = [each for each in page["dependencies"] if [names[id] for id in each["outputs"]] == ["estimate"]]
+    [does] = [each for each in page["dependencies"] if [names[id] for id in each["outputs"]] == ["estimate", "notice"]]
     asked = {names[id] for id in does["inputs"]}
     assert asked == {"method", "budget", "model"} | {name for name in names.values() if name.startswith("set-")}
     assert {names.get(id) for id, event in does["targets"] if event == "change"} == asked

@@ -175,6 +175,37 @@ def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict
     tab.locator("#stop").click()
 
 
+@pytest.mark.parametrize("again", ["Enter", "Ask"])
+def test_what_is_typed_after_a_question_stays_even_if_it_is_sent_too_early(
+    tab: Page, server: Server, reading: dict[str, Any], again: str
+) -> None:
+    """Enter before the first question had arrived made the tab forget where that question ended."""
+    session = asked(server, reading, "Who was Maren Hollis?")
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    field, held = tab.locator("#question textarea"), []
+    tab.route("**/run/**", lambda route: held.append(route))  # nothing reaches the server
+    field.fill("Tell me everything.")
+    field.press("Enter")
+    field.press("End")
+    field.type(" And then?")
+    if again == "Enter":
+        field.press("Enter")
+    else:
+        tab.locator("#ask").click()
+    tab.wait_for_timeout(300)
+    tab.unroute("**/run/**")
+    for route in held:
+        route.continue_()
+    expect(tab.locator(".question").last).to_have_text("Tell me everything.")
+    expect(field).to_have_value("And then?")
+    tab.reload()
+    tab.wait_for_selector("#panel .live")
+    expect(field).to_have_value("And then?")
+    field.fill("")
+    expect(tab.locator("#past .turn")).to_have_count(2)
+    assert [turn["question"] for turn in server.get(f"/api/sessions/{session}/turns")][1:] == ["Tell me everything."]
+
+
 @pytest.mark.parametrize("width", [390, 1440])
 def test_an_answer_is_followed_unless_the_reader_has_gone_up(
     tab: Page, server: Server, reading: dict[str, Any], width: int
@@ -277,6 +308,16 @@ def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path
     expect(tab.get_by_text("Drop in one or more files first")).to_be_visible()
     tab.locator("#files input[type=file]").set_input_files([broken])
     expect(tab.get_by_role("row", name="torn.pdf").get_by_role("link")).to_be_visible()  # uploaded
+    [cached] = (server.home / "uploads" / "incoming").rglob("torn.pdf")
+    cached.rename(tmp_path / "kept.pdf")  # as it is a day later
+    tab.locator("#start").click()
+    expect(tab.locator("#notice [role=alert]")).to_contain_text("dropped in too long ago")
+    (tmp_path / "kept.pdf").rename(cached)
+    tab.locator("#budget input").fill("0")
+    expect(tab.locator("#estimate .note")).to_contain_text("not 0")
+    tab.locator("#start").click()
+    expect(tab.locator("#notice [role=alert]")).to_contain_text("not 0")
+    tab.locator("#budget input").fill("512")
     tab.locator("#start").click()
     expect(tab.locator("#reading-card [role=alert]")).to_contain_text("torn.pdf")
     tab.locator("#discard").click()
@@ -343,6 +384,11 @@ def test_sessions_are_renamed_found_exported_and_deleted(
 
     tab.locator("#search input, #search textarea").first.fill("zeppelin")
     expect(tab.locator("#hits label")).to_contain_text("About airships")
+    for _ in range(2):  # and the second time as well
+        tab.locator("#new-session").click()
+        expect(tab.locator("#sessions label.selected")).not_to_contain_text("About airships")
+        tab.locator("#hits label").click()
+        expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
 
     for suffix in ("md", "json"):
         with tab.expect_download() as download:

@@ -1,0 +1,261 @@
+"""The page's events, as Gradio runs them: those of one tab may overlap, and one that fails says so."""
+
+import asyncio
+import html
+import re
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from gradio.state_holder import SessionState
+
+from app.service import Service
+from app.web.page import build_page
+from app.web.screen import Chosen, Props, Screen
+from app.worker import Worker
+from sessions import InUse, StoreCorrupt
+from tests.app.test_app_readings import add, read_through
+
+
+class Visitor:
+    """One tab: what is done in it goes through Gradio, and `shown` is what its browser then shows, by elem_id."""
+
+    def __init__(self, blocks: gr.Blocks) -> None:
+        self.blocks, self.state = blocks, SessionState(blocks)
+        self.shown: dict[str, dict[str, Any]] = {}
+        self.query: dict[str, str] = {}
+
+    async def do(self, target: str, event: str, values: Mapping[str, Any] | None = None, **told: Any) -> None:
+        """Let an event happen.
+
+        Args:
+            target: elem_id of what it happens to, or "" for the page and its timers.
+            values: elem_id -> what a person has put there; the others are as they were built.
+            told: what the event itself says.
+        """
+        names = {id: getattr(block, "elem_id", None) or "" for id, block in self.blocks.blocks.items()}
+        fns = self.blocks.fns.values()
+        does = next(fn for fn in fns if (target, event) in [(names.get(id or 0, ""), each) for id, each in fn.targets])
+        inputs = [None if each.stateful else (values or {}).get(each.elem_id, each.value) for each in does.inputs]
+        for name, value in (values or {}).items():
+            self.shown.setdefault(name, {})["value"] = value
+        request, data = gr.Request(query_params=self.query), gr.EventData(None, told)
+        sent = await self.blocks.process_api(does, inputs, self.state, request, event_data=data)
+        for block, update in zip(does.outputs, sent["data"], strict=True):
+            if not block.stateful:
+                changes = update if isinstance(update, dict) else {"value": update}
+                self.shown.setdefault(names[block._id], {}).update(changes)
+
+    async def open(self, **query: str) -> None:
+        self.query = query
+        await self.do("", "load")
+
+    async def tick(self) -> None:
+        await self.do("", "tick")
+
+    def value(self, name: str) -> str:
+        return str(self.shown[name]["value"])
+
+    @property
+    def session(self) -> str:
+        return self.value("sessions")
+
+    @property
+    def editing(self) -> bool:
+        return bool(self.shown["edit-area"]["visible"])
+
+    @property
+    def said(self) -> str:
+        """What the notice says."""
+        return html.unescape(re.sub("<.*?>", "", self.value("notice")))
+
+
+def play(service: Service, scene: Callable[[gr.Blocks], Coroutine[Any, Any, None]]) -> None:
+    """Let a scene happen on the page. Its worker is not at work, so that nothing happens by itself."""
+
+    async def whole() -> None:
+        await scene(build_page(service, Worker(service)))  # inside the loop, for Gradio would open one of its own
+
+    asyncio.run(whole())
+
+
+def session_with_a_turn(service: Service, context: str, title: str) -> tuple[str, str]:
+    """Ids of a session and of its turn."""
+    session = service.store.add_session(context, title).id
+    turn = service.store.add_turn(session, f"Who is {title}?").id
+    service.store.finish_turn(turn, answer="Nobody.")
+    return session, turn
+
+
+@pytest.fixture
+def context(service: Service, book: Path) -> str:
+    return read_through(service, add(service, book)).id
+
+
+def hold_first(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Let the next picture be made and then held back: until the second event is set, or half a second has passed.
+
+    Returns:
+        An event that is set when it is held, and the one that lets it go.
+    """
+    held, go, make = threading.Event(), threading.Event(), Screen.props
+
+    def props(screen: Screen, chosen: Chosen) -> Props:
+        made = make(screen, chosen)
+        if not held.is_set():
+            held.set()
+            go.wait(0.5)
+        return made
+
+    monkeypatch.setattr(Screen, "props", props)
+    return held, go
+
+
+async def overlapping(
+    monkeypatch: pytest.MonkeyPatch, first: Coroutine[Any, Any, None], second: Coroutine[Any, Any, None]
+) -> None:
+    """Let the second event begin, and end if it can, while the first is being handled."""
+    held, go = hold_first(monkeypatch)
+    early = asyncio.create_task(first)
+    await asyncio.to_thread(held.wait)
+    await second
+    go.set()
+    await early
+
+
+def test_a_tick_that_began_before_a_click_does_not_undo_what_the_click_showed(
+    service: Service, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wrote down that the tab shows what it had shown before: after Never mind, it stayed as it was for ever."""
+    session, turn = session_with_a_turn(service, context, "Maren")
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab, other = Visitor(blocks), Visitor(blocks)
+        await tab.open(session=session)
+        await other.open(session=session)
+        await overlapping(monkeypatch, tab.tick(), tab.do("past", "edit", turn=turn))
+        assert tab.editing
+        await tab.do("never-mind", "click")
+        assert not tab.editing
+        await tab.do("past", "edit", turn=turn)
+        await other.tick()
+        assert (tab.editing, other.editing) == (True, False)
+
+    play(service, scene)
+
+
+def test_what_is_clicked_while_the_page_opens_stands(
+    service: Service, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await overlapping(monkeypatch, tab.open(context=context), tab.do("new-reading", "click"))
+        await tab.tick()
+        assert tab.shown["new-view"]["visible"]
+        assert 'data-query=""' in tab.value("where")
+
+    play(service, scene)
+
+
+def test_a_picture_that_cannot_be_made_says_why_and_the_choice_stands(
+    service: Service, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The click did nothing at all, and what had been chosen was forgotten."""
+    (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
+    make, settle = Screen.props, Screen.settle
+
+    def locked(screen: Screen, chosen: Chosen) -> Props:
+        raise InUse("Another process keeps the database locked.")
+
+    def deleted_at_once(screen: Screen, chosen: Chosen) -> Chosen:
+        """Another tab deletes what has just been found to be there."""
+        settled = settle(screen, chosen)
+        if any(row.id == two for row in service.store.sessions()):
+            service.store.delete_session(two)
+        return settled
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        monkeypatch.setattr(Screen, "props", locked)
+        await tab.open(session=one)
+        assert tab.said == "Another process keeps the database locked."
+        monkeypatch.setattr(Screen, "props", make)
+        await tab.tick()
+        assert tab.session == one
+
+        monkeypatch.setattr(Screen, "props", locked)
+        await tab.do("sessions", "input", {"sessions": two})
+        assert tab.said == "Another process keeps the database locked."
+        monkeypatch.setattr(Screen, "props", make)
+        await tab.tick()
+        assert tab.session == two
+
+        monkeypatch.setattr(Screen, "settle", deleted_at_once)
+        await tab.tick()
+        assert two in tab.said
+        await tab.tick()
+        assert tab.session == one
+
+    play(service, scene)
+
+
+def test_what_is_refused_beside_the_choice_is_said_too(
+    service: Service, context: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget below 1 was refused by Gradio itself, which says nothing; so did a search that failed."""
+
+    def damaged(query: str, limit: int) -> list[Any]:
+        raise StoreCorrupt("The index is damaged.")
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open()
+        await tab.do("budget", "change")
+        assert "Fits" in tab.value("estimate")
+        for budget in (0, -1):
+            form = {"budget": budget, "method": "infinipot"}
+            refused = f"'infinipot' needs a budget of 128 or more, not {budget}."
+            await tab.do("budget", "change", form)
+            assert html.unescape(re.sub("<.*?>", "", tab.value("estimate"))) == refused
+            await tab.do("sample", "click", form)
+            assert tab.said == refused
+        monkeypatch.setattr(service.store, "search", damaged)
+        await tab.do("search", "change", {"search": "lamp"})
+        assert tab.said == "The index is damaged."
+
+    play(service, scene)
+
+
+def test_what_was_found_can_be_opened_again(service: Service, context: str) -> None:
+    """A radio button that is on already tells nobody that it was clicked."""
+    (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(session=two)
+        await tab.do("search", "change", {"search": "Maren"})
+        assert [id for _, id in tab.shown["hits"]["choices"]] == [one]
+        await tab.do("hits", "input", {"hits": one})
+        assert (tab.session, tab.shown["hits"]["value"]) == (one, None)
+
+    play(service, scene)
+
+
+def test_the_page_is_told_what_has_arrived(service: Service, context: str) -> None:
+    """Word for word, so that its script takes that from the field, and nothing that was typed after it."""
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(context=context)
+        assert 'data-asked="" data-said=""' in tab.value("where")
+        await tab.do("ask", "click", {"question": " Who kept\nthe lamp? "})
+        [turn] = service.store.turns(tab.session)
+        assert f'data-asked="{turn.id}" data-said="Who kept\nthe lamp?"' in tab.value("where")
+        await tab.do("question", "submit", {"question": "And then?"})  # before the answer
+        assert "still being answered" in tab.said
+        assert f'data-asked="{turn.id}"' in tab.value("where")
+
+    play(service, scene)
