@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 from lxml import etree
 
 from ingest import html
+from ingest.charset import decode
 from ingest.clean import one_line
 from ingest.document import count
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
@@ -49,17 +50,27 @@ def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None] | No
         ) from error
 
 
-def parse_xml(data: bytes, name: str) -> etree._Element:
+def parse_xml(data: bytes | str, name: str) -> etree._Element:
     """Parse XML without entities, network or document type; mends what it can.
+
+    Args:
+        data: bytes, or what `decode` made of them.
 
     Raises:
         BrokenFile: nothing in it can be read.
     """
     parser = etree.XMLParser(
-        resolve_entities=False, no_network=True, load_dtd=False, recover=True, remove_comments=True, huge_tree=True
+        encoding="utf-8",
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        recover=True,
+        remove_comments=True,
+        huge_tree=True,
     )
+    text = data if isinstance(data, str) else decode(data)[0]
     try:
-        root = etree.fromstring(data, parser)
+        root = etree.fromstring(text.encode("utf-8", errors="replace"), parser)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise BrokenFile(
             f"{name} is not XML that can be read ({one_line(str(error))[:120]}). Fetch it again."
@@ -146,10 +157,12 @@ class _Book:
         wordless, characters = [], 0
         for done, chapter in enumerate(chapters, 1):
             try:
-                found, anchors, _ = html.extract(self._bytes(chapter), f"{self.name}: {chapter}")
+                markup, warnings = decode(self._bytes(chapter))
+                found, anchors, _ = html.extract(markup, f"{self.name}: {chapter}")
             except BrokenFile as error:  # one bad chapter never stops the book
                 self.warnings.append(f"A chapter is missing: {error}")
                 continue
+            self.warnings.extend(f"{chapter}: {warning}" for warning in warnings)
             if found:
                 found = _mark(
                     found, anchors, {part: entries for (file, part), entries in contents.items() if file == chapter}

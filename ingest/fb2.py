@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lxml import etree
 
+from ingest.charset import decode
 from ingest.clean import one_line
 from ingest.epub import parse_xml
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
@@ -23,7 +24,8 @@ def read(path: Path, limits: Limits) -> Reading:
     Raises:
         BrokenFile, TooLarge, EmptyDocument.
     """
-    root = parse_xml(_bytes(path, limits), path.name)
+    markup, warnings = decode(_bytes(path, limits))
+    root = parse_xml(markup, path.name)
     blocks: list[Block] = []
     for body in root.iterfind("{*}body"):
         name = body.get("name")  # "notes", "comments": one section each, whatever is in it
@@ -42,7 +44,7 @@ def read(path: Path, limits: Limits) -> Reading:
         raise EmptyDocument(f"{path.name} has no text in it.")
     title = root.findtext("{*}description/{*}title-info/{*}book-title")
     heading = next((block.text for block in blocks if block.level), None)
-    return Reading(pages, toc, [title, heading], [])
+    return Reading(pages, toc, [title, heading], warnings)
 
 
 def _bytes(path: Path, limits: Limits) -> bytes:

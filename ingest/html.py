@@ -12,6 +12,7 @@ from pathlib import Path
 import lxml.html
 from lxml import etree
 
+from ingest.charset import decode
 from ingest.clean import one_line, tidy
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.limits import Limits
@@ -80,24 +81,24 @@ def read(path: Path, limits: Limits) -> Reading:
         BrokenFile: no markup in it. EmptyDocument: no text in it. TooLarge.
     """
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    data = path.read_bytes()
-    blocks, _, title = extract(data, path.name)
+    markup, warnings = decode(path.read_bytes())
+    blocks, _, title = extract(markup, path.name)
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(
             f"{path.name} has no text. If a script fills the page in, open it in a browser and save it from there."
         )
-    return Reading(pages, toc, [title, first_heading(blocks)], [])
+    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
 
 
-def extract(data: bytes | str, name: str) -> tuple[list[Block], dict[str, int], str | None]:
+def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | None]:
     """Blocks of a page in reading order, the blocks at which its ids begin, and its `<title>`.
 
     Raises:
         BrokenFile: the parser found nothing.
     """
-    root = _parse(data, name)
+    root = _parse(markup, name)
     walk = _Walk()
     title = root.findtext(".//title")
     body = root.find(".//body")
@@ -113,37 +114,19 @@ def first_heading(blocks: list[Block]) -> str | None:
     return next((one_line(block.text) for block in blocks[:12] if block.level), None)
 
 
-def _parse(data: bytes | str, name: str) -> etree._Element:
-    encoding = None
-    if isinstance(data, bytes):
-        head = data[:2048]
-        declared = re.search(
-            rb"<\?xml[^>]*?encoding=[\"']([\w.:-]+)|<meta[^>]+charset=[\"']?([\w.:-]+)", head, re.IGNORECASE
-        )
-        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            data = data.decode("utf-16", errors="replace")
-        elif not declared or data.startswith(b"\xef\xbb\xbf"):
-            try:
-                data = data.decode("utf-8-sig")
-            except UnicodeDecodeError:
-                encoding = "cp1252"
-        else:
-            encoding = (declared[1] or declared[2]).decode("ascii", errors="replace")
-    if isinstance(data, str):
-        data = re.sub(r"^\s*<\?xml[^>]*\?>", "", data).encode("utf-8", errors="replace")
-        encoding = "utf-8"
+def _parse(markup: str, name: str) -> etree._Element:
+    data = markup.encode("utf-8", errors="replace")
     try:
-        parser = lxml.html.HTMLParser(encoding=encoding, no_network=True, remove_comments=True, remove_pis=True)
-    except LookupError:
-        parser = lxml.html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
-    try:
-        root = lxml.html.document_fromstring(data, parser=parser)
+        return _document(data)
     except (etree.ParserError, etree.XMLSyntaxError, ValueError, AssertionError) as error:
         if isinstance(error, etree.ParserError) and "empty" in str(error).casefold():
-            root = lxml.html.document_fromstring("<html><body></body></html>")
-        else:
-            raise BrokenFile(f"{name} is not HTML that can be read ({one_line(str(error))[:120]}).") from error
-    return root
+            return _document(b"<html><body></body></html>")
+        raise BrokenFile(f"{name} is not HTML that can be read ({one_line(str(error))[:120]}).") from error
+
+
+def _document(data: bytes) -> etree._Element:
+    parser = lxml.html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
+    return lxml.html.document_fromstring(data, parser=parser)
 
 
 def _visit(element: etree._Element, walk: _Walk) -> None:

@@ -170,3 +170,56 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
     document = read(tmp_path / "a.txt", (words * 20).encode(encoding))
     assert words.strip() in document.text
     assert bool(document.warnings) == (not encoding.startswith("utf"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "body", "expected"),
+    [
+        ("gb2312", "朱镕基先生".encode("gbk"), "朱镕基先生"),
+        ("Shift_JIS", "①灯台守".encode("cp932"), "①灯台守"),
+        ("x-sjis", "髙い灯台".encode("cp932"), "髙い灯台"),
+        ("euc-kr", "똠방각하".encode("cp949"), "똠방각하"),
+        ("euc-jp", b"\xad\xa1" + "灯台".encode("euc_jp"), "①灯台"),
+        ("big5", b"\xf9\xd6" + "嘅".encode("big5hkscs"), "碁嘅"),
+        ("us-ascii", "Café “here”".encode("cp1252"), "Café “here”"),
+        ("windows-1252", b"Caf\xe9 \x81", "Café \ufffd"),
+        ("windows-1251", "Маяк ".encode("cp1251") + b"\x98", "Маяк \ufffd"),
+        ("utf-16", "Café".encode(), "Café"),
+        ("unicode_escape", "Café".encode(), "Café"),
+        ("no-such-thing", "Café".encode(), "Café"),
+    ],
+)
+def test_no_byte_outside_the_declared_encoding_ends_the_text(
+    tmp_path: Path, declared: str, body: bytes, expected: str
+) -> None:
+    """libxml2 stops at such a byte, and everything after it was lost without a word."""
+    head = f"<html><head><meta charset={declared}></head><body><p>"
+    document = read(tmp_path / "a.html", head.encode() + body + b"</p><p>The end.</p></body></html>")
+    assert document.text == f"{expected}\n\nThe end."
+    assert not any("read as" in warning for warning in document.warnings)
+    book = f'<?xml version="1.0" encoding="{declared}"?><FictionBook><body><section><p>'
+    document = read(tmp_path / "a.fb2", book.encode() + body + b"</p><p>The end.</p></section></body></FictionBook>")
+    assert document.text == f"{expected}\n\nThe end."
+
+
+def test_markup_that_declares_no_encoding_is_guessed_with_a_warning(tmp_path: Path) -> None:
+    words = "Смотритель маяка поднялся по лестнице и посчитал все корабли в гавани. "
+    body = f"<p>{words * 20}</p>".encode("cp1251")
+    document = read(tmp_path / "a.html", b"<html><body>" + body)
+    assert words.strip() in document.text
+    assert "read as cp1251" in document.warnings[0]
+    late = b"<html><head><script>" + b" " * 4000 + b"</script><meta charset=windows-1251></head>" + body
+    document = read(tmp_path / "b.html", late)
+    assert words.strip() in document.text
+    assert not document.warnings
+    book = makers.epub(tmp_path / "a.epub", {"a.xhtml": ""})
+    document = ingest(_with(book, "book/a.xhtml", b"<html><body>" + body))
+    assert words.strip() in document.text
+    assert any("book/a.xhtml" in warning and "cp1251" in warning for warning in document.warnings)
+
+
+def _with(path: Path, member: str, data: bytes) -> Path:
+    """The same archive with other bytes in one member."""
+    with zipfile.ZipFile(path) as archive:
+        members: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
+    return makers.archive(path, members | {member: data})
