@@ -51,7 +51,13 @@ _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECAS
 _EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
 _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
 LAYOUT_CELL = 400  # characters: a table with a longer cell lays out a page and is no table
-DEEPEST = 100  # nested elements; text below is kept but flattened
+DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
+# Where libxml2 gives up, at 2048 nested elements, most were never closed: without them the text is all there.
+_NESTING = re.compile(
+    r"</?(?:(?:a|b|big|code|em|font|i|ins|label|q|s|small|span|strike|strong|tt|u)"
+    r"|(?P<block>article|blockquote|center|dd|details|dir|div|dl|dt|fieldset|form|li|menu|ol|section|ul))\b[^<>]*>",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -115,18 +121,27 @@ def first_heading(blocks: list[Block]) -> str | None:
 
 
 def _parse(markup: str, name: str) -> etree._Element:
-    data = markup.encode("utf-8", errors="replace")
     try:
-        return _document(data)
+        root = _document(markup)
+        if root is None:
+            root = _document(_NESTING.sub(lambda tag: "<p>" if tag["block"] else "", markup))
     except (etree.ParserError, etree.XMLSyntaxError, ValueError, AssertionError) as error:
         if isinstance(error, etree.ParserError) and "empty" in str(error).casefold():
-            return _document(b"<html><body></body></html>")
+            return lxml.html.document_fromstring("<html><body></body></html>")
         raise BrokenFile(f"{name} is not HTML that can be read ({one_line(str(error))[:120]}).") from error
+    if root is None:
+        raise BrokenFile(f"{name} has elements within elements 2,048 deep: save it as plain text.")
+    return root
 
 
-def _document(data: bytes) -> etree._Element:
-    parser = lxml.html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
-    return lxml.html.document_fromstring(data, parser=parser)
+def _document(markup: str) -> etree._Element | None:
+    """The parsed page; None where it is nested too deeply to be read to its end."""
+    parser = lxml.html.HTMLParser(
+        encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True, huge_tree=True
+    )
+    root = lxml.html.document_fromstring(markup.encode("utf-8", errors="replace"), parser=parser)
+    stopped = parser.error_log.last_error
+    return None if stopped is not None and stopped.type_name == "ERR_RESOURCE_LIMIT" else root
 
 
 def _visit(element: etree._Element, walk: _Walk) -> None:
@@ -142,7 +157,7 @@ def _visit(element: etree._Element, walk: _Walk) -> None:
         if anchor and (attribute == "id" or tag == "a"):
             walk.anchors.setdefault(anchor, len(walk.blocks))
     if walk.depth > DEEPEST:
-        walk.inline.append(" ".join(element.itertext()))
+        _flatten(element, walk)
         return
     walk.depth += 1
     try:
@@ -226,6 +241,33 @@ def _children(element: etree._Element, walk: _Walk) -> None:
             _visit(child, walk)
         if child.tail:
             walk.inline.append(child.tail.replace("\v", " "))
+
+
+def _flat(element: etree._Element) -> Iterator[tuple[str, str]]:
+    """What is visible below an element, without recursion: ("", text), and ("p", ""), ("/p", "") at every border."""
+    steps = etree.iterwalk(element, events=("start", "end"))
+    for event, node in steps:
+        tag = _tag(node)
+        left_out = tag in _SKIPPED or _hidden(node)
+        if event == "start" and left_out:
+            steps.skip_subtree()
+        elif event == "start":
+            yield tag, ""
+            yield "", node.text or ""
+        elif not left_out:
+            yield f"/{tag}", ""
+        if event == "end" and node is not element:
+            yield "", node.tail or ""
+
+
+def _flatten(element: etree._Element, walk: _Walk) -> None:
+    for border, text in _flat(element):
+        if border == "br":
+            walk.inline.append("\v")
+        elif border.removeprefix("/") in _BLOCKS:
+            walk.flush(int(border[2]) if re.fullmatch(r"/h[1-6]", border) else 0)
+        else:
+            walk.inline.append(text.replace("\v", " "))
 
 
 def _rows(table: etree._Element, walk: _Walk) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pymupdf
 import pytest
 from docx.oxml import parse_xml
 
-from ingest import Document, ingest
+from ingest import BrokenFile, Document, ingest
 from tests.ingest import makers
 
 
@@ -95,6 +95,23 @@ def test_html_is_text_only(tmp_path: Path) -> None:
     assert document.text == (
         "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\nPort | Hour\nBrest | 4\n\na b\nc\n\n1 < 2 <script>"
     )
+
+
+@pytest.mark.parametrize("count", [400, 5000])
+@pytest.mark.parametrize("tag", ["div", "center", "blockquote", "font"])
+def test_elements_that_are_never_closed_lose_no_text(tmp_path: Path, tag: str, count: int) -> None:
+    """libxml2 stopped at 256 nested elements, or at 2,048; and what was flattened lost its paragraphs."""
+    body = "".join(f"<{tag}><p>Para<b>graph</b> {n}.</p><script>no()</script>" for n in range(count))
+    document = read(tmp_path / "a.html", f"<html><body>{body}</body></html>")
+    paragraphs = [text for page in document.pages for text in page.text.split("\n\n")]
+    assert [text.removeprefix("- ") for text in paragraphs] == [f"Paragraph {n}." for n in range(count)]
+    book = makers.epub(tmp_path / "a.epub", {"a.xhtml": body})
+    assert ingest(book).text == document.text
+
+
+def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None:
+    with pytest.raises(BrokenFile, match=r"2,048 deep: save it as plain text"):
+        read(tmp_path / "a.html", "<html><body>" + "<object><p>x" * 3000)
 
 
 def test_docx_reads_what_paragraphs_hide(tmp_path: Path) -> None:
