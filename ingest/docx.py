@@ -19,10 +19,12 @@ from ingest.errors import BrokenFile, EmptyDocument, IngestError
 from ingest.limits import Limits, check_archive
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
+from ingest.table import Cell, span, table_lines
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _DELETED = frozenset({f"{W}del", f"{W}moveFrom", _FALLBACK})
+_WRAPPERS = frozenset(f"{W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo"))
 _HEADING = re.compile(r"^heading (\d)$", re.IGNORECASE)
 
 
@@ -80,14 +82,20 @@ class _Walk:
             if child.tag == f"{W}p":
                 yield from self._paragraph(child)
             elif child.tag == f"{W}tbl":
-                for row in child.iter(f"{W}tr"):
-                    cells = [self._cell(cell) for cell in row.iterchildren(f"{W}tc", f"{W}sdt")]
-                    yield Block(" | ".join(cell for cell in cells if cell), tight=True)
+                for line in table_lines([list(self._cells(row)) for row in _own(child, f"{W}tr")]):
+                    yield Block(line, tight=True)
             elif child.tag not in _DELETED and isinstance(child.tag, str):  # content controls, custom XML
                 yield from self._container(child)
 
-    def _cell(self, cell: etree._Element) -> str:
-        return " ".join(one_line(block.text) for block in self._container(cell) if block.text)
+    def _cells(self, row: etree._Element) -> Iterator[Cell]:
+        before = _value(row.find(f"{W}trPr/{W}gridBefore"))
+        if before:
+            yield Cell("", span(before))
+        for cell in _own(row, f"{W}tc"):
+            yield Cell(self._line(cell), span(_value(cell.find(f"{W}tcPr/{W}gridSpan"))))
+
+    def _line(self, element: etree._Element) -> str:
+        return " ".join(one_line(block.text) for block in self._container(element) if block.text)
 
     def _paragraph(self, paragraph: etree._Element) -> Iterator[Block]:
         text = tidy("".join(self._runs(paragraph)))
@@ -131,6 +139,15 @@ class _Walk:
                 yield f"[{len(self.cited)}]"
             elif tag not in (f"{W}pPr", f"{W}rPr", f"{W}instrText", f"{W}delText"):
                 yield from self._runs(child)
+
+
+def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:
+    """A table's own rows or a row's own cells, also those in content controls; not those of a table within."""
+    for child in element:
+        if child.tag == tag:
+            yield child
+        elif child.tag in _WRAPPERS:
+            yield from _own(child, tag)
 
 
 def _notes(document: Any, kind: str) -> dict[str, str]:

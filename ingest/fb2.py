@@ -13,6 +13,7 @@ from ingest.errors import BrokenFile, EmptyDocument, TooLarge
 from ingest.limits import Limits, check_archive, read_member
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
+from ingest.table import TALLEST, Cell, span, table_lines
 
 DEEPEST = 100  # nested elements; text below is kept but flattened
 _PARAGRAPHS = frozenset({"p", "v", "text-author", "date"})
@@ -77,9 +78,8 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
             level = min(6, max(1, depth)) if tag == "title" else 6
             blocks.append(Block(text, level))
         elif tag == "table":
-            for row in child.iterfind("{*}tr"):
-                cells = [one_line("".join(map(str, cell.itertext()))) for cell in row]
-                blocks.append(Block(" | ".join(cells), tight=True))
+            rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iterfind("{*}tr")]
+            blocks.extend(Block(line, tight=True) for line in table_lines(rows))
         elif tag == "stanza":
             verses = [one_line("".join(map(str, verse.itertext()))) for verse in child.iterfind("{*}v")]
             blocks.append(Block("\n".join(verses)))
@@ -87,3 +87,8 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
             blocks.append(Block(one_line("".join(map(str, child.itertext())))))
         elif tag not in ("image", "empty-line"):  # epigraph, cite, poem, annotation and what is unknown
             _visit(child, depth + 1, blocks)
+
+
+def _cell(element: etree._Element) -> Cell:
+    text = one_line("".join(map(str, element.itertext())))
+    return Cell(text, span(element.get("colspan")), span(element.get("rowspan"), TALLEST))

@@ -7,6 +7,7 @@ knows no entities of the document's own, so they cannot grow.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 import lxml.html
@@ -18,6 +19,7 @@ from ingest.errors import BrokenFile, EmptyDocument
 from ingest.limits import Limits
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
+from ingest.table import TALLEST, Cell, span, table_lines
 
 _SKIPPED = frozenset(
     {
@@ -271,20 +273,23 @@ def _flatten(element: etree._Element, walk: _Walk) -> None:
 
 
 def _rows(table: etree._Element, walk: _Walk) -> Iterator[str]:
-    """A table's rows as lines of cells; its caption first."""
-    for row in table.iter("caption", "tr"):
-        if _tag(row) == "caption":
-            if text := _inline_text(row):
-                yield text
-            continue
-        for anchor in row.iter():
+    """A table's rows as lines of cells; its caption first. The walk's blocks grow in step."""
+    for caption in table.iter("caption"):
+        if text := _inline_text(caption):
+            yield text
+    # Cells outside a row, as a head without one has them, are a row as long as they stand side by side.
+    rows = [list(cells) for _, cells in groupby(table.iter("td", "th"), key=lambda cell: cell.getparent())]
+    shown = [[_cell(cell) for cell in row if not _hidden(cell)] for row in rows]
+    for row, line in zip(rows, table_lines(shown), strict=True):
+        for anchor in (row[0].getparent(), *(element for cell in row for element in cell.iter())):
             if isinstance(anchor.tag, str) and anchor.get("id"):
                 walk.anchors.setdefault(anchor.get("id", ""), len(walk.blocks))
-        cells = [_inline_text(cell) for cell in row if _tag(cell) in ("td", "th") and not _hidden(cell)]
-        # Cells without words only space the others: accounts put "$" and ")" into cells of their own.
-        line = " | ".join(cell for cell in cells if cell)
         if line:
-            yield re.sub(r"([$€£(]) \| |(?<=[\d)]) \| (?=[)%])", r"\1", line)
+            yield line
+
+
+def _cell(element: etree._Element) -> Cell:
+    return Cell(_inline_text(element), span(element.get("colspan")), span(element.get("rowspan"), TALLEST))
 
 
 def _inline_text(element: etree._Element) -> str:

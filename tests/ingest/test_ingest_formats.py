@@ -114,6 +114,54 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
         read(tmp_path / "a.html", "<html><body>" + "<object><p>x" * 3000)
 
 
+TABLES = {
+    "empty cells": (
+        "<tr><th>Year<th>Import<th>Export<tr><td>1990<td><td>50<tr><td>1991<td>40<td>",
+        "Year | Import | Export\n1990 | | 50\n1991 | 40",
+    ),
+    "spacers and signs": (
+        "<tr><td><td><th colspan=3>2016<td><th colspan=3>2015<tr><td>Rent<td>$<td>1,200<td><td><td>$<td>900<td>"
+        "<tr><td>Loss<td><td>(30<td>)<td><td><td><td><tr><td>Rate<td><td>4<td>%<td><td><td>5<td>%",
+        "| 2016 | 2015\nRent | $1,200 | $900\nLoss | (30)\nRate | 4% | 5%",
+    ),
+    "a title over all": (
+        "<tr><th colspan=3>Ships<tr><th><th>In<th>Out<tr><td>May<td>3<td><tr><td>June<td><td>4",
+        "Ships\n| In | Out\nMay | 3\nJune | | 4",
+    ),
+    "cells over rows": (
+        "<tr><td rowspan=2>Fruit<td>apple<td>1<tr><td>pear<td>2<tr><td>Nut<td><td>3",
+        "Fruit | apple | 1\n| pear | 2\nNut | | 3",
+    ),
+    "an empty column": ("<tr><td>a<td><td>b<tr><td>c<td> &nbsp; <td>d", "a | b\nc | d"),
+    "no row in the head": ("<thead><th>Port<th>Hour</thead><tr><td>Brest<td>4", "Port | Hour\nBrest | 4"),
+    "a row left open": ("<tr><td>a</tr><td>b<td>c<tr><td>d", "a\nb | c\nd"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_values_of_a_table_stay_under_their_headings(tmp_path: Path, name: str) -> None:
+    rows, expected = TABLES[name]
+    document = read(tmp_path / "a.html", f"<html><body><table><caption>All</caption>{rows}</table></body></html>")
+    assert document.text == f"All\n{expected}"
+
+
+def test_fb2_and_docx_tables_keep_their_columns(tmp_path: Path) -> None:
+    rows = [["Year", "Import", "Export"], ["1990", "", "50"], ["1991", "40", ""]]
+    expected = "Year | Import | Export\n1990 | | 50\n1991 | 40"
+    cells = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    book = f"<FictionBook><body><section><table>{cells}</table></section></body></FictionBook>"
+    assert read(tmp_path / "a.fb2", book).text == expected
+    document = docx.Document()
+    table = document.add_table(4, 3)
+    for index, row in enumerate(rows):
+        for cell, text in zip(table.rows[index].cells, row, strict=True):
+            cell.text = text
+    table.rows[3].cells[0].merge(table.rows[3].cells[1]).text = "Both"
+    table.rows[3].cells[2].text = "90"
+    document.save(str(tmp_path / "a.docx"))
+    assert ingest(tmp_path / "a.docx").text == f"{expected}\nBoth | | 90"
+
+
 def test_docx_reads_what_paragraphs_hide(tmp_path: Path) -> None:
     document = docx.Document()
     document.add_heading("Report", 1)
