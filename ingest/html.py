@@ -14,7 +14,7 @@ import lxml.html
 from lxml import etree
 
 from ingest.charset import decode
-from ingest.clean import one_line, tidy
+from ingest.clean import one_line, tidy, tidy_code
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.limits import Limits
 from ingest.pdf import Reading
@@ -23,22 +23,9 @@ from ingest.table import TALLEST, Cell, span, table_lines
 
 _SKIPPED = frozenset(
     {
-        *(
-            "script",
-            "style",
-            "template",
-            "noscript",
-            "head",
-            "title",
-            "meta",
-            "link",
-            "svg",
-            "math",
-            "iframe",
-            "object",
-        ),
+        *("script", "style", "template", "noscript", "head", "title", "meta", "link", "svg", "iframe", "object"),
         *("embed", "applet", "canvas", "audio", "video", "map", "button", "select", "option", "textarea", "input"),
-        *("nav", "rp", "rt", "dialog"),
+        *("nav", "rp", "rt", "dialog", "annotation", "annotation-xml"),
     }
 )
 _BLOCKS = frozenset(
@@ -51,6 +38,7 @@ _BLOCKS = frozenset(
 )
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
+_PRINTED_PAGE = re.compile(r"(?:\W*(?:p|pg|page)?\W*(?:\d+|[ivxlcdm]+)\W*)?", re.IGNORECASE)
 _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
 LAYOUT_CELL = 400  # characters: a table with a longer cell lays out a page and is no table
 DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
@@ -72,13 +60,13 @@ class _Walk:
     depth: int = 0
     lists: list[int | None] = field(default_factory=list)  # open lists: the last number given, None without numbers
 
-    def flush(self, level: int = 0, pre: bool = False) -> None:
+    def flush(self, level: int = 0, code: bool = False) -> None:
         raw = "".join(self.inline)
         self.inline.clear()
-        text = tidy(raw) if pre else tidy("\n".join(" ".join(line.split()) for line in raw.split("\v")))
+        text = tidy_code(raw) if code else tidy("\n".join(" ".join(line.split()) for line in raw.split("\v")))
         if not text:
             return
-        self.blocks.append(Block(self.prefix + text, level, tight=self.tight))
+        self.blocks.append(Block(self.prefix + text, level, tight=self.tight, code=code))
         self.prefix = ""
 
 
@@ -148,9 +136,9 @@ def _document(markup: str) -> etree._Element | None:
 
 def _visit(element: etree._Element, walk: _Walk) -> None:
     tag = _tag(element)
-    if tag in _SKIPPED or _hidden(element):
+    if tag in _SKIPPED or _hidden(element) or _is_drawn_formula(element, tag):
         return
-    if tag in ("span", "a", "div", "p") and _is_page_mark(element):
+    if tag in ("span", "a", "div", "p") and _is_page_mark(element, tag):
         if element.get("id"):
             walk.anchors.setdefault(element.get("id", ""), len(walk.blocks))
         return
@@ -184,8 +172,8 @@ def _visit_block(element: etree._Element, tag: str, walk: _Walk) -> None:
         _list(element, tag, walk)
         return
     if tag == "pre":
-        walk.inline.append("".join(element.itertext()))
-        walk.flush(pre=True)
+        walk.inline.append(_preformatted(element))
+        walk.flush(code=True)
         return
     level = int(tag[1]) if tag[0] == "h" and tag[1:].isdecimal() else 0
     before = len(walk.blocks)
@@ -229,8 +217,13 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         text = one_line("".join(element.itertext()))
         walk.inline.append(f"^{text}" if re.fullmatch(r"[-−+]?\d+", text) else text)
         return
-    if tag == "img" and (alt := one_line(element.get("alt") or "")) and len(alt) > 15:
-        walk.inline.append(f" [picture: {alt}] ")
+    if tag == "math":
+        border = "\v" if element.get("display") == "block" else ""
+        walk.inline.append(f"{border}{_formula(element)}{border}")
+        return
+    if tag == "img" and (alt := one_line(element.get("alt") or "")):
+        formula = re.search("math|latex", element.get("class") or "")  # as Wikipedia's and WordPress' pictures of TeX
+        walk.inline.append(alt if formula else f" [picture: {alt}] " if len(alt) > 15 else "")
         return
     _children(element, walk)
 
@@ -260,6 +253,19 @@ def _flat(element: etree._Element) -> Iterator[tuple[str, str]]:
             yield f"/{tag}", ""
         if event == "end" and node is not element:
             yield "", node.tail or ""
+
+
+def _preformatted(element: etree._Element) -> str:
+    """The text of a `<pre>` with its line ends; blocks in it, as some highlighters set every line in one, end lines."""
+    pieces = []
+    for border, text in _flat(element):
+        if border == "br":
+            pieces.append("\n")
+        elif border.removeprefix("/") in _BLOCKS:
+            pieces.append("\v")
+        else:
+            pieces.append(text.replace("\v", " "))
+    return re.sub(r"\n?(?:\v\n?)+", "\n", "".join(pieces))
 
 
 def _flatten(element: etree._Element, walk: _Walk) -> None:
@@ -309,20 +315,48 @@ def _lays_out(table: etree._Element) -> bool:
     return any(len(" ".join("".join(cell.itertext()).split())) > LAYOUT_CELL for cell in table.iter("td"))
 
 
+def _formula(element: etree._Element) -> str:
+    """MathML as the TeX that came with it, else as its letters in a row."""
+    notes = [node for node in element.iter() if _tag(node) in ("annotation", "annotation-xml")]
+    tex = next((node.text for node in notes if "tex" in (node.get("encoding") or "").casefold()), None)
+    for node in notes:
+        node.clear(keep_tail=True)
+    return one_line(element.get("alttext") or tex or "".join(map(str, element.itertext())))
+
+
+def _is_drawn_formula(element: etree._Element, tag: str) -> bool:
+    """A formula set for the eye beside its MathML, as KaTeX and MathJax do."""
+    if element.get("aria-hidden") != "true" or tag in _BLOCKS:
+        return False
+    beside = (element.getprevious(), element.getnext())
+    return any(
+        not _hidden(node) and (_tag(node) == "math" or node.find(".//math") is not None)
+        for node in beside
+        if node is not None
+    )
+
+
 def _is_note_mark(element: etree._Element, tag: str) -> bool:
     kind = f"{element.get('epub:type') or ''} {element.get(_EPUB_TYPE) or ''} {element.get('role') or ''}"
     if "noteref" in kind:
         return True
     text = "".join(element.itertext()).strip().strip("[]()")
+    if not re.fullmatch(r"\d{1,4}|[*†‡§a-z]", text):
+        return False
+    if "noteref" in (element.get("class") or "").casefold():
+        return True
     link = element if tag == "a" else element.find(".//a")
-    linked = link is not None and "#" in (link.get("href") or "")
-    return tag == "sup" and linked and bool(re.fullmatch(r"\d{1,4}|[*†‡§a-z]", text))
+    raised = tag == "sup" or (len(element) == 1 and _tag(element[0]) == "sup" and not element.text)
+    return raised and link is not None and "#" in (link.get("href") or "")
 
 
-def _is_page_mark(element: etree._Element) -> bool:
-    """The number of a printed page, left in an e-book's text."""
+def _is_page_mark(element: etree._Element, tag: str) -> bool:
+    """The number of a printed page, left in an e-book's text; not a paragraph that is to begin a new page."""
     kind = " ".join(element.get(name) or "" for name in ("epub:type", _EPUB_TYPE, "role", "class"))
-    return bool(_PAGE_MARK.search(kind)) and len("".join(map(str, element.itertext())).strip()) <= 12
+    if not _PAGE_MARK.search(kind):
+        return False
+    text = "".join(map(str, element.itertext())).strip()
+    return len(text) <= 12 and (tag not in ("div", "p") or bool(_PRINTED_PAGE.fullmatch(text)))
 
 
 def _hidden(element: etree._Element) -> bool:

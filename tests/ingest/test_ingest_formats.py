@@ -93,7 +93,8 @@ def test_html_is_text_only(tmp_path: Path) -> None:
     )
     assert document.title == "Tides & Times"
     assert document.text == (
-        "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\nPort | Hour\nBrest | 4\n\na b\nc\n\n1 < 2 <script>"
+        "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\nPort | Hour\nBrest | 4\n\n"
+        "a b\n  c\n\n1 < 2 <script>"
     )
 
 
@@ -112,6 +113,47 @@ def test_elements_that_are_never_closed_lose_no_text(tmp_path: Path, tag: str, c
 def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None:
     with pytest.raises(BrokenFile, match=r"2,048 deep: save it as plain text"):
         read(tmp_path / "a.html", "<html><body>" + "<object><p>x" * 3000)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("<pre>line1<br>line2</pre>", "line1\nline2"),
+        ("<pre>\n    def f():\n        return 1\n\n    f()</pre>", "def f():\n    return 1\n\nf()"),
+        ("<pre><div>if a:</div><div>\tb()</div>\n<div>c()</div></pre>", "if a:\n    b()\nc()"),
+        ("<pre>a<script>no()</script> b</pre>", "a b"),
+        ('<p class="pagebreak">Chapter One</p><p>It rains.</p>', "Chapter One\n\nIt rains."),
+        ('<p class="pagenum">xii</p><div class="pagenum">[Pg 12]</div><p>It <span class="pagenum">p. 3</span>', "It"),
+        ("<p>So <math alttext='x^2'><mi>x</mi><mn>2</mn></math>.", "So x^2."),
+        (
+            "<p>So <math><semantics><mi>x</mi><annotation encoding='application/x-tex'>x_1</annotation>"
+            "<annotation encoding='MathType'>MTEF</annotation></semantics></math>.",
+            "So x_1.",
+        ),
+        ("<p>So <math><mi>x</mi><mo>=</mo><mn>2</mn></math>.", "So x=2."),
+        (
+            "<p>So <span class=katex><span><math alttext='x^2'></math></span><span aria-hidden=true>x2</span></span>.",
+            "So x^2.",
+        ),
+        (
+            "<p>So <span style='display: none'><math alttext='y'></math></span>"
+            "<img class=mwe-math-image aria-hidden=true alt='{y}'>.",
+            "So {y}.",
+        ),
+        ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
+        ("<p>word<a class=noteref href='#n2'>2</a>", "word[2]"),
+        ("<p>10<sup>5</sup> and <a href='#s'>see 2</a>", "10^5 and see 2"),
+    ],
+)
+def test_html_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
+    assert read(tmp_path / "a.html", f"<!doctype html><html><body>{body}</body></html>").text == expected
+
+
+def test_markdown_code_keeps_its_indentation(tmp_path: Path) -> None:
+    code = "def f(x):\n    if x:\n        return 1\n\n    return 2"
+    assert read(tmp_path / "a.md", f"# Code\n\n```python\n{code}\n```\n\n- item\n\n      a\n        b\n").text == (
+        f"Code\n\n{code}\n\n- item\na\n  b"
+    )
 
 
 TABLES = {
