@@ -5,6 +5,7 @@ through MuPDF, which lays the book out and thereby loses paragraphs.
 """
 
 import posixpath
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -96,9 +97,16 @@ class _Book:
         references = [] if spine is None else spine.findall("{*}itemref")
         chapters = []
         for reference in references:
-            item = items.get(reference.get("idref"))
-            if item is not None and item.get("media-type", _MARKUP[0]) in _MARKUP and item.get("href"):
-                chapters.append(_resolve(self.folder, item.get("href", ""))[0])
+            identity = reference.get("idref")
+            item = items.get(identity)
+            if item is None or not item.get("href"):
+                self.warnings.append(f"A chapter is missing: the spine names {identity!r}, but the manifest no file.")
+                continue
+            file, kind = _resolve(self.folder, item.get("href", ""))[0], item.get("media-type", _MARKUP[0])
+            if kind in _MARKUP or re.search(r"\.x?html?$", file, re.IGNORECASE):
+                chapters.append(file)
+            else:
+                self.warnings.append(f"The spine's {file} ({kind}) was not read: it is no page of text.")
         if not chapters:
             raise BrokenFile(f"{self.name} names no chapters in its spine ({package_path}). Fetch it again.")
         self.limits.check(self.name, "chapters", len(chapters), self.limits.pages)

@@ -1,5 +1,6 @@
 """FictionBook 2, from its own XML: sections as chapters, notes at the end. Also zipped (.fb2.zip)."""
 
+import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ def read(path: Path, limits: Limits) -> Reading:
     """
     markup, warnings = decode(_bytes(path, limits))
     root = parse_xml(markup, path.name)
+    _mark_notes_and_powers(root)
     blocks: list[Block] = []
     for body in root.iterfind("{*}body"):
         name = body.get("name")  # "notes", "comments": one section each, whatever is in it
@@ -61,6 +63,18 @@ def _bytes(path: Path, limits: Limits) -> bytes:
         raise
     except Exception as error:  # whatever a damaged archive makes zipfile raise
         raise BrokenFile(f"{path.name} cannot be unpacked ({one_line(str(error))[:120]}). Fetch it again.") from error
+
+
+def _mark_notes_and_powers(root: etree._Element) -> None:
+    """Write the marks of notes as "[1]" and raised numbers as "^5", where "19901" and "105" would be read."""
+    for link in root.iter("{*}a"):
+        text = "".join(map(str, link.itertext())).strip()
+        if link.get("type") == "note" and re.fullmatch(r"\d{1,4}|[*†‡§]", text):
+            del link[:]
+            link.text = f"[{text}]"
+    for raised in root.iter("{*}sup"):
+        if re.fullmatch(r"\s*[-−+]?\d+\s*", "".join(map(str, raised.itertext()))):
+            raised.text = f"^{(raised.text or '').lstrip()}"
 
 
 def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:

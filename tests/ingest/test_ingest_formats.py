@@ -53,6 +53,23 @@ def test_one_bad_chapter_never_stops_the_book(tmp_path: Path) -> None:
     assert any("book/a.xhtml" in warning for warning in document.warnings)
 
 
+def test_the_spine_loses_no_chapter_without_a_warning(tmp_path: Path) -> None:
+    chapters = {f"{n}.xhtml": f"<h1>Chapter {n}</h1><p>Words of {n}.</p>" for n in (1, 2)}
+    path = makers.epub(tmp_path / "a.epub", chapters)
+    with zipfile.ZipFile(path) as archive:
+        package = archive.read("book/package.opf").decode()
+    package = package.replace(
+        'href="2.xhtml" media-type="application/xhtml+xml"', 'href="2.xhtml" media-type="application/xml"'
+    )
+    package = package.replace("</manifest>", '<item id="map" href="map.svg" media-type="image/svg+xml"/></manifest>')
+    package = package.replace("</spine>", '<itemref idref="map"/><itemref idref="3.xhtml"/></spine>')
+    document = ingest(_with(path, "book/package.opf", package.encode()))
+    assert [page.label for page in document.pages] == ["Chapter 1", "Chapter 2"]
+    assert len(document.warnings) == 2
+    assert "map.svg (image/svg+xml) was not read" in document.warnings[0]
+    assert "'3.xhtml'" in document.warnings[1]
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "palmdoc"])
 def test_mobi(tmp_path: Path, packed: bool) -> None:
     chapters = "".join(
@@ -225,6 +242,104 @@ def test_docx_reads_what_paragraphs_hide(tmp_path: Path) -> None:
         "Report\n\nKept inserted\n\nIn a control.",
         "Details\n\n- One\n- Two",
     ]
+
+
+W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+M = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+
+
+def word(path: Path, body: str) -> Path:
+    """A Word document whose body is the markup given."""
+    document = docx.Document()
+    for element in parse_xml(f'<w:body xmlns:w="{W}" xmlns:m="{M}">{body}</w:body>'):
+        document.element.body.insert(len(document.element.body) - 1, element)
+    document.save(str(path))
+    return path
+
+
+RAISED = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>5</w:t></w:r>'
+CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (f"<w:p><w:r><w:t>10</w:t></w:r>{RAISED}</w:p>", "10^5"),
+        (
+            "<w:p><w:r><w:ruby><w:rt><w:r><w:t>とう</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>塔</w:t></w:r></w:rubyBase>"
+            "</w:ruby></w:r></w:p>",
+            "塔",
+        ),
+        (
+            "<w:tbl><w:tr>" + CELL.format("a", "") + "<w:sdt><w:sdtContent>" + CELL.format("b", "") + "</w:sdtContent>"
+            "</w:sdt></w:tr><w:sdt><w:sdtContent><w:tr>"
+            + CELL.format("c", "<w:tbl><w:tr>" + CELL.format("inner", "") + "</w:tr></w:tbl><w:p/>")
+            + "</w:tr></w:sdtContent></w:sdt></w:tbl>",
+            "a | b\nc inner",
+        ),
+        (
+            "<w:p><w:r><w:t>So </w:t></w:r><m:oMath><m:r><m:t>y=</m:t></m:r><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num>"
+            "<m:den><m:r><m:t>2+x</m:t></m:r></m:den></m:f><m:sSup><m:e><m:d><m:e><m:r><m:t>a</m:t></m:r></m:e></m:d>"
+            "</m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup><m:rad><m:deg><m:r><m:t>3</m:t></m:r></m:deg><m:e><m:r><m:t>b</m:t></m:r>"
+            "</m:e></m:rad></m:oMath></w:p>",
+            "So y=1/(2+x)(a)^2√[3](b)",
+        ),
+    ],
+    ids=["superscript", "ruby", "nested table", "formula"],
+)
+def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
+    assert ingest(word(tmp_path / "a.docx", body)).text == expected
+
+
+def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
+    cite = '<w:r><w:footnoteReference w:id="{}"/></w:r>'
+    path = word(tmp_path / "a.docx", f"<w:p><w:r><w:t>Word</w:t></w:r>{cite.format(7)}{cite.format(2)}</w:p>")
+    notes = (
+        f'<w:footnotes xmlns:w="{W}"><w:footnote w:id="2"><w:p><w:r><w:t>First.</w:t></w:r></w:p><w:p><w:r><w:t>Then'
+        "</w:t><w:tab/><w:t>more</w:t><w:br/><w:t>lines.</w:t></w:r></w:p></w:footnote></w:footnotes>"
+    )
+    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/footnotes"
+    rels = "word/_rels/document.xml.rels"
+    with zipfile.ZipFile(path) as archive:
+        linked = archive.read(rels).replace(
+            b"</Relationships>", f'<Relationship Id="n" Type="{kind}" Target="footnotes.xml"/></Relationships>'.encode()
+        )
+    _with(_with(path, rels, linked), "word/footnotes.xml", notes.encode())
+    # The note of the first mark is not there; the second keeps its number.
+    assert ingest(path).text == "Word[1][2]\n\n[2] First. Then more lines."
+
+
+def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path: Path) -> None:
+    path = word(tmp_path / "a.docx", "<w:p><w:r><w:t>Words.</w:t></w:r></w:p>")
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    usual = b"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    for kind in (
+        b"application/vnd.ms-word.document.macroEnabled.main+xml",
+        b"application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
+    ):
+        types = members["[Content_Types].xml"].replace(usual, kind)
+        assert types != members["[Content_Types].xml"]
+        document = ingest(makers.archive(tmp_path / "a.docm", members | {"[Content_Types].xml": types}))
+        assert (document.format, document.text) == ("docx", "Words.")
+    strict = {
+        name: re.sub(rb"http://schemas.openxmlformats.org/(\w+)/2006/", rb"http://purl.oclc.org/ooxml/\1/", data)
+        if not name.startswith(("[", "docProps"))
+        else data
+        for name, data in members.items()
+    }
+    strict["_rels/.rels"] = strict["_rels/.rels"].replace(
+        b"purl.oclc.org/ooxml/package/", b"schemas.openxmlformats.org/package/2006/"
+    )
+    assert ingest(makers.archive(tmp_path / "strict.docx", strict)).text == "Words."
+
+
+def test_fb2_note_marks_and_powers(tmp_path: Path) -> None:
+    link = '<a xmlns:l="http://www.w3.org/1999/xlink" l:href="#n1" type="note">{}</a>'
+    notes = [link.format(mark) for mark in ("1", "<sup>2</sup>", "[3]")]
+    body = f"<p>In 1990{notes[0]} and{notes[1]}{notes[2]} 10<sup>5</sup> 1<sup>st</sup></p>"
+    document = read(tmp_path / "a.fb2", f"<FictionBook><body><section>{body}</section></body></FictionBook>")
+    assert document.text == "In 1990[1] and[2][3] 10^5 1st"
 
 
 def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
