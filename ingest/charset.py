@@ -58,7 +58,7 @@ def _decode(data: bytes) -> tuple[str, list[str]]:
 
         text, encoding = _guess(data)
     return text, [
-        f"The text is not UTF-8 and names no other encoding; it was read as {encoding}. "
+        f"The text is not clean UTF-8 and names no other encoding; it was read as {encoding}. "
         "Check accented letters, or save it as UTF-8."
     ]
 

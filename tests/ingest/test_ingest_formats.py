@@ -10,7 +10,7 @@ import pymupdf
 import pytest
 from docx.oxml import parse_xml
 
-from ingest import BrokenFile, Document, ingest
+from ingest import BrokenFile, Document, UnsupportedFormat, ingest
 from tests.ingest import makers
 
 
@@ -85,6 +85,20 @@ def test_mobi(tmp_path: Path, packed: bool) -> None:
     assert document.locate(document.text.index("Paragraph 6 of 4")).label == "Chapter 4, paragraph 7"
     with pymupdf.open(path) as other:  # another reader of the format finds the same words
         assert re.findall(r"\w+", "".join(page.get_text() for page in other)) == re.findall(r"\w+", document.text)
+
+
+def test_azw3_ends_where_its_style_sheets_begin(tmp_path: Path) -> None:
+    chapters = "".join(
+        f"<?xml version='1.0'?><html><head><title>x</title></head><body><h1>Chapter {n}</h1></body></html>"
+        f"<p>{PROSE * 30}</p>"
+        for n in (1, 2)
+    )
+    path = makers.mobi(tmp_path / "a.azw3", chapters, style="p { margin: 0 } h1 { color: black }")
+    document = ingest(path)
+    assert [page.text for page in document.pages] == [f"Chapter {n}\n\n{(PROSE * 30).strip()}" for n in (1, 2)]
+    path.write_bytes(path.read_bytes().replace(b"FDST", b"DATP"))
+    with pytest.raises(UnsupportedFormat, match=r"a\.azw3 is an AZW3 book .* convert it to EPUB"):
+        ingest(path)
 
 
 def test_fb2_in_a_zip_archive(tmp_path: Path) -> None:
