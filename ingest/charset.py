@@ -25,7 +25,7 @@ _LARGER = {
     "windows-874": "cp874",
     "iso-8859-8-i": "iso8859_8",
 }
-_DECLARED = re.compile(rb"<\?xml[^>]*?encoding=[\"']([\w.:-]+)|<meta[^>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
+_DECLARED = re.compile(rb"<\?xml[^<>]*?encoding=[\"']([\w.:-]+)|<meta[^<>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 _DECLARED_WITHIN = 1 << 16  # bytes: some pages begin with their scripts
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
 _ASCII = rb"plain +AEE- \u0041"  # UTF-16, UTF-7, EBCDIC and the escapes of Python read something else here

@@ -62,7 +62,7 @@ def _grid(rows: Iterable[Iterable[Cell]]) -> Iterable[list[_Placed]]:
                 column += 1
             stop = column + cell.columns
             placed.append(_Placed(column, stop, cell.text))
-            if cell.rows > 1:
+            if cell.rows > 1 and stop <= 10 * WIDEST:  # tables made to take forever are wider
                 reaching.update(dict.fromkeys(range(column, stop), cell.rows - 1))
             column = stop
         yield placed
