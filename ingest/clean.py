@@ -5,6 +5,7 @@ fractions, full-width and half-width forms and many CJK characters into somethin
 """
 
 import re
+import textwrap
 import unicodedata
 from collections.abc import Iterable
 
@@ -60,6 +61,14 @@ def tidy(text: str) -> str:
     text = _SPACES.sub(" ", text)
     text = re.sub(r" ?\n ?", "\n", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def tidy_code(text: str) -> str:
+    """`tidy` lines that keep their indentation, less what all of them share: programs, and whatever is in columns."""
+    lines = textwrap.dedent(_BREAKS.sub("\n", text).expandtabs(4)).split("\n")
+    indents = [len(line) - len(line.lstrip(" \u00a0")) for line in lines]
+    kept = "\n".join((" " * indent + tidy(line)).rstrip() for indent, line in zip(indents, lines, strict=True))
+    return re.sub(r"\n{3,}", "\n\n", kept).strip()
 
 
 def one_line(text: str) -> str:

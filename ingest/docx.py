@@ -4,9 +4,10 @@ The walk also reads what python-docx's paragraphs pass over: content controls, t
 deletions are left out), footnotes and endnotes. Headers and footers are left out.
 """
 
+import io
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,28 @@ from lxml import etree
 from ingest.clean import one_line, tidy
 from ingest.epub import parse_xml
 from ingest.errors import BrokenFile, EmptyDocument, IngestError
-from ingest.limits import Limits, check_archive
+from ingest.limits import Limits, check_archive, read_member
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
+from ingest.table import Cell, span, table_lines
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _DELETED = frozenset({f"{W}del", f"{W}moveFrom", _FALLBACK})
+_WRAPPERS = frozenset(f"{W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo"))
+_SILENT = frozenset(f"{W}{name}" for name in ("pPr", "rPr", "instrText", "delText", "rt", "txbxContent"))
+# What python-docx does not know, and what it is as a plain DOCX: Strict Open XML; documents with macros, templates.
+_OTHER_NAMES = (
+    (re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/"), rb"http://schemas.openxmlformats.org/\1/2006/"),
+    (
+        re.compile(
+            rb"application/vnd\.(?:ms-word\.(?:document\.macroEnabled|template\.macroEnabledTemplate)"
+            rb"|openxmlformats-officedocument\.wordprocessingml\.template)\.main\+xml"
+        ),
+        rb"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
+    ),
+)
 _HEADING = re.compile(r"^heading (\d)$", re.IGNORECASE)
 
 
@@ -35,7 +51,7 @@ def read(path: Path, limits: Limits) -> Reading:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
-        document = python_docx.Document(str(path))
+            document = python_docx.Document(_package(path, archive, limits))
         blocks = list(_Walk(document).blocks())
         title = document.core_properties.title
     except IngestError:
@@ -51,6 +67,21 @@ def read(path: Path, limits: Limits) -> Reading:
         raise EmptyDocument(f"{path.name} has no text in it: if it holds scanned pictures, save it as PDF and use OCR.")
     heading = next((block.text for block in blocks[:12] if block.level), None)
     return Reading(pages, toc, [title, heading], [])
+
+
+def _package(path: Path, archive: zipfile.ZipFile, limits: Limits) -> str | io.BytesIO:
+    """What python-docx can open: the file, or a copy of its XML under the names that are usual."""
+    declared = b"".join(read_member(archive, name, limits) for name in ("[Content_Types].xml", "_rels/.rels"))
+    if not any(other.search(declared) for other, _ in _OTHER_NAMES):
+        return str(path)
+    copy = io.BytesIO()
+    with zipfile.ZipFile(copy, "w") as renamed:
+        for name in dict.fromkeys(archive.namelist()):
+            data = read_member(archive, name, limits) if name.endswith((".xml", ".rels")) else b""
+            for other, usual in _OTHER_NAMES:
+                data = other.sub(usual, data)
+            renamed.writestr(name, data)
+    return copy
 
 
 class _Walk:
@@ -71,23 +102,29 @@ class _Walk:
 
     def blocks(self) -> Iterator[Block]:
         yield from self._container(self.body)
-        notes = [self.notes[kind][number] for kind, number in self.cited if number in self.notes[kind]]
-        for number, note in enumerate(notes, 1):
-            yield Block(f"[{number}] {note}", tight=True)
+        for number, (kind, identity) in enumerate(self.cited, 1):  # a note may cite another: the list grows meanwhile
+            if note := self._line(self.notes[kind].get(identity, ())):
+                yield Block(f"[{number}] {note}", tight=True)
 
-    def _container(self, element: etree._Element) -> Iterator[Block]:
+    def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
         for child in element:
             if child.tag == f"{W}p":
                 yield from self._paragraph(child)
             elif child.tag == f"{W}tbl":
-                for row in child.iter(f"{W}tr"):
-                    cells = [self._cell(cell) for cell in row.iterchildren(f"{W}tc", f"{W}sdt")]
-                    yield Block(" | ".join(cell for cell in cells if cell), tight=True)
+                for line in table_lines([list(self._cells(row)) for row in _own(child, f"{W}tr")]):
+                    yield Block(line, tight=True)
             elif child.tag not in _DELETED and isinstance(child.tag, str):  # content controls, custom XML
                 yield from self._container(child)
 
-    def _cell(self, cell: etree._Element) -> str:
-        return " ".join(one_line(block.text) for block in self._container(cell) if block.text)
+    def _cells(self, row: etree._Element) -> Iterator[Cell]:
+        before = _value(row.find(f"{W}trPr/{W}gridBefore"))
+        if before:
+            yield Cell("", span(before))
+        for cell in _own(row, f"{W}tc"):
+            yield Cell(self._line(cell), span(_value(cell.find(f"{W}tcPr/{W}gridSpan"))))
+
+    def _line(self, element: Iterable[etree._Element]) -> str:
+        return " ".join(one_line(block.text) for block in self._container(element) if block.text)
 
     def _paragraph(self, paragraph: etree._Element) -> Iterator[Block]:
         text = tidy("".join(self._runs(paragraph)))
@@ -116,7 +153,7 @@ class _Walk:
     def _runs(self, element: etree._Element) -> Iterator[str]:
         for child in element:
             tag = child.tag
-            if tag in _DELETED or tag == f"{W}txbxContent":
+            if tag in _DELETED or tag in _SILENT:
                 continue
             if tag == f"{W}t":
                 yield child.text or ""
@@ -129,18 +166,62 @@ class _Walk:
             elif tag in (f"{W}footnoteReference", f"{W}endnoteReference"):
                 self.cited.append((tag.removeprefix(W).removesuffix("Reference"), child.get(f"{W}id") or ""))
                 yield f"[{len(self.cited)}]"
-            elif tag not in (f"{W}pPr", f"{W}rPr", f"{W}instrText", f"{W}delText"):
+            elif tag == f"{M}oMath":
+                yield _formula(child)
+            elif tag == f"{W}r" and _value(child.find(f"{W}rPr/{W}vertAlign")) == "superscript":
+                text = "".join(self._runs(child))
+                yield f"^{text}" if re.fullmatch(r"[-−+]?\d+", text) else text
+            else:
                 yield from self._runs(child)
 
 
-def _notes(document: Any, kind: str) -> dict[str, str]:
+def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:
+    """A table's own rows or a row's own cells, also those in content controls; not those of a table within."""
+    for child in element:
+        if child.tag == tag:
+            yield child
+        elif child.tag in _WRAPPERS:
+            yield from _own(child, tag)
+
+
+def _formula(element: etree._Element) -> str:
+    """A formula on one line: what Word sets above, below or around by markup alone gets a sign."""
+    if element.tag in (f"{M}t", f"{W}t"):
+        return element.text or ""
+    parts = [_formula(child) for child in element if child.tag != f"{M}ctrlPr"]
+    text = "".join(parts)
+    grouped = text if re.fullmatch(r"\w*", text) else f"({text})"
+    match element.tag.removeprefix(M) if isinstance(element.tag, str) else "":
+        case "num":
+            return grouped
+        case "den":
+            return f"/{grouped}"
+        case "sup":
+            return f"^{grouped}" if text else ""
+        case "sub":
+            return f"_{grouped}" if text else ""
+        case "deg":
+            return f"[{text}]" if text else ""
+        case "rad":
+            return f"√{''.join(parts[:-1])}({''.join(parts[-1:])})"
+        case "nary":
+            return _sign(element, "naryPr/chr", "∫") + text
+        case "d":
+            inner = _sign(element, "dPr/sepChr", "|").join(part for part in parts if part)
+            return _sign(element, "dPr/begChr", "(") + inner + _sign(element, "dPr/endChr", ")")
+    return text
+
+
+def _sign(element: etree._Element, path: str, usual: str) -> str:
+    found = element.find("/".join(f"{M}{step}" for step in path.split("/")))
+    return usual if found is None else found.get(f"{M}val") or ""
+
+
+def _notes(document: Any, kind: str) -> dict[str, etree._Element]:
     for relation in document.part.rels.values():
         if relation.reltype.endswith(f"/{kind}s") and not relation.is_external:
             root = parse_xml(relation.target_part.blob, f"{kind}s")
-            return {
-                note.get(f"{W}id") or "": one_line("".join(text.text or "" for text in note.iter(f"{W}t")))
-                for note in root.iter(f"{W}{kind}")
-            }
+            return {note.get(f"{W}id") or "": note for note in root.iter(f"{W}{kind}")}
     return {}
 
 

@@ -5,6 +5,7 @@ through MuPDF, which lays the book out and thereby loses paragraphs.
 """
 
 import posixpath
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from lxml import etree
 
 from ingest import html
+from ingest.charset import decode
 from ingest.clean import one_line
 from ingest.document import count
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
@@ -49,17 +51,27 @@ def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None] | No
         ) from error
 
 
-def parse_xml(data: bytes, name: str) -> etree._Element:
+def parse_xml(data: bytes | str, name: str) -> etree._Element:
     """Parse XML without entities, network or document type; mends what it can.
+
+    Args:
+        data: bytes, or what `decode` made of them.
 
     Raises:
         BrokenFile: nothing in it can be read.
     """
     parser = etree.XMLParser(
-        resolve_entities=False, no_network=True, load_dtd=False, recover=True, remove_comments=True, huge_tree=True
+        encoding="utf-8",
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        recover=True,
+        remove_comments=True,
+        huge_tree=True,
     )
+    text = data if isinstance(data, str) else decode(data)[0]
     try:
-        root = etree.fromstring(data, parser)
+        root = etree.fromstring(text.encode("utf-8", errors="replace"), parser)
     except (etree.XMLSyntaxError, ValueError) as error:
         raise BrokenFile(
             f"{name} is not XML that can be read ({one_line(str(error))[:120]}). Fetch it again."
@@ -85,9 +97,16 @@ class _Book:
         references = [] if spine is None else spine.findall("{*}itemref")
         chapters = []
         for reference in references:
-            item = items.get(reference.get("idref"))
-            if item is not None and item.get("media-type", _MARKUP[0]) in _MARKUP and item.get("href"):
-                chapters.append(_resolve(self.folder, item.get("href", ""))[0])
+            identity = reference.get("idref")
+            item = items.get(identity)
+            if item is None or not item.get("href"):
+                self.warnings.append(f"A chapter is missing: the spine names {identity!r}, but the manifest no file.")
+                continue
+            file, kind = _resolve(self.folder, item.get("href", ""))[0], item.get("media-type", _MARKUP[0])
+            if kind in _MARKUP or re.search(r"\.x?html?$", file, re.IGNORECASE):
+                chapters.append(file)
+            else:
+                self.warnings.append(f"The spine's {file} ({kind}) was not read: it is no page of text.")
         if not chapters:
             raise BrokenFile(f"{self.name} names no chapters in its spine ({package_path}). Fetch it again.")
         self.limits.check(self.name, "chapters", len(chapters), self.limits.pages)
@@ -146,10 +165,12 @@ class _Book:
         wordless, characters = [], 0
         for done, chapter in enumerate(chapters, 1):
             try:
-                found, anchors, _ = html.extract(self._bytes(chapter), f"{self.name}: {chapter}")
+                markup, warnings = decode(self._bytes(chapter))
+                found, anchors, _ = html.extract(markup, f"{self.name}: {chapter}")
             except BrokenFile as error:  # one bad chapter never stops the book
                 self.warnings.append(f"A chapter is missing: {error}")
                 continue
+            self.warnings.extend(f"{chapter}: {warning}" for warning in warnings)
             if found:
                 found = _mark(
                     found, anchors, {part: entries for (file, part), entries in contents.items() if file == chapter}

@@ -1,17 +1,20 @@
 """FictionBook 2, from its own XML: sections as chapters, notes at the end. Also zipped (.fb2.zip)."""
 
+import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 from lxml import etree
 
+from ingest.charset import decode
 from ingest.clean import one_line
 from ingest.epub import parse_xml
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
 from ingest.limits import Limits, check_archive, read_member
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
+from ingest.table import TALLEST, Cell, span, table_lines
 
 DEEPEST = 100  # nested elements; text below is kept but flattened
 _PARAGRAPHS = frozenset({"p", "v", "text-author", "date"})
@@ -23,7 +26,9 @@ def read(path: Path, limits: Limits) -> Reading:
     Raises:
         BrokenFile, TooLarge, EmptyDocument.
     """
-    root = parse_xml(_bytes(path, limits), path.name)
+    markup, warnings = decode(_bytes(path, limits))
+    root = parse_xml(markup, path.name)
+    _mark_notes_and_powers(root)
     blocks: list[Block] = []
     for body in root.iterfind("{*}body"):
         name = body.get("name")  # "notes", "comments": one section each, whatever is in it
@@ -42,7 +47,7 @@ def read(path: Path, limits: Limits) -> Reading:
         raise EmptyDocument(f"{path.name} has no text in it.")
     title = root.findtext("{*}description/{*}title-info/{*}book-title")
     heading = next((block.text for block in blocks if block.level), None)
-    return Reading(pages, toc, [title, heading], [])
+    return Reading(pages, toc, [title, heading], warnings)
 
 
 def _bytes(path: Path, limits: Limits) -> bytes:
@@ -60,6 +65,18 @@ def _bytes(path: Path, limits: Limits) -> bytes:
         raise BrokenFile(f"{path.name} cannot be unpacked ({one_line(str(error))[:120]}). Fetch it again.") from error
 
 
+def _mark_notes_and_powers(root: etree._Element) -> None:
+    """Write the marks of notes as "[1]" and raised numbers as "^5", where "19901" and "105" would be read."""
+    for link in root.iter("{*}a"):
+        text = "".join(map(str, link.itertext())).strip()
+        if link.get("type") == "note" and re.fullmatch(r"\d{1,4}|[*†‡§]", text):
+            del link[:]
+            link.text = f"[{text}]"
+    for raised in root.iter("{*}sup"):
+        if re.fullmatch(r"\s*[-−+]?\d+\s*", "".join(map(str, raised.itertext()))):
+            raised.text = f"^{(raised.text or '').lstrip()}"
+
+
 def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
     for child in element:
         if not isinstance(child.tag, str):
@@ -75,9 +92,8 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
             level = min(6, max(1, depth)) if tag == "title" else 6
             blocks.append(Block(text, level))
         elif tag == "table":
-            for row in child.iterfind("{*}tr"):
-                cells = [one_line("".join(map(str, cell.itertext()))) for cell in row]
-                blocks.append(Block(" | ".join(cells), tight=True))
+            rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iterfind("{*}tr")]
+            blocks.extend(Block(line, tight=True) for line in table_lines(rows))
         elif tag == "stanza":
             verses = [one_line("".join(map(str, verse.itertext()))) for verse in child.iterfind("{*}v")]
             blocks.append(Block("\n".join(verses)))
@@ -85,3 +101,8 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
             blocks.append(Block(one_line("".join(map(str, child.itertext())))))
         elif tag not in ("image", "empty-line"):  # epigraph, cite, poem, annotation and what is unknown
             _visit(child, depth + 1, blocks)
+
+
+def _cell(element: etree._Element) -> Cell:
+    text = one_line("".join(map(str, element.itertext())))
+    return Cell(text, span(element.get("colspan")), span(element.get("rowspan"), TALLEST))

@@ -7,35 +7,25 @@ knows no entities of the document's own, so they cannot grow.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 import lxml.html
 from lxml import etree
 
-from ingest.clean import one_line, tidy
+from ingest.charset import decode
+from ingest.clean import one_line, tidy, tidy_code
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.limits import Limits
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
+from ingest.table import TALLEST, Cell, span, table_lines
 
 _SKIPPED = frozenset(
     {
-        *(
-            "script",
-            "style",
-            "template",
-            "noscript",
-            "head",
-            "title",
-            "meta",
-            "link",
-            "svg",
-            "math",
-            "iframe",
-            "object",
-        ),
+        *("script", "style", "template", "noscript", "head", "title", "meta", "link", "svg", "iframe", "object"),
         *("embed", "applet", "canvas", "audio", "video", "map", "button", "select", "option", "textarea", "input"),
-        *("nav", "rp", "rt", "dialog"),
+        *("nav", "rp", "rt", "dialog", "annotation", "annotation-xml"),
     }
 )
 _BLOCKS = frozenset(
@@ -48,9 +38,16 @@ _BLOCKS = frozenset(
 )
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
+_PRINTED_PAGE = re.compile(r"(?:\W*(?:p|pg|page)?\W*(?:\d+|[ivxlcdm]+)\W*)?", re.IGNORECASE)
 _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
 LAYOUT_CELL = 400  # characters: a table with a longer cell lays out a page and is no table
-DEEPEST = 100  # nested elements; text below is kept but flattened
+DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
+# Where libxml2 gives up, at 2048 nested elements, most were never closed: without them the text is all there.
+_NESTING = re.compile(
+    r"</?(?:(?:a|b|big|code|em|font|i|ins|label|q|s|small|span|strike|strong|tt|u)"
+    r"|(?P<block>article|blockquote|center|dd|details|dir|div|dl|dt|fieldset|form|li|menu|ol|section|ul))\b[^<>]*>",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -63,13 +60,13 @@ class _Walk:
     depth: int = 0
     lists: list[int | None] = field(default_factory=list)  # open lists: the last number given, None without numbers
 
-    def flush(self, level: int = 0, pre: bool = False) -> None:
+    def flush(self, level: int = 0, code: bool = False) -> None:
         raw = "".join(self.inline)
         self.inline.clear()
-        text = tidy(raw) if pre else tidy("\n".join(" ".join(line.split()) for line in raw.split("\v")))
+        text = tidy_code(raw) if code else tidy("\n".join(" ".join(line.split()) for line in raw.split("\v")))
         if not text:
             return
-        self.blocks.append(Block(self.prefix + text, level, tight=self.tight))
+        self.blocks.append(Block(self.prefix + text, level, tight=self.tight, code=code))
         self.prefix = ""
 
 
@@ -80,24 +77,24 @@ def read(path: Path, limits: Limits) -> Reading:
         BrokenFile: no markup in it. EmptyDocument: no text in it. TooLarge.
     """
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    data = path.read_bytes()
-    blocks, _, title = extract(data, path.name)
+    markup, warnings = decode(path.read_bytes())
+    blocks, _, title = extract(markup, path.name)
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(
             f"{path.name} has no text. If a script fills the page in, open it in a browser and save it from there."
         )
-    return Reading(pages, toc, [title, first_heading(blocks)], [])
+    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
 
 
-def extract(data: bytes | str, name: str) -> tuple[list[Block], dict[str, int], str | None]:
+def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | None]:
     """Blocks of a page in reading order, the blocks at which its ids begin, and its `<title>`.
 
     Raises:
         BrokenFile: the parser found nothing.
     """
-    root = _parse(data, name)
+    root = _parse(markup, name)
     walk = _Walk()
     title = root.findtext(".//title")
     body = root.find(".//body")
@@ -113,44 +110,35 @@ def first_heading(blocks: list[Block]) -> str | None:
     return next((one_line(block.text) for block in blocks[:12] if block.level), None)
 
 
-def _parse(data: bytes | str, name: str) -> etree._Element:
-    encoding = None
-    if isinstance(data, bytes):
-        head = data[:2048]
-        declared = re.search(
-            rb"<\?xml[^>]*?encoding=[\"']([\w.:-]+)|<meta[^>]+charset=[\"']?([\w.:-]+)", head, re.IGNORECASE
-        )
-        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            data = data.decode("utf-16", errors="replace")
-        elif not declared or data.startswith(b"\xef\xbb\xbf"):
-            try:
-                data = data.decode("utf-8-sig")
-            except UnicodeDecodeError:
-                encoding = "cp1252"
-        else:
-            encoding = (declared[1] or declared[2]).decode("ascii", errors="replace")
-    if isinstance(data, str):
-        data = re.sub(r"^\s*<\?xml[^>]*\?>", "", data).encode("utf-8", errors="replace")
-        encoding = "utf-8"
+def _parse(markup: str, name: str) -> etree._Element:
     try:
-        parser = lxml.html.HTMLParser(encoding=encoding, no_network=True, remove_comments=True, remove_pis=True)
-    except LookupError:
-        parser = lxml.html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
-    try:
-        root = lxml.html.document_fromstring(data, parser=parser)
+        root = _document(markup)
+        if root is None:
+            root = _document(_NESTING.sub(lambda tag: "<p>" if tag["block"] else "", markup))
     except (etree.ParserError, etree.XMLSyntaxError, ValueError, AssertionError) as error:
         if isinstance(error, etree.ParserError) and "empty" in str(error).casefold():
-            root = lxml.html.document_fromstring("<html><body></body></html>")
-        else:
-            raise BrokenFile(f"{name} is not HTML that can be read ({one_line(str(error))[:120]}).") from error
+            return lxml.html.document_fromstring("<html><body></body></html>")
+        raise BrokenFile(f"{name} is not HTML that can be read ({one_line(str(error))[:120]}).") from error
+    if root is None:
+        raise BrokenFile(f"{name} has elements within elements 2,048 deep: save it as plain text.")
     return root
+
+
+def _document(markup: str) -> etree._Element | None:
+    """The parsed page; None where it is nested too deeply to be read to its end."""
+    parser = lxml.html.HTMLParser(
+        encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True, huge_tree=True
+    )
+    root = lxml.html.document_fromstring(markup.encode("utf-8", errors="replace"), parser=parser)
+    stopped = parser.error_log.last_error
+    return None if stopped is not None and stopped.type_name == "ERR_RESOURCE_LIMIT" else root
 
 
 def _visit(element: etree._Element, walk: _Walk) -> None:
     tag = _tag(element)
-    if tag in _SKIPPED or _hidden(element):
+    if tag in _SKIPPED or _hidden(element) or _is_drawn_formula(element, tag):
         return
-    if tag in ("span", "a", "div", "p") and _is_page_mark(element):
+    if tag in ("span", "a", "div", "p") and _is_page_mark(element, tag):
         if element.get("id"):
             walk.anchors.setdefault(element.get("id", ""), len(walk.blocks))
         return
@@ -159,7 +147,7 @@ def _visit(element: etree._Element, walk: _Walk) -> None:
         if anchor and (attribute == "id" or tag == "a"):
             walk.anchors.setdefault(anchor, len(walk.blocks))
     if walk.depth > DEEPEST:
-        walk.inline.append(" ".join(element.itertext()))
+        _flatten(element, walk)
         return
     walk.depth += 1
     try:
@@ -184,8 +172,8 @@ def _visit_block(element: etree._Element, tag: str, walk: _Walk) -> None:
         _list(element, tag, walk)
         return
     if tag == "pre":
-        walk.inline.append("".join(element.itertext()))
-        walk.flush(pre=True)
+        walk.inline.append(_preformatted(element))
+        walk.flush(code=True)
         return
     level = int(tag[1]) if tag[0] == "h" and tag[1:].isdecimal() else 0
     before = len(walk.blocks)
@@ -229,8 +217,13 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         text = one_line("".join(element.itertext()))
         walk.inline.append(f"^{text}" if re.fullmatch(r"[-−+]?\d+", text) else text)
         return
-    if tag == "img" and (alt := one_line(element.get("alt") or "")) and len(alt) > 15:
-        walk.inline.append(f" [picture: {alt}] ")
+    if tag == "math":
+        border = "\v" if element.get("display") == "block" else ""
+        walk.inline.append(f"{border}{_formula(element)}{border}")
+        return
+    if tag == "img" and (alt := one_line(element.get("alt") or "")):
+        formula = re.search("math|latex", element.get("class") or "")  # as Wikipedia's and WordPress' pictures of TeX
+        walk.inline.append(alt if formula else f" [picture: {alt}] " if len(alt) > 15 else "")
         return
     _children(element, walk)
 
@@ -245,21 +238,64 @@ def _children(element: etree._Element, walk: _Walk) -> None:
             walk.inline.append(child.tail.replace("\v", " "))
 
 
+def _flat(element: etree._Element) -> Iterator[tuple[str, str]]:
+    """What is visible below an element, without recursion: ("", text), and ("p", ""), ("/p", "") at every border."""
+    steps = etree.iterwalk(element, events=("start", "end"))
+    for event, node in steps:
+        tag = _tag(node)
+        left_out = tag in _SKIPPED or _hidden(node)
+        if event == "start" and left_out:
+            steps.skip_subtree()
+        elif event == "start":
+            yield tag, ""
+            yield "", node.text or ""
+        elif not left_out:
+            yield f"/{tag}", ""
+        if event == "end" and node is not element:
+            yield "", node.tail or ""
+
+
+def _preformatted(element: etree._Element) -> str:
+    """The text of a `<pre>` with its line ends; blocks in it, as some highlighters set every line in one, end lines."""
+    pieces = []
+    for border, text in _flat(element):
+        if border == "br":
+            pieces.append("\n")
+        elif border.removeprefix("/") in _BLOCKS:
+            pieces.append("\v")
+        else:
+            pieces.append(text.replace("\v", " "))
+    return re.sub(r"\n?(?:\v\n?)+", "\n", "".join(pieces))
+
+
+def _flatten(element: etree._Element, walk: _Walk) -> None:
+    for border, text in _flat(element):
+        if border == "br":
+            walk.inline.append("\v")
+        elif border.removeprefix("/") in _BLOCKS:
+            walk.flush(int(border[2]) if re.fullmatch(r"/h[1-6]", border) else 0)
+        else:
+            walk.inline.append(text.replace("\v", " "))
+
+
 def _rows(table: etree._Element, walk: _Walk) -> Iterator[str]:
-    """A table's rows as lines of cells; its caption first."""
-    for row in table.iter("caption", "tr"):
-        if _tag(row) == "caption":
-            if text := _inline_text(row):
-                yield text
-            continue
-        for anchor in row.iter():
+    """A table's rows as lines of cells; its caption first. The walk's blocks grow in step."""
+    for caption in table.iter("caption"):
+        if text := _inline_text(caption):
+            yield text
+    # Cells outside a row, as a head without one has them, are a row as long as they stand side by side.
+    rows = [list(cells) for _, cells in groupby(table.iter("td", "th"), key=lambda cell: cell.getparent())]
+    shown = [[_cell(cell) for cell in row if not _hidden(cell)] for row in rows]
+    for row, line in zip(rows, table_lines(shown), strict=True):
+        for anchor in (row[0].getparent(), *(element for cell in row for element in cell.iter())):
             if isinstance(anchor.tag, str) and anchor.get("id"):
                 walk.anchors.setdefault(anchor.get("id", ""), len(walk.blocks))
-        cells = [_inline_text(cell) for cell in row if _tag(cell) in ("td", "th") and not _hidden(cell)]
-        # Cells without words only space the others: accounts put "$" and ")" into cells of their own.
-        line = " | ".join(cell for cell in cells if cell)
         if line:
-            yield re.sub(r"([$€£(]) \| |(?<=[\d)]) \| (?=[)%])", r"\1", line)
+            yield line
+
+
+def _cell(element: etree._Element) -> Cell:
+    return Cell(_inline_text(element), span(element.get("colspan")), span(element.get("rowspan"), TALLEST))
 
 
 def _inline_text(element: etree._Element) -> str:
@@ -279,20 +315,48 @@ def _lays_out(table: etree._Element) -> bool:
     return any(len(" ".join("".join(cell.itertext()).split())) > LAYOUT_CELL for cell in table.iter("td"))
 
 
+def _formula(element: etree._Element) -> str:
+    """MathML as the TeX that came with it, else as its letters in a row."""
+    notes = [node for node in element.iter() if _tag(node) in ("annotation", "annotation-xml")]
+    tex = next((node.text for node in notes if "tex" in (node.get("encoding") or "").casefold()), None)
+    for node in notes:
+        node.clear(keep_tail=True)
+    return one_line(element.get("alttext") or tex or "".join(map(str, element.itertext())))
+
+
+def _is_drawn_formula(element: etree._Element, tag: str) -> bool:
+    """A formula set for the eye beside its MathML, as KaTeX and MathJax do."""
+    if element.get("aria-hidden") != "true" or tag in _BLOCKS:
+        return False
+    beside = (element.getprevious(), element.getnext())
+    return any(
+        not _hidden(node) and (_tag(node) == "math" or node.find(".//math") is not None)
+        for node in beside
+        if node is not None
+    )
+
+
 def _is_note_mark(element: etree._Element, tag: str) -> bool:
     kind = f"{element.get('epub:type') or ''} {element.get(_EPUB_TYPE) or ''} {element.get('role') or ''}"
     if "noteref" in kind:
         return True
     text = "".join(element.itertext()).strip().strip("[]()")
+    if not re.fullmatch(r"\d{1,4}|[*†‡§a-z]", text):
+        return False
+    if "noteref" in (element.get("class") or "").casefold():
+        return True
     link = element if tag == "a" else element.find(".//a")
-    linked = link is not None and "#" in (link.get("href") or "")
-    return tag == "sup" and linked and bool(re.fullmatch(r"\d{1,4}|[*†‡§a-z]", text))
+    raised = tag == "sup" or (len(element) == 1 and _tag(element[0]) == "sup" and not element.text)
+    return raised and link is not None and "#" in (link.get("href") or "")
 
 
-def _is_page_mark(element: etree._Element) -> bool:
-    """The number of a printed page, left in an e-book's text."""
+def _is_page_mark(element: etree._Element, tag: str) -> bool:
+    """The number of a printed page, left in an e-book's text; not a paragraph that is to begin a new page."""
     kind = " ".join(element.get(name) or "" for name in ("epub:type", _EPUB_TYPE, "role", "class"))
-    return bool(_PAGE_MARK.search(kind)) and len("".join(map(str, element.itertext())).strip()) <= 12
+    if not _PAGE_MARK.search(kind):
+        return False
+    text = "".join(map(str, element.itertext())).strip()
+    return len(text) <= 12 and (tag not in ("div", "p") or bool(_PRINTED_PAGE.fullmatch(text)))
 
 
 def _hidden(element: etree._Element) -> bool:

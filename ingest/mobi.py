@@ -1,4 +1,4 @@
-"""MOBI (MOBI 6, and the MOBI 6 half of files that hold both kinds), from its own records.
+"""MOBI (MOBI 6, and the MOBI 6 half of files that hold both kinds) and AZW3 (MOBI 8), from its own records.
 
 A MOBI book is one long HTML page, cut into records and packed. MuPDF opens it too, but lays it out and thereby runs
 paragraphs together; unpacked here, its markup goes the way of any HTML. Not read: DRM, HUFF/CDIC compression.
@@ -28,13 +28,14 @@ class _Header:
     codec: str
     title: str | None
     trailing: int  # bit field of the entries that follow the text in each record
+    flows: int | None = None  # MOBI 8: the record that parts the text from its style sheets and drawings
 
 
 def read(path: Path, limits: Limits) -> Reading:
     """Read a MOBI book.
 
     Raises:
-        BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat for DRM and HUFF/CDIC.
+        BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat for DRM, HUFF/CDIC and an AZW3 whose parts are unknown.
     """
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
     data = path.read_bytes()
@@ -58,6 +59,8 @@ def read(path: Path, limits: Limits) -> Reading:
         warnings.append(f"The file is cut off: {len(text)} of {header.text_records} pieces of its text are there.")
     bodies = [_without_trailing(record, header.trailing) for record in text]
     markup = b"".join(_unpack(body) if header.compression == _PALMDOC else body for body in bodies)
+    if header.flows is not None:
+        markup = markup[: _first_flow(records, header.flows, path.name)]
     blocks = _blocks(markup, header.codec, path.name)
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
@@ -83,7 +86,22 @@ def _header(record: bytes) -> _Header:
     offset, size = struct.unpack_from(">LL", record, 84)
     title = record[offset : offset + size].decode(codec, errors="replace") if size < 500 else None
     trailing = struct.unpack_from(">H", record, 242)[0] if length >= 228 and version >= 5 else 0
-    return _Header(compression, text_records, encryption, codec, title, trailing)
+    flows = None
+    if version >= 8:
+        number, parts = struct.unpack_from(">LL", record, 192)
+        flows = number if parts > 1 else None
+    return _Header(compression, text_records, encryption, codec, title, trailing, flows)
+
+
+def _first_flow(records: list[bytes], number: int, name: str) -> int:
+    """Where the text of a MOBI 8 book ends, by its FDST record: "FDST", 12, how many, then (start, end) of each."""
+    record = records[number] if number < len(records) else b""
+    if record[:4] != b"FDST" or len(record) < 20:
+        raise UnsupportedFormat(
+            f"{name} is an AZW3 book that does not say where its text ends: "
+            "convert it to EPUB, for example with Calibre."
+        )
+    return int(struct.unpack_from(">L", record, 16)[0])
 
 
 def _without_trailing(record: bytes, flags: int) -> bytes:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ingest.clean import doubts, one_line, tidy
+from ingest.clean import doubts, one_line, tidy, tidy_code
 from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
 
 SPLIT_DEPTH = 3  # headings down to this level open a section
@@ -27,6 +27,7 @@ class Block:
     level: int = 0  # 1 to 6 for a heading, 0 for everything else
     tight: bool = False  # joins a tight neighbour with a line end instead of a blank line: list items
     toc: tuple[tuple[int, str], ...] = ()  # level and title of entries of a given table of contents that point here
+    code: bool = False  # its lines keep their indentation
     starts: bool = False  # opens a section although it is no heading
 
 
@@ -107,7 +108,7 @@ def _pieces(blocks: list[Block], most: int) -> list[str]:
     paragraphs: list[list[str]] = []  # each in lines
     tight = False
     for block in blocks:
-        text = tidy(block.text)
+        text = tidy_code(block.text) if block.code else tidy(block.text)
         if not text:
             continue
         if tight and block.tight:

@@ -19,9 +19,14 @@ def pdf(path: Path, pages: list[list[tuple[float, float, str]]], **save: object)
     return path
 
 
-def mobi(path: Path, markup: str, title: str = "A Small Book", encryption: int = 0, packed: bool = False) -> Path:
-    """A MOBI 6 book: a Palm database of a header record and text records of 4096 bytes."""
-    text, name = markup.encode(), title.encode()
+def mobi(
+    path: Path, markup: str, title: str = "A Small Book", encryption: int = 0, packed: bool = False, style: str = ""
+) -> Path:
+    """A MOBI 6 book: a Palm database of a header record and text records of 4096 bytes.
+
+    With a `style` it is an AZW3 (MOBI 8), whose text goes on with the style sheet and whose last record parts the two.
+    """
+    text, name = (markup + style).encode(), title.encode()
     pieces = [text[start : start + 4096] for start in range(0, len(text), 4096)]
     palmdoc = struct.pack(">HHLHHHH", 2 if packed else 1, 0, len(text), len(pieces), 4096, encryption, 0)
     header = bytearray(232)
@@ -32,9 +37,16 @@ def mobi(path: Path, markup: str, title: str = "A Small Book", encryption: int =
     struct.pack_into(">L", header, 64, len(pieces) + 1)  # first record that is not text
     struct.pack_into(">LL", header, 68, 16 + 232, len(name))
     struct.pack_into(">L", header, 92, len(pieces) + 1)  # first picture
+    flows = b""
+    if style:
+        struct.pack_into(">L", header, 20, 8)  # version
+        struct.pack_into(">LL", header, 176, len(pieces) + 1, 2)  # record that parts the text, and into how many
+        size = len(markup.encode())
+        flows = struct.pack(">4sLLLLLL", b"FDST", 12, 2, 0, size, size, len(text))
     records = [
         palmdoc + bytes(header) + name + b"\0" * 4,
         *(palmdoc_pack(piece) if packed else piece for piece in pieces),
+        *([flows] if style else []),
     ]
     start = 78 + 8 * len(records) + 2
     database = struct.pack(

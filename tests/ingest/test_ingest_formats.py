@@ -10,7 +10,7 @@ import pymupdf
 import pytest
 from docx.oxml import parse_xml
 
-from ingest import Document, ingest
+from ingest import BrokenFile, Document, UnsupportedFormat, ingest
 from tests.ingest import makers
 
 
@@ -53,6 +53,23 @@ def test_one_bad_chapter_never_stops_the_book(tmp_path: Path) -> None:
     assert any("book/a.xhtml" in warning for warning in document.warnings)
 
 
+def test_the_spine_loses_no_chapter_without_a_warning(tmp_path: Path) -> None:
+    chapters = {f"{n}.xhtml": f"<h1>Chapter {n}</h1><p>Words of {n}.</p>" for n in (1, 2)}
+    path = makers.epub(tmp_path / "a.epub", chapters)
+    with zipfile.ZipFile(path) as archive:
+        package = archive.read("book/package.opf").decode()
+    package = package.replace(
+        'href="2.xhtml" media-type="application/xhtml+xml"', 'href="2.xhtml" media-type="application/xml"'
+    )
+    package = package.replace("</manifest>", '<item id="map" href="map.svg" media-type="image/svg+xml"/></manifest>')
+    package = package.replace("</spine>", '<itemref idref="map"/><itemref idref="3.xhtml"/></spine>')
+    document = ingest(_with(path, "book/package.opf", package.encode()))
+    assert [page.label for page in document.pages] == ["Chapter 1", "Chapter 2"]
+    assert len(document.warnings) == 2
+    assert "map.svg (image/svg+xml) was not read" in document.warnings[0]
+    assert "'3.xhtml'" in document.warnings[1]
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "palmdoc"])
 def test_mobi(tmp_path: Path, packed: bool) -> None:
     chapters = "".join(
@@ -68,6 +85,20 @@ def test_mobi(tmp_path: Path, packed: bool) -> None:
     assert document.locate(document.text.index("Paragraph 6 of 4")).label == "Chapter 4, paragraph 7"
     with pymupdf.open(path) as other:  # another reader of the format finds the same words
         assert re.findall(r"\w+", "".join(page.get_text() for page in other)) == re.findall(r"\w+", document.text)
+
+
+def test_azw3_ends_where_its_style_sheets_begin(tmp_path: Path) -> None:
+    chapters = "".join(
+        f"<?xml version='1.0'?><html><head><title>x</title></head><body><h1>Chapter {n}</h1></body></html>"
+        f"<p>{PROSE * 30}</p>"
+        for n in (1, 2)
+    )
+    path = makers.mobi(tmp_path / "a.azw3", chapters, style="p { margin: 0 } h1 { color: black }")
+    document = ingest(path)
+    assert [page.text for page in document.pages] == [f"Chapter {n}\n\n{(PROSE * 30).strip()}" for n in (1, 2)]
+    path.write_bytes(path.read_bytes().replace(b"FDST", b"DATP"))
+    with pytest.raises(UnsupportedFormat, match=r"a\.azw3 is an AZW3 book .* convert it to EPUB"):
+        ingest(path)
 
 
 def test_fb2_in_a_zip_archive(tmp_path: Path) -> None:
@@ -93,8 +124,115 @@ def test_html_is_text_only(tmp_path: Path) -> None:
     )
     assert document.title == "Tides & Times"
     assert document.text == (
-        "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\nPort | Hour\nBrest | 4\n\na b\nc\n\n1 < 2 <script>"
+        "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\nPort | Hour\nBrest | 4\n\n"
+        "a b\n  c\n\n1 < 2 <script>"
     )
+
+
+@pytest.mark.parametrize("count", [400, 5000])
+@pytest.mark.parametrize("tag", ["div", "center", "blockquote", "font"])
+def test_elements_that_are_never_closed_lose_no_text(tmp_path: Path, tag: str, count: int) -> None:
+    """libxml2 stopped at 256 nested elements, or at 2,048; and what was flattened lost its paragraphs."""
+    body = "".join(f"<{tag}><p>Para<b>graph</b> {n}.</p><script>no()</script>" for n in range(count))
+    document = read(tmp_path / "a.html", f"<html><body>{body}</body></html>")
+    paragraphs = [text for page in document.pages for text in page.text.split("\n\n")]
+    assert [text.removeprefix("- ") for text in paragraphs] == [f"Paragraph {n}." for n in range(count)]
+    book = makers.epub(tmp_path / "a.epub", {"a.xhtml": body})
+    assert ingest(book).text == document.text
+
+
+def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None:
+    with pytest.raises(BrokenFile, match=r"2,048 deep: save it as plain text"):
+        read(tmp_path / "a.html", "<html><body>" + "<object><p>x" * 3000)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("<pre>line1<br>line2</pre>", "line1\nline2"),
+        ("<pre>\n    def f():\n        return 1\n\n    f()</pre>", "def f():\n    return 1\n\nf()"),
+        ("<pre><div>if a:</div><div>\tb()</div>\n<div>c()</div></pre>", "if a:\n    b()\nc()"),
+        ("<pre>a<script>no()</script> b</pre>", "a b"),
+        ('<p class="pagebreak">Chapter One</p><p>It rains.</p>', "Chapter One\n\nIt rains."),
+        ('<p class="pagenum">xii</p><div class="pagenum">[Pg 12]</div><p>It <span class="pagenum">p. 3</span>', "It"),
+        ("<p>So <math alttext='x^2'><mi>x</mi><mn>2</mn></math>.", "So x^2."),
+        (
+            "<p>So <math><semantics><mi>x</mi><annotation encoding='application/x-tex'>x_1</annotation>"
+            "<annotation encoding='MathType'>MTEF</annotation></semantics></math>.",
+            "So x_1.",
+        ),
+        ("<p>So <math><mi>x</mi><mo>=</mo><mn>2</mn></math>.", "So x=2."),
+        (
+            "<p>So <span class=katex><span><math alttext='x^2'></math></span><span aria-hidden=true>x2</span></span>.",
+            "So x^2.",
+        ),
+        (
+            "<p>So <span style='display: none'><math alttext='y'></math></span>"
+            "<img class=mwe-math-image aria-hidden=true alt='{y}'>.",
+            "So {y}.",
+        ),
+        ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
+        ("<p>word<a class=noteref href='#n2'>2</a>", "word[2]"),
+        ("<p>10<sup>5</sup> and <a href='#s'>see 2</a>", "10^5 and see 2"),
+    ],
+)
+def test_html_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
+    assert read(tmp_path / "a.html", f"<!doctype html><html><body>{body}</body></html>").text == expected
+
+
+def test_markdown_code_keeps_its_indentation(tmp_path: Path) -> None:
+    code = "def f(x):\n    if x:\n        return 1\n\n    return 2"
+    assert read(tmp_path / "a.md", f"# Code\n\n```python\n{code}\n```\n\n- item\n\n      a\n        b\n").text == (
+        f"Code\n\n{code}\n\n- item\na\n  b"
+    )
+
+
+TABLES = {
+    "empty cells": (
+        "<tr><th>Year<th>Import<th>Export<tr><td>1990<td><td>50<tr><td>1991<td>40<td>",
+        "Year | Import | Export\n1990 | | 50\n1991 | 40",
+    ),
+    "spacers and signs": (
+        "<tr><td><td><th colspan=3>2016<td><th colspan=3>2015<tr><td>Rent<td>$<td>1,200<td><td><td>$<td>900<td>"
+        "<tr><td>Loss<td><td>(30<td>)<td><td><td><td><tr><td>Rate<td><td>4<td>%<td><td><td>5<td>%",
+        "| 2016 | 2015\nRent | $1,200 | $900\nLoss | (30)\nRate | 4% | 5%",
+    ),
+    "a title over all": (
+        "<tr><th colspan=3>Ships<tr><th><th>In<th>Out<tr><td>May<td>3<td><tr><td>June<td><td>4",
+        "Ships\n| In | Out\nMay | 3\nJune | | 4",
+    ),
+    "cells over rows": (
+        "<tr><td rowspan=2>Fruit<td>apple<td>1<tr><td>pear<td>2<tr><td>Nut<td><td>3",
+        "Fruit | apple | 1\n| pear | 2\nNut | | 3",
+    ),
+    "an empty column": ("<tr><td>a<td><td>b<tr><td>c<td> &nbsp; <td>d", "a | b\nc | d"),
+    "no row in the head": ("<thead><th>Port<th>Hour</thead><tr><td>Brest<td>4", "Port | Hour\nBrest | 4"),
+    "a row left open": ("<tr><td>a</tr><td>b<td>c<tr><td>d", "a\nb | c\nd"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_values_of_a_table_stay_under_their_headings(tmp_path: Path, name: str) -> None:
+    rows, expected = TABLES[name]
+    document = read(tmp_path / "a.html", f"<html><body><table><caption>All</caption>{rows}</table></body></html>")
+    assert document.text == f"All\n{expected}"
+
+
+def test_fb2_and_docx_tables_keep_their_columns(tmp_path: Path) -> None:
+    rows = [["Year", "Import", "Export"], ["1990", "", "50"], ["1991", "40", ""]]
+    expected = "Year | Import | Export\n1990 | | 50\n1991 | 40"
+    cells = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    book = f"<FictionBook><body><section><table>{cells}</table></section></body></FictionBook>"
+    assert read(tmp_path / "a.fb2", book).text == expected
+    document = docx.Document()
+    table = document.add_table(4, 3)
+    for index, row in enumerate(rows):
+        for cell, text in zip(table.rows[index].cells, row, strict=True):
+            cell.text = text
+    table.rows[3].cells[0].merge(table.rows[3].cells[1]).text = "Both"
+    table.rows[3].cells[2].text = "90"
+    document.save(str(tmp_path / "a.docx"))
+    assert ingest(tmp_path / "a.docx").text == f"{expected}\nBoth | | 90"
 
 
 def test_docx_reads_what_paragraphs_hide(tmp_path: Path) -> None:
@@ -118,6 +256,104 @@ def test_docx_reads_what_paragraphs_hide(tmp_path: Path) -> None:
         "Report\n\nKept inserted\n\nIn a control.",
         "Details\n\n- One\n- Two",
     ]
+
+
+W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+M = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+
+
+def word(path: Path, body: str) -> Path:
+    """A Word document whose body is the markup given."""
+    document = docx.Document()
+    for element in parse_xml(f'<w:body xmlns:w="{W}" xmlns:m="{M}">{body}</w:body>'):
+        document.element.body.insert(len(document.element.body) - 1, element)
+    document.save(str(path))
+    return path
+
+
+RAISED = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>5</w:t></w:r>'
+CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (f"<w:p><w:r><w:t>10</w:t></w:r>{RAISED}</w:p>", "10^5"),
+        (
+            "<w:p><w:r><w:ruby><w:rt><w:r><w:t>とう</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>塔</w:t></w:r></w:rubyBase>"
+            "</w:ruby></w:r></w:p>",
+            "塔",
+        ),
+        (
+            "<w:tbl><w:tr>" + CELL.format("a", "") + "<w:sdt><w:sdtContent>" + CELL.format("b", "") + "</w:sdtContent>"
+            "</w:sdt></w:tr><w:sdt><w:sdtContent><w:tr>"
+            + CELL.format("c", "<w:tbl><w:tr>" + CELL.format("inner", "") + "</w:tr></w:tbl><w:p/>")
+            + "</w:tr></w:sdtContent></w:sdt></w:tbl>",
+            "a | b\nc inner",
+        ),
+        (
+            "<w:p><w:r><w:t>So </w:t></w:r><m:oMath><m:r><m:t>y=</m:t></m:r><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num>"
+            "<m:den><m:r><m:t>2+x</m:t></m:r></m:den></m:f><m:sSup><m:e><m:d><m:e><m:r><m:t>a</m:t></m:r></m:e></m:d>"
+            "</m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup><m:rad><m:deg><m:r><m:t>3</m:t></m:r></m:deg><m:e><m:r><m:t>b</m:t></m:r>"
+            "</m:e></m:rad></m:oMath></w:p>",
+            "So y=1/(2+x)(a)^2√[3](b)",
+        ),
+    ],
+    ids=["superscript", "ruby", "nested table", "formula"],
+)
+def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
+    assert ingest(word(tmp_path / "a.docx", body)).text == expected
+
+
+def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
+    cite = '<w:r><w:footnoteReference w:id="{}"/></w:r>'
+    path = word(tmp_path / "a.docx", f"<w:p><w:r><w:t>Word</w:t></w:r>{cite.format(7)}{cite.format(2)}</w:p>")
+    notes = (
+        f'<w:footnotes xmlns:w="{W}"><w:footnote w:id="2"><w:p><w:r><w:t>First.</w:t></w:r></w:p><w:p><w:r><w:t>Then'
+        "</w:t><w:tab/><w:t>more</w:t><w:br/><w:t>lines.</w:t></w:r></w:p></w:footnote></w:footnotes>"
+    )
+    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/footnotes"
+    rels = "word/_rels/document.xml.rels"
+    with zipfile.ZipFile(path) as archive:
+        linked = archive.read(rels).replace(
+            b"</Relationships>", f'<Relationship Id="n" Type="{kind}" Target="footnotes.xml"/></Relationships>'.encode()
+        )
+    _with(_with(path, rels, linked), "word/footnotes.xml", notes.encode())
+    # The note of the first mark is not there; the second keeps its number.
+    assert ingest(path).text == "Word[1][2]\n\n[2] First. Then more lines."
+
+
+def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path: Path) -> None:
+    path = word(tmp_path / "a.docx", "<w:p><w:r><w:t>Words.</w:t></w:r></w:p>")
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    usual = b"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    for kind in (
+        b"application/vnd.ms-word.document.macroEnabled.main+xml",
+        b"application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
+    ):
+        types = members["[Content_Types].xml"].replace(usual, kind)
+        assert types != members["[Content_Types].xml"]
+        document = ingest(makers.archive(tmp_path / "a.docm", members | {"[Content_Types].xml": types}))
+        assert (document.format, document.text) == ("docx", "Words.")
+    strict = {
+        name: re.sub(rb"http://schemas.openxmlformats.org/(\w+)/2006/", rb"http://purl.oclc.org/ooxml/\1/", data)
+        if not name.startswith(("[", "docProps"))
+        else data
+        for name, data in members.items()
+    }
+    strict["_rels/.rels"] = strict["_rels/.rels"].replace(
+        b"purl.oclc.org/ooxml/package/", b"schemas.openxmlformats.org/package/2006/"
+    )
+    assert ingest(makers.archive(tmp_path / "strict.docx", strict)).text == "Words."
+
+
+def test_fb2_note_marks_and_powers(tmp_path: Path) -> None:
+    link = '<a xmlns:l="http://www.w3.org/1999/xlink" l:href="#n1" type="note">{}</a>'
+    notes = [link.format(mark) for mark in ("1", "<sup>2</sup>", "[3]")]
+    body = f"<p>In 1990{notes[0]} and{notes[1]}{notes[2]} 10<sup>5</sup> 1<sup>st</sup></p>"
+    document = read(tmp_path / "a.fb2", f"<FictionBook><body><section>{body}</section></body></FictionBook>")
+    assert document.text == "In 1990[1] and[2][3] 10^5 1st"
 
 
 def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
@@ -170,3 +406,56 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
     document = read(tmp_path / "a.txt", (words * 20).encode(encoding))
     assert words.strip() in document.text
     assert bool(document.warnings) == (not encoding.startswith("utf"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "body", "expected"),
+    [
+        ("gb2312", "朱镕基先生".encode("gbk"), "朱镕基先生"),
+        ("Shift_JIS", "①灯台守".encode("cp932"), "①灯台守"),
+        ("x-sjis", "髙い灯台".encode("cp932"), "髙い灯台"),
+        ("euc-kr", "똠방각하".encode("cp949"), "똠방각하"),
+        ("euc-jp", b"\xad\xa1" + "灯台".encode("euc_jp"), "①灯台"),
+        ("big5", b"\xf9\xd6" + "嘅".encode("big5hkscs"), "碁嘅"),
+        ("us-ascii", "Café “here”".encode("cp1252"), "Café “here”"),
+        ("windows-1252", b"Caf\xe9 \x81", "Café \ufffd"),
+        ("windows-1251", "Маяк ".encode("cp1251") + b"\x98", "Маяк \ufffd"),
+        ("utf-16", "Café".encode(), "Café"),
+        ("unicode_escape", "Café".encode(), "Café"),
+        ("no-such-thing", "Café".encode(), "Café"),
+    ],
+)
+def test_no_byte_outside_the_declared_encoding_ends_the_text(
+    tmp_path: Path, declared: str, body: bytes, expected: str
+) -> None:
+    """libxml2 stops at such a byte, and everything after it was lost without a word."""
+    head = f"<html><head><meta charset={declared}></head><body><p>"
+    document = read(tmp_path / "a.html", head.encode() + body + b"</p><p>The end.</p></body></html>")
+    assert document.text == f"{expected}\n\nThe end."
+    assert not any("read as" in warning for warning in document.warnings)
+    book = f'<?xml version="1.0" encoding="{declared}"?><FictionBook><body><section><p>'
+    document = read(tmp_path / "a.fb2", book.encode() + body + b"</p><p>The end.</p></section></body></FictionBook>")
+    assert document.text == f"{expected}\n\nThe end."
+
+
+def test_markup_that_declares_no_encoding_is_guessed_with_a_warning(tmp_path: Path) -> None:
+    words = "Смотритель маяка поднялся по лестнице и посчитал все корабли в гавани. "
+    body = f"<p>{words * 20}</p>".encode("cp1251")
+    document = read(tmp_path / "a.html", b"<html><body>" + body)
+    assert words.strip() in document.text
+    assert "read as cp1251" in document.warnings[0]
+    late = b"<html><head><script>" + b" " * 4000 + b"</script><meta charset=windows-1251></head>" + body
+    document = read(tmp_path / "b.html", late)
+    assert words.strip() in document.text
+    assert not document.warnings
+    book = makers.epub(tmp_path / "a.epub", {"a.xhtml": ""})
+    document = ingest(_with(book, "book/a.xhtml", b"<html><body>" + body))
+    assert words.strip() in document.text
+    assert any("book/a.xhtml" in warning and "cp1251" in warning for warning in document.warnings)
+
+
+def _with(path: Path, member: str, data: bytes) -> Path:
+    """The same archive with other bytes in one member."""
+    with zipfile.ZipFile(path) as archive:
+        members: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
+    return makers.archive(path, members | {member: data})

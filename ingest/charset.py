@@ -1,0 +1,70 @@
+"""From the bytes of HTML or XML to text: no byte outside the encoding ends the reading."""
+
+import re
+
+# What files declare, and the larger encoding that they are really written in; browsers do the same.
+_LARGER = {
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "big5": "big5hkscs",
+    "shift_jis": "cp932",
+    "sjis": "cp932",
+    "windows-31j": "cp932",
+    "euc-jp": "euc_jis_2004",
+    "euc-kr": "cp949",
+    "ks_c_5601-1987": "cp949",
+    "windows-949": "cp949",
+    "ascii": "cp1252",
+    "us-ascii": "cp1252",
+    "latin1": "cp1252",
+    "iso-8859-1": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso-8859-9": "cp1254",
+    "iso-8859-11": "cp874",
+    "tis-620": "cp874",
+    "windows-874": "cp874",
+    "iso-8859-8-i": "iso8859_8",
+}
+_DECLARED = re.compile(rb"<\?xml[^<>]*?encoding=[\"']([\w.:-]+)|<meta[^<>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
+_DECLARED_WITHIN = 1 << 16  # bytes: some pages begin with their scripts
+_XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
+_ASCII = rb"plain +AEE- \u0041"  # UTF-16, UTF-7, EBCDIC and the escapes of Python read something else here
+
+
+def decode(data: bytes) -> tuple[str, list[str]]:
+    """Markup as text: by its byte order mark, by what it declares, as UTF-8, or by a guess, in this order.
+
+    Returns:
+        The text without an XML declaration, with U+FFFD for what the encoding lacks; a warning if that was guessed.
+    """
+    text, warnings = _decode(data)
+    return _XML_DECLARATION.sub("", text), warnings
+
+
+def _decode(data: bytes) -> tuple[str, list[str]]:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", errors="replace"), []
+    declared = _DECLARED.search(data, 0, _DECLARED_WITHIN)
+    if declared and not data.startswith(b"\xef\xbb\xbf"):
+        name = (declared[1] or declared[2]).decode("ascii").casefold().removeprefix("x-")
+        name = _LARGER.get(name, name)
+        # The declaration itself was read as ASCII, so an encoding in which ASCII is something else is not true.
+        if name not in ("utf-8", "utf8") and _is_ascii_in(name):
+            return data.decode(name, errors="replace"), []
+    try:
+        return data.decode("utf-8-sig"), []
+    except UnicodeDecodeError:
+        from ingest.text import _guess  # here, because text.py reads Markdown through html.py, which reads through this
+
+        text, encoding = _guess(data)
+    return text, [
+        f"The text is not clean UTF-8 and names no other encoding; it was read as {encoding}. "
+        "Check accented letters, or save it as UTF-8."
+    ]
+
+
+def _is_ascii_in(encoding: str) -> bool:
+    try:
+        return _ASCII.decode(encoding, errors="replace") == _ASCII.decode("ascii")
+    except (LookupError, UnicodeError):  # unknown, or a codec that is no encoding of text
+        return False

@@ -1,0 +1,81 @@
+"""A table's rows as lines of text in which every value stays under its heading. For HTML, DOCX and FB2."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+WIDEST, TALLEST = 100, 10_000  # columns and rows that one cell may take; a title that says 1,000 means all there are
+
+_BEFORE = re.compile(r"[$€£¥(]+")
+_AFTER = re.compile(r"[)%]+")
+_NUMBER_START = re.compile(r"[\d.,(−–—-]")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Text on one line, and how many columns and rows it takes."""
+
+    text: str
+    columns: int = 1
+    rows: int = 1
+
+
+@dataclass(frozen=True)
+class _Placed:
+    start: int
+    stop: int
+    text: str
+
+
+def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
+    """One line for every row, "1990 | | 50"; empty for a row without words.
+
+    An empty cell is kept unless its column is empty in every row, or after the last word of its row. Signs that
+    accounts put into cells of their own ("$", ")") join the number beside them. A cell over several columns stands over
+    the first of them that has words of its own.
+    """
+    placed = [_with_signs(row) for row in _grid(rows)]
+    columns: set[int] = set()
+    found: list[dict[int, str]] = [{} for _ in placed]
+    cells = [(cell, index) for index, row in enumerate(placed) for cell in row if cell.text]
+    for cell, index in sorted(cells, key=lambda pair: pair[0].stop - pair[0].start):  # the narrow ones make the columns
+        column = next((column for column in range(cell.start, cell.stop) if column in columns), cell.start)
+        columns.add(column)
+        found[index][column] = cell.text
+    kept = sorted(columns)
+    shown = [[row.get(column, "") for column in kept if column <= max(row)] if row else [] for row in found]
+    return [" |".join(f" {text}" if text else "" for text in row).strip() for row in shown]
+
+
+def span(value: str | None, most: int = WIDEST) -> int:
+    """How many columns or rows a cell takes by its attribute: 1 where that says nothing sensible."""
+    return min(max(int(value), 1), most) if value and re.fullmatch(r"\d{1,5}", value.strip()) else 1
+
+
+def _grid(rows: Iterable[Iterable[Cell]]) -> Iterable[list[_Placed]]:
+    reaching: dict[int, int] = {}  # column -> rows still to come that a cell above reaches into
+    for row in rows:
+        taken, reaching = reaching, {column: left - 1 for column, left in reaching.items() if left > 1}
+        placed, column = [], 0
+        for cell in row:
+            while column in taken:
+                column += 1
+            stop = column + cell.columns
+            placed.append(_Placed(column, stop, cell.text))
+            if cell.rows > 1 and stop <= 10 * WIDEST:  # tables made to take forever are wider
+                reaching.update(dict.fromkeys(range(column, stop), cell.rows - 1))
+            column = stop
+        yield placed
+
+
+def _with_signs(row: list[_Placed]) -> list[_Placed]:
+    joined: list[_Placed] = []
+    for cell in row:
+        before = joined[-1] if joined else _Placed(0, 0, "")
+        if _BEFORE.fullmatch(before.text) and _NUMBER_START.match(cell.text):
+            joined[-1] = _Placed(cell.start, cell.stop, before.text + cell.text)
+        elif _AFTER.fullmatch(cell.text) and re.search(r"[\d)]$", before.text):
+            joined[-1] = _Placed(before.start, before.stop, before.text + cell.text)
+        else:
+            joined.append(cell)
+    return joined
