@@ -1,8 +1,9 @@
 """From a file to a Document: pages, text, table of contents, and the page of every character.
 
-This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py`, `layout.py` and
-`sections.py` hold what formats share. Untrusted input is its everyday work: whatever the file, `ingest` either returns
-a Document, with warnings in it where something was doubtful, or raises an IngestError that says what to do.
+This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py` and `sections.py` hold what
+formats share, `layout.py` and `running_heads.py` what pages of print need. Untrusted input is its everyday work:
+whatever the file, `ingest` either returns a Document, with warnings in it where something was doubtful, or raises an
+IngestError that says what to do.
 
     document = ingest(Path("book.epub"))
     document.locate(10_000).label        # "Chapter 3: The Storm, paragraph 14"

@@ -38,10 +38,10 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\xfd7zXZ", "an xz archive: unpack it first"),
     (b"(\xb5/\xfd", "a zstd archive: unpack it first"),
     (b"7z\xbc\xaf", "a 7-Zip archive: unpack it first"),
-    (b"Rar!", "a RAR archive: unpack it first"),
+    (b"Rar!\x1a", "a RAR archive: unpack it first"),
     (b"\x7fELF", "a program (ELF)"),
     (b"MZ", "a program (Windows)"),
-    (b"SQLite format 3", "an SQLite database"),
+    (b"SQLite format 3\x00", "an SQLite database"),
     (b"ID3", "an MP3 recording"),
     (b"OggS", "an Ogg recording"),
     (b"RIFF", "a RIFF recording or picture"),
@@ -81,7 +81,8 @@ def detect(path: Path, limits: Limits) -> tuple[str, list[str]]:
 
 
 def _binary(path: Path, head: bytes, named: str, limits: Limits) -> str | None:
-    if b"%PDF-" in head[:1024]:
+    # Up to 1024 bytes of something else may come first; but a text may also speak of it.
+    if head.lstrip().startswith(b"%PDF-") or (b"%PDF-" in head[:1024] and (named == "pdf" or _looks_binary(head))):
         return "pdf"
     if head[60:68] == b"BOOKMOBI":
         return "mobi"
@@ -97,10 +98,10 @@ def _binary(path: Path, head: bytes, named: str, limits: Limits) -> str | None:
         )
         raise UnsupportedFormat(_refusal(path, what))
     for signature, what in _SIGNATURES:
-        # Two letters alone may well begin a text.
-        if head.startswith(signature) and (len(signature) > 2 or _looks_binary(head)):
+        # Letters and digits alone may well begin a text.
+        if head.startswith(signature) and (not signature.isalnum() or _looks_binary(head)):
             raise UnsupportedFormat(_refusal(path, what))
-    if head[4:8] == b"ftyp":
+    if head[4:8] == b"ftyp" and _looks_binary(head):
         raise UnsupportedFormat(_refusal(path, "a video, recording or picture in an MP4 container"))
     return None
 

@@ -1,25 +1,19 @@
-"""From the printed lines of pages to paragraphs: rows put together, running heads taken out, lines joined.
+"""From the printed lines of pages to paragraphs: rows put together, lines joined.
 
 Knows geometry and nothing of PDF: `Line` is a line of print with its box, in points, y growing downwards. Blocks are
 taken in the order in which the file gives them; sorting them by place interleaves columns.
 """
 
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ingest.clean import ends_sentence, join_lines, seam, vocabulary
 
-MARGIN = 0.2  # share of the page's height, at the top and at the bottom, where running heads are looked for
-BAND = 4.0  # points within which two running heads stand "at the same place"
-LONGEST_HEAD = 120  # characters
 COLUMN_GAP = 3.0  # in font sizes: a wider gap within a row parts two cells
 CELL = " | "
 
-_ROMAN = re.compile(r"^(?=[ivxlc])(c{0,3}(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3}))$")
-_NUMBERS = re.compile(r"\d+|^[ivxlc]+$")
 _LEADERS = re.compile(r"(?:\s?\.){5,}\s*")
 _BULLET = re.compile(r"^(?:[•‣◦▪▫■□●○∙·–—◆➢✓*]\s|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]\s|\[\d+\]\s)")
 
@@ -78,132 +72,6 @@ def rows(block: Block) -> Block:
 def _same_row(first: Line, second: Line) -> bool:
     overlap = min(first.y1, second.y1) - max(first.y0, second.y0)
     return overlap > 0.6 * min(first.y1 - first.y0, second.y1 - second.y0)
-
-
-def drop_running_heads(sheets: list[Sheet]) -> list[Sheet]:
-    """Take out page numbers, and lines that repeat at the same place of several pages but for their numbers.
-
-    Only lines at the very edge of the text go: a line stays once there is other text between it and the edge.
-    """
-    if len(sheets) < 2:
-        return sheets
-    edges = [_edges(sheet) for sheet in sheets]  # per page: top lines downwards, bottom lines upwards
-    offsets = _page_number_offsets(edges)
-    repeats: Counter[tuple[str, int, str]] = Counter()
-    for page in edges:
-        repeats.update(
-            {(side, near, _key(line)) for side, lines in page.items() for line in lines for near in _bands(line)}
-        )
-    enough = 2 if len(sheets) <= 3 else 3
-
-    def explained(index: int, side: str, line: Line) -> bool:
-        if _page_number(line.text, index, offsets):
-            return True
-        key = _key(line)
-        return any(character.isalpha() or character == "#" for character in key) and any(
-            repeats[side, band, key] >= enough for band in _bands(line)
-        )
-
-    # A band where nearly every page has an explained line is the book's head line: chapter titles that come once too.
-    outermost: dict[tuple[str, int], list[bool]] = defaultdict(list)
-    for index, page in enumerate(edges):
-        for side, lines in page.items():
-            if lines:
-                outermost[side, round(lines[0].y0 / BAND)].append(explained(index, side, lines[0]))
-    head_bands = {band for band, marks in outermost.items() if len(marks) >= 5 and sum(marks) >= 0.7 * len(marks)}
-
-    kept = []
-    for index, (sheet, page) in enumerate(zip(sheets, edges, strict=True)):
-        gone: set[int] = set()
-        for side, lines in page.items():
-            for depth, line in enumerate(lines):
-                in_band = depth == 0 and (side, round(line.y0 / BAND)) in head_bands and len(line.text) < 60
-                if not (explained(index, side, line) or in_band):
-                    break
-                gone.add(id(line))
-        blocks = [[line for line in block if id(line) not in gone] for block in sheet.blocks]
-        # Where nothing else is on the page, what repeats is all it says.
-        kept.append(Sheet([block for block in blocks if block], sheet.height) if any(blocks) else sheet)
-    return kept
-
-
-def _edges(sheet: Sheet) -> dict[str, list[Line]]:
-    """The lines at the top, downwards, and at the bottom, upwards, that may be running heads.
-
-    They stand apart from the text by some space; where nothing does, the outermost line alone is taken.
-    """
-    lines = sorted((line for block in sheet.blocks for line in block if line.level), key=lambda line: line.y0)
-    found = {}
-    for side, inwards in (("top", lines), ("bottom", lines[::-1])):
-        margin = [
-            line
-            for line in inwards
-            if (line.y1 < MARGIN * sheet.height if side == "top" else line.y0 > (1 - MARGIN) * sheet.height)
-        ]
-        apart = 0
-        for index, (line, following) in enumerate(zip(inwards[:5], [*inwards[1:5], None], strict=False), 1):
-            if following is None:
-                break
-            space = following.y0 - line.y1 if side == "top" else line.y0 - following.y1
-            if space > 0.5 * (line.y1 - line.y0):
-                apart = index
-                break
-        found[side] = [line for line in margin[: apart or 1] if len(line.text) <= LONGEST_HEAD]
-    return found
-
-
-def _bands(line: Line) -> tuple[int, ...]:
-    """The band a line stands in, and the neighbour it nearly stands in."""
-    place = line.y0 / BAND
-    return tuple({round(place), round(place - 0.3), round(place + 0.3)})
-
-
-def _key(line: Line) -> str:
-    """What repeats of a line: its words, and that there is a number at its start or end."""
-    words = line.text.casefold().split()
-    for end in (0, -1):
-        words[end] = _NUMBERS.sub("#", words[end])
-    return " ".join(words)
-
-
-def _numerals(text: str) -> list[tuple[str, int]]:
-    """The numbers at the two ends of a line, Arabic or Roman, each with its kind."""
-    words = [word.strip(".,:;·|–—-[]()") for word in text.casefold().replace("/", " ").split()]
-    found = []
-    for word in {*words[:2], *words[-2:]}:
-        if word.isdecimal() and len(word) <= 5:
-            found.append(("arabic", int(word)))
-        elif word and _ROMAN.match(word):
-            found.append(("roman", _roman(word)))
-    return found
-
-
-def _roman(word: str) -> int:
-    values = [{"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}[letter] for letter in word]
-    return sum(-a if a < b else a for a, b in zip(values, [*values[1:], 0], strict=True))
-
-
-def _page_number_offsets(edges: list[dict[str, list[Line]]]) -> set[tuple[str, int]]:
-    """Kinds of numeral, and the difference of printed and counted page, that hold for enough pages to be no chance."""
-    votes: Counter[tuple[str, int]] = Counter()
-    for index, page in enumerate(edges):
-        votes.update(
-            {
-                (kind, value - index)
-                for lines in page.values()
-                for line in lines[:1]
-                for kind, value in _numerals(line.text)
-            }
-        )
-    least = {"arabic": max(2, len(edges) // 5), "roman": max(2, min(4, len(edges) // 5))}
-    return {offset for offset, number in votes.items() if number >= least[offset[0]]}
-
-
-def _page_number(text: str, index: int, offsets: set[tuple[str, int]]) -> bool:
-    """Whether a line carries its own page's number and little else."""
-    if not any((kind, value - index) in offsets for kind, value in _numerals(text)):
-        return False
-    return len(text) < 80 and not ends_sentence(re.sub(r"[\W\d]+$", "", text) + text[-1])
 
 
 class Paragrapher:

@@ -33,8 +33,7 @@ class Limits:
         """Raise TooLarge where `value` of `what` (a noun in the plural) is above `limit`."""
         if value > limit:
             raise TooLarge(
-                f"{name} has {value:,} {what}, more than the limit of {limit:,}. "
-                "Split it into smaller files, or raise the limit."
+                f"{name} has {value:,} {what}, more than the limit of {limit:,}. Split it into smaller files."
             )
 
 

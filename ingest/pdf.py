@@ -17,8 +17,9 @@ from ingest import titles
 from ingest.clean import doubts, mend_accents, one_line, tidy, unreadable
 from ingest.document import Page, PageQuality, TocEntry, count
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
-from ingest.layout import Block, Line, Paragrapher, Sheet, drop_running_heads, rows
+from ingest.layout import Block, Line, Paragrapher, Sheet, rows
 from ingest.limits import Limits
+from ingest.running_heads import drop_running_heads
 
 OCR_DPI = 300
 OCR_HINT = (

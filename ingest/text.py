@@ -1,20 +1,25 @@
 """Plain text and Markdown.
 
 Plain text may be hard-wrapped, as in Project Gutenberg's books: lines that were filled are joined to paragraphs, short
-ones (verse, lists, tables) stay as they are. Chapters are found by their headings, where there are such.
+ones (verse, lists, tables) stay as they are, and so do those of logs, tables and programs. Chapters are found by their
+headings, where there are such.
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import quantiles
+from unicodedata import category
 
 from charset_normalizer import from_bytes
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock, reference
 
 from ingest import html
 from ingest.clean import seam, tidy, vocabulary
+from ingest.document import count
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
 from ingest.pdf import Reading
@@ -31,6 +36,14 @@ _NUMERAL = re.compile(r"^[IVXLC]{1,8}(?:[.:)]?$|[.:]\s+[A-Z\d“\"].{0,80}$)")
 _SENTENCE_END = (".", "!", "?", ";", ",", "”", '"', "’", ":")
 _PART = re.compile(r"^(?:part|book|volume|teil|buch|partie|livre|часть|книга)\b", re.IGNORECASE)
 _GUTENBERG_TITLE = re.compile(r"^Title:[ \t]*(\S.*)$", re.MULTILINE)
+_BY_LINES = re.compile(  # tables, logs, settings, subtitles, programs
+    r"\.(?:csv|tsv|tab|log|jsonl?|ndjson|ya?ml|toml|ini|cfg|conf|env|properties|srt|vtt|sub|lrc|diff|patch|py|pyi|ipynb|m?js"
+    r"|jsx|tsx?|java|kts?|scala|groovy|go|rs|[cfhmrs]|cc|cpp|cxx|hh|hpp|cs|mm|swift|rb|pl|pm|php|lua|jl|hs|ml|clj|exs?|erl"
+    r"|dart|zig|f90|pas|vb|asm|sh|bash|zsh|fish|ps1|bat|cmd|sql|css|scss|less|proto|cmake|gradle|tf|vue|svelte)"
+)
+# What parts the cells of a line: in prose a blank follows these.
+_BORDER = re.compile(r"\t|[|]|[,;:](?=\S)")
+_NOTE = re.compile(r"\[\^[^\]\s]+\]:")
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)\n", re.DOTALL)
 
 
@@ -41,7 +54,7 @@ def read_text(path: Path, limits: Limits) -> Reading:
         TooLarge, EmptyDocument.
     """
     text, warnings = _decode(path, limits)
-    blocks = _with_chapters(_paragraphs(text))
+    blocks = _with_chapters(_paragraphs(text, keep_lines=bool(_BY_LINES.fullmatch(path.suffix.casefold()))))
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} holds nothing but blanks.")
@@ -61,12 +74,21 @@ def read_markdown(path: Path, limits: Limits) -> Reading:
         text = text[front.end() :]
         if named := re.search(r"^title:\s*[\"']?(.+?)[\"']?\s*$", front[1], re.MULTILINE | re.IGNORECASE):
             title = named[1]
-    rendered = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(text)
+    markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    markdown.block.ruler.at("reference", _link_definition, {"alt": ["paragraph"]})
+    rendered = markdown.render(text)
     blocks, _, _ = html.extract(f"<html><body>{rendered}</body></html>", path.name)
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} holds no text.")
     return Reading(pages, toc, [title, html.first_heading(blocks)], warnings)
+
+
+def _link_definition(state: StateBlock, first: int, last: int, silent: bool) -> bool:
+    """CommonMark's rule, but "[^1]: https://..." is a note, to be read as a paragraph of its own."""
+    if _NOTE.match(state.src, state.bMarks[first] + state.tShift[first]):
+        return silent  # silent: whether the paragraph before ends here
+    return not silent and reference(state, first, last, silent)
 
 
 def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:
@@ -83,7 +105,7 @@ def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:
         except UnicodeDecodeError:
             text, encoding = _guess(data)
             warnings.append(
-                f"The text is not UTF-8; it was read as {encoding}. Check accented letters, or save it as UTF-8."
+                f"The text is not clean UTF-8; it was read as {encoding}. Check accented letters, or save it as UTF-8."
             )
     text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text)
     limits.check(path.name, "characters", len(text), limits.characters)
@@ -91,6 +113,14 @@ def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:
 
 
 def _guess(data: bytes) -> tuple[str, str]:
+    """Text of bytes that are not clean UTF-8, and what it was read as, to go on a sentence with."""
+    text = data.decode("utf-8-sig", errors="replace")
+    lost = text.count("\ufffd") - data.count("\ufffd".encode())
+    kept = len(text) - len(text.encode("ascii", errors="ignore")) - text.count("\ufffd")
+    # Other encodings' bytes form some characters of UTF-8 by chance: in 20 letters of any of 19 encodings at most 4 for
+    # every 3 places that form none, in 1000 letters 1 for 2. So this is UTF-8 with some damage.
+    if kept >= 2 * lost:
+        return text, f"UTF-8, with \ufffd for {count(lost, 'damaged place')}"
     sample = data[: 1 << 18]
     matches = from_bytes(sample[: sample.rfind(b"\n") + 1] or sample)
     best = matches.best()
@@ -111,8 +141,8 @@ class _Paragraph:
     gap: int  # blank lines before it
 
 
-def _paragraphs(text: str) -> list[_Paragraph]:
-    lines = [line.rstrip() for line in text.expandtabs(4).split("\n")]
+def _paragraphs(text: str, keep_lines: bool = False) -> list[_Paragraph]:
+    lines = [re.sub(r"^[ \t]+", lambda indent: indent[0].expandtabs(4), line.rstrip()) for line in text.split("\n")]
     filled = [line for line in lines if line]
     if not filled:
         return []
@@ -120,7 +150,7 @@ def _paragraphs(text: str) -> list[_Paragraph]:
     if blanks * 20 < len(filled) and sum(map(len, filled)) > 120 * len(filled):
         return [_Paragraph(line, 0) for line in filled]  # one paragraph a line
     width = quantiles(map(len, filled), n=20)[17] if len(filled) > 1 else 0  # 90 of 100 lines are no longer
-    wrapped = 40 <= width <= 120
+    wrapped = not keep_lines and 40 <= width <= 120 and _runs_on(lines, width)
     words = vocabulary(filled) if wrapped else set()
     paragraphs, current, gap = [], list[str](), 2
     for line in [*lines, ""]:
@@ -128,10 +158,43 @@ def _paragraphs(text: str) -> list[_Paragraph]:
             current.append(line)
             continue
         if current:
-            paragraphs.append(_Paragraph(_joined(current, width, words) if wrapped else "\n".join(current), gap))
+            join = wrapped and not _is_listing(current) and _runs_on(current, width)
+            paragraphs.append(_Paragraph(_joined(current, width, words) if join else "\n".join(current), gap))
             current, gap = [], 0
         gap += 1
     return paragraphs
+
+
+def _is_full(line: str, following: str, width: float) -> bool:
+    """Whether a line ended because the next one's first word found no room."""
+    return len(line) + 1 + len(following.split(maxsplit=1)[0]) > width - 8
+
+
+def _runs_on(lines: list[str], width: float) -> bool:
+    """Whether sentences run on over the ends of full lines: nine ends in ten in wrapped English, six in German, none in
+    a log. Fewer than eight such ends tell nothing.
+    """
+    ends = [
+        (line, after.lstrip()) for line, after in pairwise(lines) if line and after and _is_full(line, after, width)
+    ]
+    on = sum(
+        (category(line[-1])[0] in "LM" or line[-1] in ",;-–—’”\"'，、")
+        and (category(after[0]) in ("Ll", "Lo", "Lm") or (line.isupper() and after.isupper()))
+        for line, after in ends
+    )
+    return len(ends) < 8 or on >= 0.25 * len(ends)
+
+
+def _is_listing(lines: list[str]) -> bool:
+    """Whether lines begin alike or have the same cells, as those of logs and tables."""
+    most = max(3.0, 0.8 * len(lines))
+    starts = Counter(line.split(maxsplit=1)[0] for line in lines)
+    cells = Counter("".join(_BORDER.findall(line)) for line in lines)
+    return (
+        max(starts.values()) >= most
+        or sum(bool(re.match(r"\s*[\[(<]?\d", line)) for line in lines) >= most
+        or any(number >= most and (len(borders) > 1 or borders in ("\t", "|")) for borders, number in cells.items())
+    )
 
 
 def _joined(lines: list[str], width: float, words: set[str]) -> str:
@@ -141,8 +204,7 @@ def _joined(lines: list[str], width: float, words: set[str]) -> str:
     pieces = [lines[0].strip()]
     for before, line in pairwise(lines):
         bare = line.strip()
-        full = len(before) + 1 + len(bare.split(maxsplit=1)[0]) > width - 8
-        if full and not verse and not re.match(r"[-*•]\s|\d{1,3}[.)]\s", bare):
+        if _is_full(before, line, width) and not verse and not re.match(r"[-*•]\s|\d{1,3}[.)]\s", bare):
             lost, glue = seam(pieces[-1], bare, words)
             pieces[-1] = pieces[-1][: len(pieces[-1]) - lost]
             pieces.append(glue + bare)

@@ -71,6 +71,33 @@ def test_content_decides_what_a_file_is(tmp_path: Path) -> None:
         read(makers.archive(tmp_path / "a.epub", {"readme.txt": "hello"}))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("ID3 tags are stored at the end.", "RIFF is a container.", "SQLite format 3 is stable.", "Rar! it said."),
+        *("GIF87a is a format.", "The ftyp box comes first.", "A PDF begins with %PDF-1.4 in its first line."),
+    ],
+)
+def test_a_text_may_begin_with_the_name_of_a_format(tmp_path: Path, words: str) -> None:
+    (tmp_path / "a.txt").write_text(words)
+    assert read(tmp_path / "a.txt").text == words
+
+
+@pytest.mark.parametrize("head", [b"\r\n", b"HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\n\r\n"])
+@pytest.mark.parametrize("name", ["a.pdf", "a"])
+def test_a_pdf_may_begin_late(tmp_path: Path, name: str, head: bytes) -> None:
+    path = makers.pdf(tmp_path / name, [[(50, 300, "Late words.")]], deflate=True)
+    path.write_bytes(head + path.read_bytes())
+    assert read(path).text == "Late words."
+
+
+def test_signatures_of_binary_files_are_still_known(tmp_path: Path) -> None:
+    for head in (b"ID3\x04\x00\x00", b"SQLite format 3\x00", b"Rar!\x1a\x07\x01\x00", b"\x00\x00\x00\x20ftypisom"):
+        (tmp_path / "a.txt").write_bytes(head + bytes(range(200)))
+        with pytest.raises(UnsupportedFormat, match=r"an MP3|a RAR|an SQLite|an MP4"):
+            read(tmp_path / "a.txt")
+
+
 def test_passwords(tmp_path: Path) -> None:
     path = makers.pdf(
         tmp_path / "a.pdf",
@@ -127,7 +154,7 @@ def test_zip_bombs_are_refused_before_unpacking(tmp_path: Path, monkeypatch: pyt
 )
 def test_limits(tmp_path: Path, limits: Limits, words: str) -> None:
     path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, f"Page {n} says so.")] for n in range(3)])
-    with pytest.raises(TooLarge, match=words):
+    with pytest.raises(TooLarge, match=rf"{words}.*Split it into smaller files\.$"):  # no option raises a limit
         read(path, limits=limits)
     with pytest.raises(ValueError, match="at least 1"):
         Limits(pages=0)

@@ -1,0 +1,59 @@
+"""Plain text and Markdown: which lines are joined, damaged encodings, notes."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.ingest.test_ingest_formats import PROSE, read
+
+LISTINGS = {
+    "log.txt": "".join(
+        f"2026-01-{n:02} 10:00:{n:02} INFO server{n % 7} request handled code=200\n" for n in range(10, 30)
+    ),
+    "equal.txt": "WARNING the harbour tower did not answer within five seconds\n" * 12,
+    "levels.txt": "".join(
+        f"{('ERROR', 'WARNING', 'INFO')[n % 3]} the tower of harbour {n} did not answer the call\n" for n in range(20)
+    ),
+    "table.txt": "keeper name|harbour town|what he saw|where he went to\n" * 2
+    + "anne|the old harbour|seven ships under sail|home again\n" * 3,
+    "users.txt": "".join(
+        f"{name}:x:17:18:keeper of the lamp:/home/keepers:/bin/sh\n" for name in ("anne", "bob", "carl")
+    ),
+    "ships.csv": "ship,harbour town,captain of the ship,cargo\n" + "storm bird,old harbour,anne of the lamp,salt\n" * 2,
+    "lamp.py": "while lamp_is_lit_in_the_tower and oil_is_left_in:\ncount_the_ships_in_the_harbour_of_the_old_town()\n",
+}
+
+
+@pytest.mark.parametrize("name", LISTINGS)
+def test_lines_that_are_no_prose_stay_lines(tmp_path: Path, name: str) -> None:
+    """They were joined to one line: any text with lines of 40 to 120 characters was taken for wrapped prose."""
+    assert read(tmp_path / name, LISTINGS[name]).text == LISTINGS[name].strip()
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        PROSE * 12,
+        "Der Wärter der Lampe stieg die lange Treppe noch einmal hinauf und zählte Stufe für Stufe die Schiffe. " * 12,
+        (PROSE * 6).upper(),
+    ],
+    ids=["English", "German", "capitals"],
+)
+def test_wrapped_prose_needs_no_blank_lines(tmp_path: Path, prose: str) -> None:
+    assert read(tmp_path / "a.txt", textwrap.fill(prose, 70)).text == prose.strip()
+
+
+def test_one_bad_byte_does_not_make_another_encoding_of_utf8(tmp_path: Path) -> None:
+    text = "“Le café” était là, ça coûte 5 €. " * 4
+    document = read(tmp_path / "a.txt", text.encode() + b"bad \xe9 byte " + text.encode()[:-3])
+    assert document.text == f"{text}bad \ufffd byte {text[:-3]}\ufffd"
+    assert "read as UTF-8, with \ufffd for 2 damaged places" in document.warnings[0]
+
+
+def test_markdown_notes_are_no_link_definitions(tmp_path: Path) -> None:
+    document = read(
+        tmp_path / "a.md",
+        "One[^1], two[^b] and a [link][l].\n\n[^1]: https://example.org/a\n[^b]: Word\n\n[l]: https://example.org/b\n",
+    )
+    assert document.text == "One[^1], two[^b] and a link.\n\n[^1]: https://example.org/a\n\n[^b]: Word"
