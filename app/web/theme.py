@@ -176,8 +176,8 @@ HEAD = """
     document.addEventListener("scroll", (event) => {
       const talk = document.querySelector("#conversation"), box = talk && scroller(talk);
       if (!box || event.target !== (box === talk ? talk : document)) return;
-      if (below(talk) < 80) talk.dataset.follow = "yes";
-      else if (box.scrollTop < height) talk.dataset.follow = "no";  // by the reader: what follows only goes down
+      if (box.scrollTop < height) talk.dataset.follow = "no";  // by the reader: what follows only goes down
+      else if (below(talk) < 80) talk.dataset.follow = "yes";
       height = box.scrollTop;
     }, true);
     document.addEventListener("keydown", (event) => {
