@@ -13,13 +13,12 @@ from pathlib import Path
 from statistics import quantiles
 from unicodedata import category
 
-from charset_normalizer import from_bytes
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, reference
 
 from ingest import html
+from ingest.charset import guess
 from ingest.clean import seam, tidy, vocabulary
-from ingest.document import count
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
 from ingest.pdf import Reading
@@ -54,7 +53,9 @@ def read_text(path: Path, limits: Limits) -> Reading:
         TooLarge, EmptyDocument.
     """
     text, warnings = _decode(path, limits)
-    blocks = _with_chapters(_paragraphs(text, keep_lines=bool(_BY_LINES.fullmatch(path.suffix.casefold()))))
+    by_lines = bool(_BY_LINES.fullmatch(path.suffix.casefold()))
+    paragraphs = _paragraphs(text, by_lines)
+    blocks = [Block(each.text, code=True) for each in paragraphs] if by_lines else _with_chapters(paragraphs)
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} holds nothing but blanks.")
@@ -103,36 +104,13 @@ def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError:
-            text, encoding = _guess(data)
+            text, encoding = guess(data)
             warnings.append(
                 f"The text is not clean UTF-8; it was read as {encoding}. Check accented letters, or save it as UTF-8."
             )
     text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text)
     limits.check(path.name, "characters", len(text), limits.characters)
     return text, warnings
-
-
-def _guess(data: bytes) -> tuple[str, str]:
-    """Text of bytes that are not clean UTF-8, and what it was read as, to go on a sentence with."""
-    text = data.decode("utf-8-sig", errors="replace")
-    lost = text.count("\ufffd") - data.count("\ufffd".encode())
-    kept = len(text) - len(text.encode("ascii", errors="ignore")) - text.count("\ufffd")
-    # Other encodings' bytes form some characters of UTF-8 by chance: in 20 letters of any of 19 encodings at most 4 for
-    # every 3 places that form none, in 1000 letters 1 for 2. So this is UTF-8 with some damage.
-    if kept >= 2 * lost:
-        return text, f"UTF-8, with \ufffd for {count(lost, 'damaged place')}"
-    sample = data[: 1 << 18]
-    matches = from_bytes(sample[: sample.rfind(b"\n") + 1] or sample)
-    best = matches.best()
-    encoding = best.encoding if best else "cp1252"
-    # Western Europe's page is the likeliest of those that explain the bytes equally well.
-    for match in matches:
-        alike = best and (match.chaos, match.coherence) == (best.chaos, best.coherence)
-        if alike and "cp1252" in (match.encoding, *match.could_be_from_charset):
-            encoding = "cp1252"
-    if encoding in ("ascii", "latin_1", "utf_8"):  # no more was seen in the sample; Windows' page holds the rest
-        encoding = "cp1252"
-    return data.decode(encoding, errors="replace"), encoding
 
 
 @dataclass(frozen=True)
