@@ -21,7 +21,7 @@ LISTINGS = {
         f"{name}:x:17:18:keeper of the lamp:/home/keepers:/bin/sh\n" for name in ("anne", "bob", "carl")
     ),
     "ships.csv": "ship,harbour town,captain of the ship,cargo\n" + "storm bird,old harbour,anne of the lamp,salt\n" * 2,
-    "lamp.py": "while lamp_is_lit_in_the_tower and oil_is_left_in:\n    count_the_ships_in_the_harbour_of_the_old_town()\n",
+    "lamp.py": "while lamp_is_lit_in_the_tower and oil_is_left_in:\n    count_the_ships_in_the_harbour_of_the_town()\n",
 }
 
 
