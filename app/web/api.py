@@ -14,6 +14,7 @@ from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Res
 from app import shelf
 from app.documents import Options, page_of
 from app.errors import AppError, phrase
+from app.errors import NotFound as NoSuchThing
 from app.local_models import local_models
 from app.methods import methods_table
 from app.service import Service
@@ -167,7 +168,7 @@ def add_error_handlers(app: FastAPI) -> None:
     from engine import EngineError
 
     def answer(request: Request, error: Exception) -> JSONResponse:
-        status = 404 if isinstance(error, NotFound) else 409 if isinstance(error, InUse) else 400
+        status = 404 if isinstance(error, NotFound | NoSuchThing) else 409 if isinstance(error, InUse) else 400
         return JSONResponse({"error": phrase(error)}, status)
 
     for kind in (AppError, StoreError, IngestError, EngineError):

@@ -1,10 +1,8 @@
 """Branches: asking something else, or the same again, after the first turns of a session."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 import pytest
 
 import engine
@@ -14,7 +12,6 @@ from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question
 from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
-from app.web.wiring import Wiring
 from app.worker import Worker
 from sessions import TurnRow
 from tests.app.test_app_readings import SHORT, add, begin, read, read_through
@@ -129,13 +126,3 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
     again = actions.ask(actions.edit(asked, store.turns(asked.session)[1].id), "And who owned it?", 0.0, 1.0, 16)
     assert [turn.question for turn in store.turns(again.session)] == [FIRST[0], "And who owned it?"]
     assert screen.props(actions.edit(asked, turns[0].id))["ask"]["visible"]
-
-
-def test_a_tick_does_not_undo_what_was_chosen_meanwhile(service: Service) -> None:
-    """A tick begins before a choice and ends after it: if it wrote the choice before back, that would be the choice."""
-    names = Screen(service).props(Chosen())
-    page: Any = SimpleNamespace(slots=lambda: names, new=SimpleNamespace(settings={}, groups={}))
-    tick = Wiring(page, service, Worker(service)).handler(lambda chosen: chosen, quiet=True)
-    chosen, seen, *_ = tick(None, gr.EventData(None, None), Chosen(), {"where": "as it was"})
-    assert chosen == gr.skip()
-    assert seen["where"] != "as it was"
