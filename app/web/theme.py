@@ -35,7 +35,7 @@ HEAD = """
     const wanted = localStorage.getItem("stockpot-theme");
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
   };
-  let shown = "", settled = "", reached = "", placed = false, until = 0, height = 0;
+  let shown = "", settled = "", reached = "", placed = false, until = 0, height = 0, wheeled = -1e9;
   const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
   // A finished answer is read out; while it is being written, it changes too often for that.
   const announce = (text) => {
@@ -173,11 +173,17 @@ HEAD = """
     document.addEventListener("input", (event) => {
       if (!writing && here && event.target.closest("#question")) keep(here, event.target.value);
     });
+    document.addEventListener("wheel", (event) => {  // before it scrolls: what comes meanwhile would undo it
+      const talk = document.querySelector("#conversation");
+      if (!talk || event.deltaY >= 0) return;
+      talk.dataset.follow = "no";
+      wheeled = performance.now();
+    }, { passive: true });
     document.addEventListener("scroll", (event) => {
       const talk = document.querySelector("#conversation"), box = talk && scroller(talk);
       if (!box || event.target !== (box === talk ? talk : document)) return;
       if (box.scrollTop < height) talk.dataset.follow = "no";  // by the reader: what follows only goes down
-      else if (below(talk) < 80) talk.dataset.follow = "yes";
+      else if (below(talk) < 80 && performance.now() > wheeled + 300) talk.dataset.follow = "yes";
       height = box.scrollTop;
     }, true);
     document.addEventListener("keydown", (event) => {

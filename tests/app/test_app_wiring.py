@@ -5,6 +5,7 @@ import html
 import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ def play(service: Service, scene: Callable[[gr.Blocks], Coroutine[Any, Any, None
     async def whole() -> None:
         await scene(build_page(service, Worker(service)))  # inside the loop, for Gradio would open one of its own
 
-    asyncio.run(whole())
+    with ThreadPoolExecutor(1) as alone:  # where no other loop runs, such as that of a browser's tests
+        alone.submit(lambda: asyncio.run(whole())).result()
 
 
 def session_with_a_turn(service: Service, context: str, title: str) -> tuple[str, str]:
