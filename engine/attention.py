@@ -186,7 +186,7 @@ def alone(segment: Shown, scaling: float) -> Tensor | None:
 
 def _square(segment: Shown, length: int) -> bool:
     """Whether the queries are all of so many rows, and each sees those up to its own."""
-    return segment.span.common == (0, 1) and segment.q.shape[1] == length and segment.span.grows
+    return segment.q.shape[1] == length and segment.span.causal_over(length)
 
 
 def _masked(segment: Shown, length: int) -> bool:

@@ -120,7 +120,7 @@ class Recording:
         with torch.cuda.graph(graph):
             self.hidden = self._pass()
         # What the graph reads at its address must outlive it, also when longer tables take its place.
-        self.tables = [layer.rope.known() for layer in memory.spec.layers]
+        self.tables = [rope.tables() for rope in memory.spec.ropes]
         if memory.mass is not None and before is not None:
             memory.mass.sums.copy_(before)
 

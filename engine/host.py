@@ -174,7 +174,7 @@ class HostTier:
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host.
 
-        From a GPU they come while it goes on, and are in slabs after `settle`, which the next pass calls if not before.
+        From a GPU they come while it goes on, and are in slabs when the next pass is over, or after `settle`.
         """
         self.settle()
         stored = self.dtype if self.page == 1 else self.spec.dtype
@@ -184,9 +184,12 @@ class HostTier:
         if not coming[0].is_cuda:
             self.settle()
 
-    def settle(self) -> None:
-        """Wait for the last pass, if it is still on its way, and put it into slabs."""
-        if self.arriving is None:
+    def settle(self, needed: int | None = None) -> None:
+        """Wait for the last pass, if it is still on its way, and put it into slabs.
+
+        needed: not if so many entries are there without it.
+        """
+        if self.arriving is None or (needed is not None and needed <= self.stored):
             return
         home, source, waiting = self.arriving.wait(), self.arriving.source, self.waiting
         keys, values = home[: len(home) // 2], home[len(home) // 2 :]
@@ -422,8 +425,8 @@ class HostTier:
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
         copied = self.pinned and not stay
         if copied:
-            tensors_of_all = [tensor for name in names for tensor in parts[name].values()]
-            needed = sum(tensor.nbytes for tensor in tensors_of_all if not tensor.is_pinned())
+            every = (tensor for name in names for tensor in parts[name].values())
+            needed = sum(tensor.nbytes for tensor in every if not tensor.is_pinned())
             require_memory(needed, torch.device("cpu"), "Opening this reading for a GPU")
         for name in names:
             tensors = parts[name]

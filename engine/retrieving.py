@@ -156,8 +156,7 @@ class RetrievingMemory(WindowMemory):
     def begin(self, source: Tensor) -> None:
         """What the queries of the last pass were is over; what leaves their windows must be in the host tier."""
         super().begin(source)
-        if self.seen + len(source) - self.sinks - self.window > self.host.stored:
-            self.host.settle()
+        self.host.settle(needed=self.seen + len(source) - self.sinks - self.window)
         self._blocks, self._looked, self._given = {}, {}, {}
 
     def evicted(self, count: int) -> Tensor:

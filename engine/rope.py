@@ -46,7 +46,7 @@ class Rope:
         cos, sin = self._table(length, torch.float32)
         return cos[:length], sin[:length]
 
-    def known(self) -> list[Tensor]:
+    def tables(self) -> list[Tensor]:
         """The tables there are, of all dtypes."""
         return [part for table in self._tables.values() for part in table]
 

@@ -83,6 +83,11 @@ class ModelSpec:
         return sum(layer.query_heads * layer.head_size for layer in self.layers)
 
     @property
+    def ropes(self) -> set[Rope]:
+        """Of all layers; those with the same frequencies share one."""
+        return {layer.rope for layer in self.layers}
+
+    @property
     def entry_bytes(self) -> int:
         """Bytes of one key and one value of every KV head in every layer."""
         width = sum(2 * layer.kv_heads * layer.head_size for layer in self.layers)

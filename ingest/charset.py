@@ -29,6 +29,8 @@ _LARGER = {
     "windows-874": "cp874",
     "iso-8859-8-i": "iso8859_8",
 }
+_UTF_32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _DECLARED = re.compile(rb"<\?xml[^<>]*?encoding=[\"']([\w.:-]+)|<meta[^<>]+charset=[\"']?([\w.:-]+)", re.IGNORECASE)
 _DECLARED_WITHIN = 1 << 16  # bytes: some pages begin with their scripts
 _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
@@ -46,26 +48,35 @@ def decode(data: bytes) -> tuple[str, list[str]]:
 
 
 def _decode(data: bytes) -> tuple[str, list[str]]:
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", errors="replace"), []
     declared = _DECLARED.search(data, 0, _DECLARED_WITHIN)
-    if declared and not data.startswith(b"\xef\xbb\xbf"):
+    if declared and not data.startswith((*_UTF_32, *_UTF_16, b"\xef\xbb\xbf")):
         name = (declared[1] or declared[2]).decode("ascii").casefold().removeprefix("x-")
         name = _LARGER.get(name, name)
         # The declaration itself was read as ASCII, so an encoding in which ASCII is something else is not true.
         if name not in ("utf-8", "utf8") and _is_ascii_in(name):
             return data.decode(name, errors="replace"), []
-    try:
-        return data.decode("utf-8-sig"), []
-    except UnicodeDecodeError:
-        text, encoding = guess(data)
+    text, guessed = undeclared(data)
+    if guessed is None:
+        return text, []
     return text, [
-        f"The text is not clean UTF-8 and names no other encoding; it was read as {encoding}. "
+        f"The text is not clean UTF-8 and names no other encoding; it was read as {guessed}. "
         "Check accented letters, or save it as UTF-8."
     ]
 
 
-def guess(data: bytes) -> tuple[str, str]:
+def undeclared(data: bytes) -> tuple[str, str | None]:
+    """Text of bytes that say nothing of their encoding but by a byte order mark; what they were read as, if guessed."""
+    if data.startswith(_UTF_32):
+        return data.decode("utf-32", errors="replace"), None
+    if data.startswith(_UTF_16):
+        return data.decode("utf-16", errors="replace"), None
+    try:
+        return data.decode("utf-8-sig"), None
+    except UnicodeDecodeError:
+        return _guess(data)
+
+
+def _guess(data: bytes) -> tuple[str, str]:
     """Text of bytes that are not clean UTF-8, and what it was read as, to go on a sentence with."""
     text = data.decode("utf-8-sig", errors="replace")
     lost = text.count("\ufffd") - data.count("\ufffd".encode())

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, reference
 
 from ingest import html
-from ingest.charset import guess
+from ingest.charset import undeclared
 from ingest.clean import seam, tidy, vocabulary
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
@@ -94,20 +94,12 @@ def _link_definition(state: StateBlock, first: int, last: int, silent: bool) -> 
 
 def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    data = path.read_bytes()
+    text, guessed = undeclared(path.read_bytes())
     warnings = []
-    if data.startswith((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")):
-        text = data.decode("utf-32", errors="replace")
-    elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        text = data.decode("utf-16", errors="replace")
-    else:
-        try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text, encoding = guess(data)
-            warnings.append(
-                f"The text is not clean UTF-8; it was read as {encoding}. Check accented letters, or save it as UTF-8."
-            )
+    if guessed is not None:
+        warnings.append(
+            f"The text is not clean UTF-8; it was read as {guessed}. Check accented letters, or save it as UTF-8."
+        )
     text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text)
     limits.check(path.name, "characters", len(text), limits.characters)
     return text, warnings

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from app.commands.common import (
     Arguments,
     Commands,
+    add_context,
     add_json_flag,
     note,
     note_other_model,
@@ -35,7 +36,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Ask one question over a context. The answer is all that is printed. Ctrl-C stops it; what there "
         "is of it is kept.",
     )
-    ask.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
+    add_context(ask)
     ask.add_argument("question", help="the question")
     _add_options(ask)
     add_json_flag(ask)
@@ -47,7 +48,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Ask questions one after another; an empty line or end of input ends it. Ctrl-C stops an answer; "
         "at a terminal another question can be asked then, and otherwise the chat ends.",
     )
-    chat.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
+    add_context(chat)
     _add_options(chat)
     chat.set_defaults(run=run_chat)
     branch = commands.add_parser(

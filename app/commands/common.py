@@ -43,6 +43,11 @@ def note_other_model(arguments: Arguments, context: "ContextRow") -> None:
         note(f"note: context {context.id} stays with its model, {context.model}; --model is for new readings.")
 
 
+def add_context(parser: argparse.ArgumentParser) -> None:
+    """CONTEXT, as commands take it that work with one."""
+    parser.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
+
+
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
     """The flag for programs."""
     parser.add_argument("--json", action="store_true", help="print one JSON value instead of text")

@@ -8,6 +8,7 @@ from app.commands.common import (
     Arguments,
     Commands,
     ProgressLine,
+    add_context,
     add_json_flag,
     note,
     note_other_model,
@@ -73,7 +74,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Go on with a reading that was stopped or failed, from its last checkpoint, with the model, the "
         "method and the settings that it was begun with.",
     )
-    parser.add_argument("context", metavar="CONTEXT", help="id of a context, a prefix of it, or its title")
+    add_context(parser)
     add_json_flag(parser)
     parser.set_defaults(run=run_resume)
 

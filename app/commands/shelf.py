@@ -203,16 +203,16 @@ def run_rename(arguments: Arguments) -> int:
     except NotFound:
         kind, row = find(service, arguments.id)  # a context, of which `rename` says what to rename instead
     row = rename(service, kind, row, arguments.title)
-    _print_done(arguments, {"renamed": row.id, "kind": kind, "title": row.title})
+    _print_done(arguments, "renamed", row.id, kind=kind, title=row.title)
     return 0
 
 
-def _print_done(arguments: Arguments, done: dict[str, str]) -> None:
-    """What was done, the id first; without --json that alone."""
+def _print_done(arguments: Arguments, done: str, id: str, **facts: str) -> None:
+    """What was done to what; without --json the id alone."""
     if arguments.json:
-        print_json(done)
+        print_json({done: id, **facts})
     else:
-        print(next(iter(done.values())))
+        print(id)
 
 
 def run_delete(arguments: Arguments) -> int:
@@ -231,7 +231,7 @@ def run_delete(arguments: Arguments) -> int:
             note("Nothing was deleted.")
             return 1
     delete(service, kind, row)
-    _print_done(arguments, {"deleted": row.id, "kind": kind})
+    _print_done(arguments, "deleted", row.id, kind=kind)
     return 0
 
 

@@ -97,6 +97,7 @@ class ExactMemory(RetrievingMemory):
         super().__init__(spec, sinks, window, dtype, tier=tier)
         self.top_k, self.logn = top_k, logn
         self.retrieving = False  # off while the text is read, on in every conversation
+        self._growth: Tensor | None = None  # of this pass: what its queries are multiplied by, [T, 1]
 
     def room(self) -> int:
         """Without a search a pass may be of any length."""
@@ -108,8 +109,8 @@ class ExactMemory(RetrievingMemory):
         limits = self.evicted(q.shape[1])
         if not self.retrieving or held.layer.sliding_window is not None or int(limits[-1]) == 0:
             return super()._segments(layer, q)
-        if self.logn:
-            q = self._sharpened(q)
+        if self._growth is not None:
+            q = q * self._growth
         segments, sources = super()._segments(layer, q)
         turned = held.layer.rope.to_constant(q, far_query_position(self.sinks, self.window))
         at_zero = held.layer.rope.to_constant  # keys stand at position 0, where rotation is the identity (or a scale)
@@ -120,13 +121,14 @@ class ExactMemory(RetrievingMemory):
             sources = [*sources, self.host.source_of(index).to(q.device, non_blocking=True)]
         return segments, sources
 
-    def _sharpened(self, q: Tensor) -> Tensor:
-        """Queries [HQ, T, D] times ln(tokens so far) / ln(tokens that the model is used to), where that is above 1."""
-        used_to, end = max(self.spec.window, self.sinks + self.window), self.seen + q.shape[1]
-        if end <= used_to:
-            return q
-        count = torch.arange(self.seen + 1, end + 1, device=q.device, dtype=torch.float32)
-        return q * (count.log() / math.log(used_to)).clamp_min(1).to(q.dtype)[:, None]
+    def begin(self, source: Tensor) -> None:
+        """Scores grow by ln(tokens so far) / ln(tokens that the model is used to), where that is above 1."""
+        super().begin(source)
+        used_to, end = max(self.spec.window, self.sinks + self.window), self.seen + len(source)
+        self._growth = None
+        if self.logn and self.retrieving and end > used_to:
+            count = torch.arange(self.seen + 1, end + 1, device=self.spec.device, dtype=torch.float32)
+            self._growth = (count.log() / math.log(used_to)).clamp_min(1).to(self.spec.dtype)[:, None]
 
     def fork(self) -> Self:
         """From here on queries search the host tier."""

@@ -193,8 +193,7 @@ class RecallingMemory(SlotMemory):
     def begin(self, source: Tensor) -> None:
         """A longer pass ends the decoding before it."""
         super().begin(source)
-        if self.far > self.host.stored:
-            self.host.settle()
+        self.host.settle(needed=self.far)
         self.pruning.begin(self.answering and len(source) == 1)
         self._passing, self._made = [], {}
 

@@ -1,19 +1,10 @@
 """The command line as programs use it: what is on standard output, what on standard error, and how it ends."""
 
 import argparse
-import functools
-import io
 import json
-import os
-import pty
 import re
 import shutil
-import signal
 import socket
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +15,7 @@ from app.cli import build_parser, main
 from app.commands.asking import result_of
 from app.words import printable
 from sessions import ContextRow, Store
-from tests.app.helpers import Cli
+from tests.app.helpers import Cli, in_process
 
 TIERS = {"device", "host", "disk"}
 
@@ -146,18 +137,6 @@ def test_a_known_reading_is_not_done_again(read: tuple[Cli, dict[str, Any], str]
     done = cli.run("ingest", str(again), "--method", "exact", "--budget", "320", "--json")
     assert json.loads(done.stdout)["context"] == result["context"]
     assert "Known already" in done.stderr
-
-
-# In this process, which is quicker; what a process adds is tested above.
-
-
-def in_process(home: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        status = main(["--home", str(home), *arguments])
-    except SystemExit as ended:
-        status = int(ended.code or 0)
-    out = capsys.readouterr()
-    return status, out.out, out.err
 
 
 def test_the_makefile_starts_what_there_is() -> None:
@@ -340,10 +319,13 @@ def test_listing_renaming_searching_and_deleting(
     status, _, err = in_process(home, capsys, "rename", result["context"], "The Book")
     assert status == 1
     assert "called after its documents" in err
-    session = in_process(home, capsys, "list", "sessions", "--json")[1]
-    assert json.loads(session)
-    hits = json.loads(in_process(home, capsys, "search", "keeper", "--json")[1])
-    assert hits[0]["question"] == "Who was the keeper?"
+    asked = json.loads(
+        in_process(home, capsys, "ask", result["context"], "Which cape is it?", "--max-tokens", "4", "--json")[1]
+    )
+    sessions = json.loads(in_process(home, capsys, "list", "sessions", "--json")[1])
+    assert asked["session"] in {row["id"] for row in sessions}
+    hits = json.loads(in_process(home, capsys, "search", "cape", "--json")[1])
+    assert hits[0]["question"] == "Which cape is it?"
     status, out, _ = in_process(home, capsys, "show", "the light", "--page", "1")
     assert (status, "Tobias Renn" in out) == (0, True)
     status, out, err = in_process(home, capsys, "show", document, "--page", "99")
@@ -368,44 +350,6 @@ def test_every_command_but_those_that_the_readme_names_has_an_object_for_program
     listed = re.search(r"lists them: `([a-z ]+)`", readme)
     assert listed is not None
     assert set(listed[1].split()) == set(commands)
-
-
-def test_a_reading_that_was_stopped_goes_on_by_its_id(
-    tmp_path: Path, tiny: Path, book: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from app.documents import Options, add_documents
-    from app.readings import Stopped, begin, read
-    from app.service import Service
-
-    home = tmp_path / "home"
-    service = Service(home, str(tiny), "cpu")
-    added = add_documents(service, [book], Options(), lambda *_: None)
-    row = begin(service, [added.documents[0].id], "infinipot", {"budget": 320}, warnings=["It is torn."])
-    status, out, err = in_process(home, capsys, "resume", row.id)  # this process has it, and has not ended
-    assert (status, out) == (1, "")
-    assert "being read right now" in err
-    steps: list[object] = []
-    with pytest.raises(Stopped):
-        read(service, row.id, steps.append, lambda: len(steps) >= 4)
-    before = service.store.context(row.id).tokens_read
-    service.close()
-    status, _, err = in_process(home, capsys, "ask", row.id, "Who?")
-    assert status == 1
-    assert (
-        f"is paused: it can be asked when its documents have been read. If that was stopped, `stockpot resume {row.id}`"
-        in err
-    )
-    status, out, err = in_process(home, capsys, "--model", "somebody/large", "resume", "The Keeper", "--json")
-    result = json.loads(out)
-    assert (status, result["context"], result["method"]) == (0, row.id, "infinipot")
-    assert result["warnings"] == ["It is torn."]
-    assert "--model is for new readings" in err
-    with Store(home) as store:
-        done = store.context(row.id)
-    assert (done.status, 0 < before < done.tokens_read == done.tokens) == ("ready", True)
-    status, out, err = in_process(home, capsys, "resume", row.id)
-    assert (status, row.id in out) == (0, True)
-    assert "Nothing had to be read" in err
 
 
 def test_methods_and_doctor_are_objects_for_programs(
@@ -433,157 +377,10 @@ def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
     assert not (tmp_path / "stockpot.db").exists()
 
 
-def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: Path) -> None:
-    from tests.app.helpers import ROOT, book_text, wait_for
-
-    book, home = tmp_path / "Long.txt", tmp_path / "home"
-    book.write_text(book_text(500), encoding="utf-8")
-    cli = Cli(home, str(tiny))
-    command = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-
-        def begun() -> bool:
-            assert process.poll() is None, process.communicate()
-            with Store(home) as store:
-                return any((home / "contexts" / row.id / "manifest.json").exists() for row in store.contexts())
-
-        wait_for(begun, "the reading to begin")
-        time.sleep(0.5)
-        process.terminate()
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "goes on from there" in err
-    with Store(home) as store:
-        row = store.contexts()[0]
-    assert row.status == "paused"
-    assert 0 < row.tokens_read < row.tokens
-    assert cli.json("ingest", str(book))["context"] == row.id  # type: ignore[index]
-
-
-def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tiny: Path) -> None:
-    from tests.app.helpers import ROOT, book_text, wait_for
-
-    book, home = tmp_path / "Long.txt", tmp_path / "home"
-    book.write_text(book_text(500), encoding="utf-8")
-    screen, terminal = os.openpty()
-    # The first terminal that the leader of a session opens is the one whose end it is told of.
-    on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]
-    ingest = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
-    with subprocess.Popen(
-        [*on_terminal, *ingest], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as process:
-
-        def begun() -> bool:
-            assert process.poll() is None, os.read(screen, 10_000)
-            with Store(home) as store:
-                return any((home / "contexts" / row.id / "manifest.json").exists() for row in store.contexts())
-
-        wait_for(begun, "the reading to begin")
-        time.sleep(0.5)
-        os.close(terminal)
-        os.close(screen)
-        process.send_signal(signal.SIGHUP)  # as a shell does, when it is told itself
-        assert process.wait(60) == 1
-    with Store(home) as store:
-        row = store.contexts()[0]
-    assert row.status == "paused"
-    assert 0 < row.tokens_read < row.tokens
-
-
 def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = in_process(tmp_path / "home", capsys, "serve", "--memory", "plenty")
     assert status == 2
     assert "24GiB" in err
-
-
-@pytest.fixture(scope="module")
-def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, str]:
-    """A home with one short reading by a model that does not stop talking, and the context."""
-    from app.documents import Options, add_documents
-    from app.readings import begin, read
-    from app.service import Service
-    from tests.app.helpers import book_text
-
-    folder = tmp_path_factory.mktemp("talkative")
-    book = folder / "The Keeper.txt"
-    book.write_text(book_text(4), encoding="utf-8")
-    service = Service(folder / "home", str(tiny), "cpu")
-    added = add_documents(service, [book], Options(), lambda *_: None)
-    row = read(service, begin(service, [added.documents[0].id], "exact", {"budget": 320}).id, lambda report: None)
-    service.close()
-    return folder / "home", row.id
-
-
-def interrupting(home: Path, *questions: str) -> threading.Thread:
-    """Somebody who presses Ctrl-C when the first words of the answer to each of these questions are there."""
-    from tests.app.helpers import wait_for
-
-    def answering(store: Store) -> list[str]:
-        turns = [turn for session in store.sessions() for turn in store.turns(session.id)]
-        return [turn.question for turn in turns if turn.status == "answering" and len(turn.answer) > 5]
-
-    def watch() -> None:
-        with Store(home) as store:
-            for question in questions:
-                wait_for(functools.partial(lambda wanted: wanted in answering(store), question), "the first words")
-                os.kill(os.getpid(), signal.SIGINT)
-
-    return threading.Thread(target=watch)
-
-
-@pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_a_signal_cancels_an_answer(
-    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
-) -> None:
-    """It was marked as failed."""
-    home, context = talkative
-    question = f"Who {' '.join(flags)}?"
-    person = interrupting(home, question)
-    person.start()
-    status, out, err = in_process(home, capsys, "ask", context, question, *flags, "--max-tokens", "5000")
-    person.join()
-    with Store(home) as store:
-        [turn] = [turn for row in store.sessions(context) for turn in store.turns(row.id) if turn.question == question]
-    assert (status, turn.status, turn.error) == (1, "cancelled", None)
-    assert out == ("" if flags else printable(turn.answer) + "\n")
-    assert f"Stopped; the question is kept in session {turn.session_id}" in err
-
-
-def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
-    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ended."""
-    home, context = talkative
-    keyboard, terminal = pty.openpty()
-    person = interrupting(home, "Where?", "When?")
-    with os.fdopen(keyboard, "wb", buffering=0) as typed, os.fdopen(terminal) as stdin:
-        monkeypatch.setattr("sys.stdin", stdin)
-        typed.write(b"Where?\nWhen?\n\n")
-        person.start()
-        status, _, err = in_process(home, capsys, "chat", context, "--max-tokens", "5000")
-        person.join()
-    assert (status, err.count("Stopped; the question is kept")) == (0, 2)
-    session = re.search(r"Session (s-\w+)", err)
-    assert session is not None
-    with Store(home) as store:
-        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
-    assert turns == [("Where?", "cancelled"), ("When?", "cancelled")]
-
-
-def test_questions_from_a_file_end_with_the_answer_that_was_stopped(
-    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, context = talkative
-    monkeypatch.setattr("sys.stdin", io.StringIO("Why?\nWhy not?\n"))
-    person = interrupting(home, "Why?")
-    person.start()
-    status, _, err = in_process(home, capsys, "chat", context, "--max-tokens", "5000")
-    person.join()
-    session = re.search(r"Session (s-\w+)", err)
-    assert session is not None
-    with Store(home) as store:
-        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
-    assert (status, turns) == (1, [("Why?", "cancelled")])
 
 
 NOWHERE = "http://127.0.0.1:9"  # nobody listens there

@@ -1,0 +1,199 @@
+"""The command line when it is stopped: by Ctrl-C, by `kill`, by a terminal that is closed; and how it goes on."""
+
+import functools
+import io
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.words import printable
+from sessions import Store
+from tests.app.helpers import ROOT, Cli, book_text, in_process, wait_for
+
+
+def wait_until_begun(home: Path, process: "subprocess.Popen[Any]", said: Callable[[], object]) -> None:
+    """Until a process has begun to read, and half a second longer. said: what it said, if it ended instead."""
+
+    def begun() -> bool:
+        assert process.poll() is None, said()
+        with Store(home) as store:
+            return any((home / "contexts" / row.id / "manifest.json").exists() for row in store.contexts())
+
+    wait_for(begun, "the reading to begin")
+    time.sleep(0.5)
+
+
+def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: Path) -> None:
+    book, home = tmp_path / "Long.txt", tmp_path / "home"
+    book.write_text(book_text(500), encoding="utf-8")
+    cli = Cli(home, str(tiny))
+    command = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_until_begun(home, process, lambda: process.communicate())
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "goes on from there" in err
+    with Store(home) as store:
+        row = store.contexts()[0]
+    assert row.status == "paused"
+    assert 0 < row.tokens_read < row.tokens
+    assert cli.json("ingest", str(book))["context"] == row.id  # type: ignore[index]
+
+
+def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tiny: Path) -> None:
+    book, home = tmp_path / "Long.txt", tmp_path / "home"
+    book.write_text(book_text(500), encoding="utf-8")
+    screen, terminal = os.openpty()
+    # The first terminal that the leader of a session opens is the one whose end it is told of.
+    on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]
+    ingest = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
+    with subprocess.Popen(
+        [*on_terminal, *ingest], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        wait_until_begun(home, process, lambda: os.read(screen, 10_000))
+        os.close(terminal)
+        os.close(screen)
+        process.send_signal(signal.SIGHUP)  # as a shell does, when it is told itself
+        assert process.wait(60) == 1
+    with Store(home) as store:
+        row = store.contexts()[0]
+    assert row.status == "paused"
+    assert 0 < row.tokens_read < row.tokens
+
+
+def test_a_reading_that_was_stopped_goes_on_by_its_id(
+    tmp_path: Path, tiny: Path, book: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from app.documents import Options, add_documents
+    from app.readings import Stopped, begin, read
+    from app.service import Service
+
+    home = tmp_path / "home"
+    service = Service(home, str(tiny), "cpu")
+    added = add_documents(service, [book], Options(), lambda *_: None)
+    row = begin(service, [added.documents[0].id], "infinipot", {"budget": 320}, warnings=["It is torn."])
+    status, out, err = in_process(home, capsys, "resume", row.id)  # this process has it, and has not ended
+    assert (status, out) == (1, "")
+    assert "being read right now" in err
+    steps: list[object] = []
+    with pytest.raises(Stopped):
+        read(service, row.id, steps.append, lambda: len(steps) >= 4)
+    before = service.store.context(row.id).tokens_read
+    service.close()
+    status, _, err = in_process(home, capsys, "ask", row.id, "Who?")
+    assert status == 1
+    assert (
+        f"is paused: it can be asked when its documents have been read. If that was stopped, `stockpot resume {row.id}`"
+        in err
+    )
+    status, out, err = in_process(home, capsys, "--model", "somebody/large", "resume", "The Keeper", "--json")
+    result = json.loads(out)
+    assert (status, result["context"], result["method"]) == (0, row.id, "infinipot")
+    assert result["warnings"] == ["It is torn."]
+    assert "--model is for new readings" in err
+    with Store(home) as store:
+        done = store.context(row.id)
+    assert (done.status, 0 < before < done.tokens_read == done.tokens) == ("ready", True)
+    status, out, err = in_process(home, capsys, "resume", row.id)
+    assert (status, row.id in out) == (0, True)
+    assert "Nothing had to be read" in err
+
+
+@pytest.fixture(scope="module")
+def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, str]:
+    """A home with one short reading by a model that does not stop talking, and the context."""
+    from app.documents import Options, add_documents
+    from app.readings import begin, read
+    from app.service import Service
+
+    folder = tmp_path_factory.mktemp("talkative")
+    book = folder / "The Keeper.txt"
+    book.write_text(book_text(4), encoding="utf-8")
+    service = Service(folder / "home", str(tiny), "cpu")
+    added = add_documents(service, [book], Options(), lambda *_: None)
+    row = read(service, begin(service, [added.documents[0].id], "exact", {"budget": 320}).id, lambda report: None)
+    service.close()
+    return folder / "home", row.id
+
+
+def interrupting(home: Path, *questions: str) -> threading.Thread:
+    """Somebody who presses Ctrl-C when the first words of the answer to each of these questions are there."""
+
+    def answering(store: Store) -> list[str]:
+        turns = [turn for session in store.sessions() for turn in store.turns(session.id)]
+        return [turn.question for turn in turns if turn.status == "answering" and len(turn.answer) > 5]
+
+    def watch() -> None:
+        with Store(home) as store:
+            for question in questions:
+                wait_for(functools.partial(lambda wanted: wanted in answering(store), question), "the first words")
+                os.kill(os.getpid(), signal.SIGINT)
+
+    return threading.Thread(target=watch)
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_signal_cancels_an_answer(
+    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    """It was marked as failed."""
+    home, context = talkative
+    question = f"Who {' '.join(flags)}?"
+    person = interrupting(home, question)
+    person.start()
+    status, out, err = in_process(home, capsys, "ask", context, question, *flags, "--max-tokens", "5000")
+    person.join()
+    with Store(home) as store:
+        [turn] = [turn for row in store.sessions(context) for turn in store.turns(row.id) if turn.question == question]
+    assert (status, turn.status, turn.error) == (1, "cancelled", None)
+    assert out == ("" if flags else printable(turn.answer) + "\n")
+    assert f"Stopped; the question is kept in session {turn.session_id}" in err
+
+
+def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
+    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended."""
+    home, context = talkative
+    keyboard, terminal = pty.openpty()
+    person = interrupting(home, "Where?", "When?")
+    with os.fdopen(keyboard, "wb", buffering=0) as typed, os.fdopen(terminal) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        typed.write(b"Where?\nWhen?\n\n")
+        person.start()
+        status, _, err = in_process(home, capsys, "chat", context, "--max-tokens", "5000")
+        person.join()
+    assert (status, err.count("Stopped; the question is kept")) == (0, 2)
+    session = re.search(r"Session (s-\w+)", err)
+    assert session is not None
+    with Store(home) as store:
+        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
+    assert turns == [("Where?", "cancelled"), ("When?", "cancelled")]
+
+
+def test_questions_from_a_file_end_with_the_answer_that_was_stopped(
+    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, context = talkative
+    monkeypatch.setattr("sys.stdin", io.StringIO("Why?\nWhy not?\n"))
+    person = interrupting(home, "Why?")
+    person.start()
+    status, _, err = in_process(home, capsys, "chat", context, "--max-tokens", "5000")
+    person.join()
+    session = re.search(r"Session (s-\w+)", err)
+    assert session is not None
+    with Store(home) as store:
+        turns = [(turn.question, turn.status) for turn in store.turns(session[1])]
+    assert (status, turns) == (1, [("Why?", "cancelled")])
