@@ -47,6 +47,7 @@ class Conversation:
             finished = True
         finally:
             self.memory.mass = None
+            self.memory.focus(None)
             if finished:
                 self.turns += 1
             else:
@@ -78,6 +79,7 @@ class Conversation:
         prompt = [*put, *chat.opening(first)]
         cut = min(len(put), len(prompt) - 1) if chat.marks else len(prompt) - 1
         generator = torch.Generator().manual_seed(sampling.seed)
+        self._look(prompt, on_pass)
         self._feed(prompt[:cut], on_pass=on_pass)
         asked = self.memory.snapshot()
         self._feed(prompt[cut:-1])
@@ -137,6 +139,17 @@ class Conversation:
             reasoning=speech.reasoning,
             reasoning_tokens=len(speech.reasoned),
         )
+
+    def _look(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
+        """Where a method looks twice: ask once, and see what was looked at; the memory then looks only there."""
+        if not self.memory.looks_twice():
+            return
+        before = self.memory.snapshot()
+        self.mass.clear()
+        self.memory.mass = self.mass
+        self._feed(prompt, on_pass=on_pass)
+        self.memory = before
+        self.memory.focus(self.mass.total)
 
     def _forget_reasoning(self, asked: Memory, ids: list[int]) -> None:
         """Go back to where the question had been asked, and remember the answer as if nothing else had been said."""

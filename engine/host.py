@@ -256,17 +256,22 @@ class HostTier:
         slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
         return dataclasses.replace(self, slabs=slabs, expected=0)
 
-    def search(self, layer: int, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    def search(
+        self, layer: int, q: Tensor, limits: Tensor, top: int, among: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The exact `top` entries by dot product for each query.
 
         Args:
             q: [HQ, T, D], as the keys are kept: rotated to what their position is.
             limits: int64 [T], ascending: query t may see the first limits[t] entries.
             top: entries wanted.
+            among: int64 [N], ascending: the entries to choose from; None for all.
 
         Returns:
             Entry numbers int64 [HQ, T, K], and whether they hold anything bool [HQ, T, K]; K = min(top, entries).
         """
+        if among is not None:
+            return self._search_among(layer, q, limits, top, among)
         visible = int(limits[-1])
         step = max(1, SCORE_BYTES // (4 * q.shape[0] * max(visible, 1)))
         found = [
@@ -299,6 +304,16 @@ class HostTier:
         index = chosen.gather(2, place // BLOCK) * BLOCK + place % BLOCK
         held = best > float("-inf")
         return index.masked_fill_(~held, 0), held
+
+    def _search_among(self, layer: int, q: Tensor, limits: Tensor, top: int, among: Tensor) -> tuple[Tensor, Tensor]:
+        heads, queries, size = q.shape
+        kv_heads = self.spec.layers[layer].kv_heads
+        keys = take(self.keys(layer), among.expand(kv_heads, -1)).float()
+        grouped = q.to("cpu", torch.float32).reshape(kv_heads, -1, size)
+        scores = (grouped @ keys.transpose(1, 2)).view(heads, queries, -1)
+        best, place = scores.masked_fill_(among >= limits[:, None], float("-inf")).topk(min(top, len(among)), dim=-1)
+        held = best > float("-inf")
+        return among[place].masked_fill_(~held, 0), held
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on the host."""

@@ -94,6 +94,16 @@ class Memory(ABC):
         """Make room by the method's own rule; only called when `room()` is short."""
         raise AssertionError(f"{type(self).__name__} never runs out of room")
 
+    def looks_twice(self) -> bool:
+        """Whether a question that comes now is to be asked twice, with `focus` between."""
+        return False
+
+    def focus(self, mass: Tensor | None) -> None:  # noqa: B027 - most memories keep what they look at and no more
+        """Look only where a question gave its attention, float32 [source tokens], until told otherwise; None: anywhere.
+
+        See `focus.py`.
+        """
+
     def reserve(self, tokens: int) -> None:  # noqa: B027 - most memories have nothing to reserve
         """So many tokens of text are to come in all: a memory that grows may allocate once, and one that treats the
         end of a text differently learns where it is.

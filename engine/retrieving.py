@@ -14,14 +14,15 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Lists, Segment, Shown
+from engine.attention import Lists, Picked, Segment, Shown
 from engine.cache import POLICIES, DeviceCache
 from engine.coded import CODES, check_codes
+from engine.focus import Focus
 from engine.footprint import Footprint, Task
 from engine.host import SLAB, HostTier, full_entries, host_bytes, on_host, page_of, slab_bytes
 from engine.measure import require_memory
 from engine.method import require
-from engine.positions import FarPlaces, QueryBlocks
+from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
 from engine.window import WindowMemory, plan_window
@@ -43,6 +44,15 @@ def check_store(store: str, tier: str = HOST) -> None:
     """
     require(store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{store}'.")
     require(tier in (HOST, DISK), f"tier is {HOST} or {DISK}, not '{tier}'.")
+
+
+def check_looks(looks: int) -> None:
+    """Refuse any number of looks but one and two.
+
+    Raises:
+        SettingsError: with the number.
+    """
+    require(looks in (1, 2), f"looks is 1 or 2, not {looks}.")
 
 
 def cache_units(spec: ModelSpec, wanted: int | None, needed: int) -> int:
@@ -128,6 +138,8 @@ class RetrievingMemory(WindowMemory):
         self.host = HostTier(spec, dtype)
         self.tier = tier
         self.cache: DeviceCache | None = None
+        self.focused: Focus | None = None  # where to look
+        self.among: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
         # Of this pass, by layer: what the cache was asked for, and what it was given [NB, N]
         self._looked: dict[int, Tensor] = {}
         self._given: dict[int, Tensor] = {}
@@ -156,8 +168,19 @@ class RetrievingMemory(WindowMemory):
     def begin(self, source: Tensor) -> None:
         """What the queries of the last pass were is over; what leaves their windows must be in the host tier."""
         super().begin(source)
-        self.host.settle(needed=self.seen + len(source) - self.sinks - self.window)
+        far = self.seen + len(source) - self.sinks - self.window
+        self.host.settle(needed=far)
+        self.among = None if self.focused is None else self.focused.among(max(0, far))
         self._blocks, self._looked, self._given = {}, {}, {}
+
+    @property
+    def far(self) -> int:
+        """Entries of the host tier that the next token's window does not show."""
+        return int(self.evicted(1)[0])
+
+    def focus(self, mass: Tensor | None) -> None:
+        """What has stood out behind the window."""
+        self.focused = None if mass is None else Focus.of(mass, self.host.source(), self.far)
 
     def evicted(self, count: int) -> Tensor:
         """Entries of the host tier that have left the window of each block of the pass's queries: int64 [NB], on the
@@ -231,6 +254,22 @@ class RetrievingMemory(WindowMemory):
         if self.mass is not None:
             known = self.host.source_of(index)
             sources.append(torch.cat([self.source[: self.sinks].expand(len(index), -1), known], dim=1))
+        return segments, sources
+
+    def _searched(self, layer: int, q: Tensor, top: int) -> tuple[list[Segment], list[Tensor]]:
+        """Segments and source positions for queries that see sinks, window and the `top` best entries of the host tier,
+        or of those to look at, for each query of each head, all at one distance.
+        """
+        rope, count = self.layers[layer].layer.rope, q.shape[1]
+        segments, sources = self._near(layer, q)
+        limits = self.evicted(count).repeat_interleave(self.query_block)[:count]
+        turned = rope.to_constant(q, far_query_position(self.sinks, self.window))
+        index, found = self.host.search(layer, turned, limits, top, self.among)
+        keys, values = self.host.gather(layer, index, q.device)
+        # Keys stand at position 0, where rotation is the identity (or a scale).
+        segments.append(Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device, non_blocking=True)))
+        if self.mass is not None:
+            sources = [*sources, self.host.source_of(index).to(q.device, non_blocking=True)]
         return segments, sources
 
     def _attended(self, layer: int, given: list[Tensor]) -> None:

@@ -20,13 +20,12 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Picked, Segment
+from engine.attention import Segment
 from engine.footprint import Footprint, Task
 from engine.memory import UNLIMITED, Memory
 from engine.method import Method, TurnTokens, require
-from engine.positions import far_query_position
 from engine.records import HOST
-from engine.retrieving import DTYPES, RetrievingMemory, check_store, least_window, plan_retrieving
+from engine.retrieving import DTYPES, RetrievingMemory, check_looks, check_store, least_window, plan_retrieving
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 
@@ -35,9 +34,9 @@ from engine.slots import SlotMemory
 class Exact(Method):
     """budget: sinks, window and top-k together, what one query sees at most.
 
-    sinks: first tokens, always seen; top_k: far entries per query and query head; logn: whether scores grow with the
-    logarithm of what has been read, beyond the model's window; store: a key of `DTYPES`; tier: host, or disk for full
-    slabs.
+    sinks: first tokens, always seen; top_k: far entries per query and query head; looks: 2 if a question is asked again
+    of the passages that stood out, else 1; logn: whether scores grow with the logarithm of what has been read, beyond
+    the model's window; store: a key of `DTYPES`; tier: host, or disk for full slabs.
     """
 
     name: ClassVar[str] = "exact"
@@ -47,6 +46,7 @@ class Exact(Method):
     budget: int | None = 512
     sinks: int = 4
     top_k: int = 128
+    looks: int = 2
     logn: bool = True
     store: str = "bfloat16"
     tier: str = HOST
@@ -55,6 +55,7 @@ class Exact(Method):
         """There must be a window beside sinks and top-k."""
         require(self.sinks >= 0, f"sinks cannot be negative ({self.sinks}).")
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
+        check_looks(self.looks)
         check_store(self.store, self.tier)
         least = self.sinks + self.top_k + 16 + least_window(self.store, 1)
         require(
@@ -68,7 +69,7 @@ class Exact(Method):
         if self.budget is None:
             return SlotMemory(spec)
         window = self.budget - self.sinks - self.top_k
-        return ExactMemory(spec, self.sinks, window, self.top_k, DTYPES[self.store], self.tier, self.logn)
+        return ExactMemory(spec, self, window)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """Sinks and window on the device, everything behind the sinks in the host tier, all of it searched."""
@@ -83,19 +84,10 @@ class Exact(Method):
 class ExactMemory(RetrievingMemory):
     """Reads with its window alone; in a conversation every query searches the host tier."""
 
-    def __init__(
-        self,
-        spec: ModelSpec,
-        sinks: int,
-        window: int,
-        top_k: int,
-        dtype: torch.dtype,
-        tier: str = HOST,
-        logn: bool = False,
-    ) -> None:
-        """top_k: far entries that each query attends to, once retrieving; logn: see `Exact`."""
-        super().__init__(spec, sinks, window, dtype, tier=tier)
-        self.top_k, self.logn = top_k, logn
+    def __init__(self, spec: ModelSpec, settings: Exact, window: int) -> None:
+        """window: W, in tokens."""
+        super().__init__(spec, settings.sinks, window, DTYPES[settings.store], tier=settings.tier)
+        self.settings = settings
         self.retrieving = False  # off while the text is read, on in every conversation
         self._growth: Tensor | None = None  # of this pass: what its queries are multiplied by, [T, 1]
 
@@ -105,30 +97,25 @@ class ExactMemory(RetrievingMemory):
 
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """The window's segments, and the far entries if there are any."""
-        held = self.layers[layer]
-        limits = self.evicted(q.shape[1])
-        if not self.retrieving or held.layer.sliding_window is not None or int(limits[-1]) == 0:
+        held = self.layers[layer].layer
+        if not self.retrieving or held.sliding_window is not None or int(self.evicted(q.shape[1])[-1]) == 0:
             return super()._segments(layer, q)
-        if self._growth is not None:
-            q = q * self._growth
-        segments, sources = super()._segments(layer, q)
-        turned = held.layer.rope.to_constant(q, far_query_position(self.sinks, self.window))
-        at_zero = held.layer.rope.to_constant  # keys stand at position 0, where rotation is the identity (or a scale)
-        index, found = self.host.search(layer, turned, limits, self.top_k)
-        keys, values = self.host.gather(layer, index, q.device)
-        segments.append(Picked(turned, at_zero(keys, 0), values, found.to(q.device, non_blocking=True)))
-        if self.mass is not None:
-            sources = [*sources, self.host.source_of(index).to(q.device, non_blocking=True)]
-        return segments, sources
+        return self._searched(layer, q if self._growth is None else q * self._growth, self.settings.top_k)
 
     def begin(self, source: Tensor) -> None:
-        """Scores grow by ln(tokens so far) / ln(tokens that the model is used to), where that is above 1."""
+        """Scores grow by ln(tokens so far) / ln(tokens that the model is used to), where all are looked at and that is
+        above 1.
+        """
         super().begin(source)
         used_to, end = max(self.spec.window, self.sinks + self.window), self.seen + len(source)
         self._growth = None
-        if self.logn and self.retrieving and end > used_to:
+        if self.settings.logn and self.retrieving and self.among is None and end > used_to:
             count = torch.arange(self.seen + 1, end + 1, device=self.spec.device, dtype=torch.float32)
             self._growth = (count.log() / math.log(used_to)).clamp_min(1).to(self.spec.dtype)[:, None]
+
+    def looks_twice(self) -> bool:
+        """Once there is more than one look shows."""
+        return self.settings.looks == 2 and self.retrieving and self.far > self.settings.top_k
 
     def fork(self) -> Self:
         """From here on queries search the host tier."""

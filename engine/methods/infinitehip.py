@@ -29,6 +29,7 @@ from engine.retrieving import (
     RetrievingMemory,
     cache_units,
     check_cache,
+    check_looks,
     check_store,
     least_window,
     plan_retrieving,
@@ -39,7 +40,7 @@ from engine.slots import SlotMemory
 
 def _published(stages: str, most: int, **others: int) -> Mapping[str, Any]:
     """Appendix F: 256 sinks, a stream of 1024, query blocks of 64; most: far entries that any layer sees."""
-    return {"budget": 256 + 1024 + most + 63, "sinks": 256, "stages": stages, "first_layers": 3, **others}
+    return {"budget": 256 + 1024 + most + 63, "sinks": 256, "stages": stages, "first_layers": 3, "looks": 1, **others}
 
 
 _3K = "64:256:32768:{} 64:32:8192:{} 64:8:2048:{}"
@@ -53,8 +54,9 @@ class InfiniteHiP(Method):
     first_keep is left, or which see the first_recent newest far entries instead of pruning, if that is not 0;
     pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true); attention: rule for
     far keys (streaming, infllm, dynamic); extend_always: use these rules also where true positions fit the model's
-    window; store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that
-    the device holds, None for what suits it; policy: which are given up (cache.POLICIES).
+    window; looks: 2 if a question is asked again of the passages that stood out (which the paper does not do), else 1;
+    store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that the device holds, None for what
+    suits it; policy: which are given up (cache.POLICIES).
     What is left of the budget is the stream.
     """
 
@@ -82,6 +84,7 @@ class InfiniteHiP(Method):
     first_pruning: str = "chunk"
     attention: str = "streaming"
     extend_always: bool = False
+    looks: int = 2
     store: str = "bfloat16"
     tier: str = HOST
     cache: int | None = None
@@ -105,6 +108,7 @@ class InfiniteHiP(Method):
             require(getattr(self, name) in PRUNING_RULES, f"{name} is one of {known}, not '{getattr(self, name)}'.")
         known = ", ".join(ATTENTION_RULES)
         require(self.attention in ATTENTION_RULES, f"attention is one of {known}, not '{self.attention}'.")
+        check_looks(self.looks)
         check_store(self.store, self.tier)
         check_cache(self.cache, self.policy, self.cached_at_once())
         block = stages[0].query_block
@@ -204,6 +208,8 @@ class InfiniteHiPMemory(RetrievingMemory):
         count = q.shape[1]
         if self.layers[layer].layer.sliding_window is not None or int(self.evicted(count)[-1]) == 0:
             return super()._segments(layer, q)
+        if self.among is not None:
+            return self._searched(layer, q, self.stages[-1].keep)
         size = self.stages[-1].query_block
         blocks = self.query_blocks(count, size, self.settings.extend_always, q.device)
         recent = self.settings.first_recent if layer < self.settings.first_layers else 0
@@ -215,6 +221,10 @@ class InfiniteHiPMemory(RetrievingMemory):
             keys = self.host.keys(layer)
             index = self.pruning.choose(layer, q, lambda size: self.query_blocks(count, size, always, q.device), keys)
         return self._chosen(layer, q, blocks, index, self.settings.attention, cached=not recent)
+
+    def looks_twice(self) -> bool:
+        """Once there is more than one look shows."""
+        return self.settings.looks == 2 and self.answering and self.far > self.stages[-1].keep
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Count the step and the stages that ran."""

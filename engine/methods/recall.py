@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from engine.attention import Lists, Picked, Segment, Shown
+from engine.focus import Focus
 from engine.footprint import Footprint, Task
 from engine.host import HostTier, host_bytes, page_of
 from engine.measure import require_memory
@@ -31,7 +32,7 @@ from engine.methods.locret import Locret, RetainedMemory
 from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST, LoadedParts, Parts, Usage
-from engine.retrieving import DTYPES, EMPTY, check_store
+from engine.retrieving import DTYPES, EMPTY, check_looks, check_store
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 
@@ -48,8 +49,8 @@ class Recall(Method):
     gist: what condenses, locret or infinipot, with its own defaults; select: infinitehip or exact; stages: of
     InfiniteHiP, the last of which says how many entries are selected; top_k: entries selected by exact search, for each
     query of each head; pruning: position rule while pruning; attention: rule for selected keys, streaming (numbered
-    before the gist) or infllm (one distance); while_reading: whether the text's own tokens select too; store: dtype of
-    the host tier.
+    before the gist) or infllm (one distance); while_reading: whether the text's own tokens select too; looks: 2 if a
+    question is asked again of the passages that stood out, else 1; store: dtype of the host tier.
     """
 
     name: ClassVar[str] = "recall"
@@ -64,6 +65,7 @@ class Recall(Method):
     pruning: str = "relative"
     attention: str = "streaming"
     while_reading: bool = False
+    looks: int = 2
     store: str = "bfloat16"
 
     def __post_init__(self) -> None:
@@ -76,6 +78,7 @@ class Recall(Method):
         ):
             require(getattr(self, name) in known, f"{name} is one of {', '.join(known)}, not '{getattr(self, name)}'.")
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
+        check_looks(self.looks)
         parse_stages(self.stages)
         check_store(self.store)
         require(
@@ -180,6 +183,7 @@ class RecallingMemory(SlotMemory):
         self.pruning = Pruning(self.spec, parse_stages(settings.stages), rules)
         self.far = 0  # entries of the host tier that may be selected: what has come since is all in the gist
         self.answering = False  # whether this is a conversation's
+        self.focused: Focus | None = None  # where to look
         self._passing: list[tuple[Tensor, Tensor]] = []  # keys and values of the pass, layer by layer
         self._made: dict[int, QueryBlocks] = {}  # blocks of the pass by their size
 
@@ -212,7 +216,8 @@ class RecallingMemory(SlotMemory):
         selects = (self.answering or recall.while_reading) and self.observed is None
         if not selects or spec.sliding_window is not None or self.far == 0:
             return [], []
-        return self._searched(number, q) if recall.select == "exact" else self._pruned(number, q)
+        by_search = recall.select == "exact" or self.focused is not None
+        return self._searched(number, q) if by_search else self._pruned(number, q)
 
     @property
     def _distance(self) -> int:
@@ -258,11 +263,12 @@ class RecallingMemory(SlotMemory):
         return [segment], [index]  # for entry i of the host tier stands for position i of the source
 
     def _searched(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
-        """The best entries of the host tier for each query, all at one distance."""
+        """The best entries of the host tier, or of those to look at, for each query, all at one distance."""
         rope, heads = self.spec.layers[layer].rope, self.spec.layers[layer].kv_heads
         turned = rope.to_constant(q, self._distance)
         limits = torch.full((q.shape[1],), self.far)
-        index, found = self.host.search(layer, turned, limits, self.settings_of_recall.top_k)
+        among = None if self.focused is None else self.focused.entries
+        index, found = self.host.search(layer, turned, limits, self.settings_of_recall.selected, among)
         keys, values = self.host.gather(layer, index, q.device)
         index, found = (x.to(q.device, non_blocking=True) for x in (index, found))
         known = self._in_gist(layer, index.view(heads, -1, index.shape[2])).view(index.shape)
@@ -277,6 +283,14 @@ class RecallingMemory(SlotMemory):
         flat = index.reshape(index.shape[0], -1).contiguous()
         place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
         return (held.gather(1, place) == flat).view(index.shape)
+
+    def looks_twice(self) -> bool:
+        """Once there is more than one look shows."""
+        return self.settings_of_recall.looks == 2 and self.answering and self.far > self.settings_of_recall.selected
+
+    def focus(self, mass: Tensor | None) -> None:
+        """What has stood out, in the gist or beside it."""
+        self.focused = None if mass is None else Focus.of(mass, self.host.source(), self.far)
 
     def static(self) -> bool:
         """What is selected changes from token to token."""

@@ -64,6 +64,21 @@ def test_search_is_exact(tier: HostTier, top: int, limits: list[int]) -> None:
             assert len(found) == wanted
 
 
+@pytest.mark.parametrize("top", [1, 7, 64])
+@pytest.mark.parametrize("limits", [[201] * 5, [0, 0, 1, 64, 65]])
+def test_search_among_some_is_exact(tier: HostTier, top: int, limits: list[int]) -> None:
+    q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
+    some = torch.randperm(201, generator=torch.Generator().manual_seed(4))[:60].sort().values
+    index, held = tier.search(1, q, torch.tensor(limits), top, some)
+    keys, _, _ = everything(1)
+    scores = q @ keys[:, some].repeat_interleave(3, dim=0).transpose(1, 2)
+    for query, limit in enumerate(limits):
+        visible = int((some < limit).sum())
+        for head in range(QUERY_HEADS):
+            best = scores[head, query, :visible].topk(min(top, visible)).indices
+            assert set(index[head, query][held[head, query]].tolist()) == set(some[best].tolist())
+
+
 def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
     limits = torch.tensor([10, 50, 100, 150, 201])

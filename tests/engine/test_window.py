@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from engine import Model
-from engine.methods.exact import ExactMemory
+from engine.focus import AROUND
+from engine.methods.exact import Exact, ExactMemory
 from engine.rope import Rope
+from engine.seam import ModelSpec
 from engine.window import WindowMemory
 from tests.engine.plain import SCALE, stream, tail, through
 
@@ -41,16 +43,29 @@ def test_chunks_equal_streaming_llm_token_by_token(model: Model, chunk: int) -> 
     torch.testing.assert_close(through(memory, (q, k, v), chunk), expected, atol=1e-5, rtol=1e-4)
 
 
+def exact_memory(spec: ModelSpec, logn: bool = False) -> ExactMemory:
+    """16 far entries for each query."""
+    return ExactMemory(spec, Exact(budget=None, sinks=SINKS, top_k=16, store="float32", logn=logn), WINDOW)
+
+
 def exact_attention(
-    rope: Rope, q: Tensor, k: Tensor, v: Tensor, now: int, top: int, trained: int | None = None
+    rope: Rope,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    now: int,
+    top: int,
+    trained: int | None = None,
+    hidden: frozenset[int] = frozenset(),
 ) -> Tensor:
     """Sinks, window and the best of all else, one softmax, for the token number `now`.
 
-    trained: tokens beyond which scores grow with the logarithm of what has been read; None for never.
+    trained: tokens beyond which scores grow with the logarithm of what has been read; None for never. hidden: tokens
+    that are not looked at once they have left the window.
     """
     sharper = 1.0 if trained is None else max(1.0, math.log(now + 1) / math.log(trained))
     window = list(range(max(SINKS, now + 1 - WINDOW), now + 1))
-    far = list(range(SINKS, max(SINKS, now + 1 - WINDOW)))
+    far = [each for each in range(SINKS, max(SINKS, now + 1 - WINDOW)) if each not in hidden]
     place = min(now, SINKS + WINDOW - 1)
     outputs = []
     for head in range(q.shape[0]):
@@ -73,7 +88,7 @@ def exact_attention(
 def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: int, trained: int | None) -> None:
     q, k, v = stream(340)
     spec = dataclasses.replace(model.spec, window=trained or model.spec.window)
-    context = ExactMemory(spec, SINKS, WINDOW, 16, torch.float32, logn=trained is not None)
+    context = exact_memory(spec, logn=trained is not None)
     through(context, tail((q, k, v), 0, 300), 64)
     fork = context.fork()
     output = through(fork, tail((q, k, v), 300), chunk)
@@ -82,9 +97,28 @@ def test_questions_attend_to_the_exact_best_of_everything(model: Model, chunk: i
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("chunk", [1, 5, 24])
+def test_a_second_look_is_at_the_best_of_what_stood_out_and_of_the_conversation(model: Model, chunk: int) -> None:
+    q, k, v = stream(361)
+    context = exact_memory(model.spec)
+    through(context, tail((q, k, v), 0, 300), 64)
+    fork = context.fork()
+    mass = torch.zeros(300)
+    mass[[100, 103]] = 1.0
+    fork.focus(mass)
+    output = through(fork, tail((q, k, v), 300, 360), chunk)
+    rope = model.spec.layers[0].rope
+    hidden = frozenset(range(300)) - frozenset(range(100 - AROUND, 104 + AROUND))
+    expected = [exact_attention(rope, q, k, v, now, 16, hidden=hidden) for now in range(300, 360)]
+    torch.testing.assert_close(output, torch.cat(expected, dim=1), atol=1e-5, rtol=1e-4)
+    fork.focus(None)
+    output = through(fork, tail((q, k, v), 360), 1)
+    torch.testing.assert_close(output, exact_attention(rope, q, k, v, 360, 16), atol=1e-5, rtol=1e-4)
+
+
 def test_reading_does_not_search(model: Model) -> None:
     q, k, v = stream(200)
-    read = through(ExactMemory(model.spec, SINKS, WINDOW, 16, torch.float32), (q, k, v), 64)
+    read = through(exact_memory(model.spec), (q, k, v), 64)
     plain = through(WindowMemory(model.spec, SINKS, WINDOW), (q, k, v), 64)
     assert torch.equal(read, plain)
 

@@ -1,0 +1,168 @@
+"""The second look: what stands out of a question's attention, and that a question asked twice leaves no other trace."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from engine import Answer, Context, Conversation, Method, Model, Reader, Sampling, SettingsError
+from engine.focus import AROUND, Focus
+from engine.memory import NOT_IN_SOURCE
+from engine.methods.exact import Exact
+from engine.methods.infinitehip import InfiniteHiP
+from engine.methods.recall import Recall
+
+TEXT = 1200
+FAR = 1000
+LONG = 6000
+
+
+def attention(**given: float) -> torch.Tensor:
+    """Given to positions of a text, named p100 and so on."""
+    mass = torch.zeros(TEXT)
+    for name, share in given.items():
+        mass[int(name[1:])] = share
+    return mass
+
+
+def looked_at(mass: torch.Tensor) -> set[int]:
+    focus = Focus.of(mass, torch.arange(TEXT, dtype=torch.int32), FAR)
+    assert focus is not None
+    return set(focus.among(FAR).tolist())
+
+
+def test_what_stands_out_is_looked_at_with_its_neighbours() -> None:
+    assert looked_at(attention(p300=0.5, p310=0.2)) == set(range(300 - AROUND, 311 + AROUND))
+
+
+def test_look_alikes_are_left_out() -> None:
+    """What has less than a quarter of the best passage's attention."""
+    assert looked_at(attention(p300=0.6, p600=0.1, p800=0.3)) == {
+        *range(300 - AROUND, 301 + AROUND),
+        *range(800 - AROUND, 801 + AROUND),
+    }
+
+
+def test_what_the_window_shows_does_not_count() -> None:
+    assert looked_at(attention(p300=0.1, p1100=0.9)) == set(range(300 - AROUND, 301 + AROUND))
+    assert Focus.of(attention(p1100=1.0), torch.arange(TEXT, dtype=torch.int32), FAR) is None
+
+
+def test_where_nothing_stands_out_everything_is_looked_at() -> None:
+    assert Focus.of(torch.ones(100_000), torch.arange(100_000, dtype=torch.int32), 99_000) is None
+
+
+def test_what_was_said_is_looked_at_in_any_case() -> None:
+    said = torch.full((50,), NOT_IN_SOURCE, dtype=torch.int32)
+    focus = Focus.of(attention(p300=1.0), torch.cat([torch.arange(TEXT, dtype=torch.int32), said]), TEXT + 10)
+    assert focus is not None
+    text = set(range(300 - AROUND, 301 + AROUND))
+    assert set(focus.among(TEXT + 10).tolist()) == text | set(range(TEXT, TEXT + 10))
+    # When all that had been said, and 20 tokens of the answer, have left the window:
+    assert set(focus.among(TEXT + 70).tolist()) == text | set(range(TEXT, TEXT + 70))
+    assert set(focus.among(TEXT).tolist()) == text
+
+
+METHODS: dict[str, Exact | InfiniteHiP | Recall] = {
+    "exact": Exact(budget=160, top_k=64, store="float32"),
+    "infinitehip": InfiniteHiP(budget=300, stages="8:16:128:1 8:4:32:1", first_keep=64, store="float32"),
+    "recall": Recall(budget=400, gist="infinipot", stages="8:16:128:1 8:4:32:1", store="float32"),
+}
+
+
+@pytest.fixture(params=METHODS)
+def method(request: pytest.FixtureRequest) -> Exact | InfiniteHiP | Recall:
+    return METHODS[request.param]
+
+
+@pytest.fixture
+def focused(monkeypatch: pytest.MonkeyPatch) -> list[Focus | None]:
+    """Every focus that there is from now on; a random model's best passages stand out, little as it is."""
+    monkeypatch.setattr("engine.sources.LEAST_SHARE", 1e-9)
+    found: list[Focus | None] = []
+    choose = Focus.of
+
+    def noted(*given: Any) -> Focus | None:
+        found.append(choose(*given))
+        return found[-1]
+
+    monkeypatch.setattr(Focus, "of", staticmethod(noted))
+    return found
+
+
+def read(model: Model, method: Method) -> Context:
+    """Random text; deterministic."""
+    ids = torch.randint(10, 200, (LONG,), generator=torch.Generator().manual_seed(2))
+    reader = Reader(model, method, ids)
+    for _ in reader.run():
+        pass
+    return reader.context()
+
+
+def answer_of(conversation: Conversation, question: str, on_pass: Callable[[], None] = lambda: None) -> Answer:
+    *_, answer = conversation.ask(question, Sampling(max_tokens=4), on_pass)
+    assert isinstance(answer, Answer)
+    return answer
+
+
+def test_the_answer_looks_only_where_the_question_found_something(
+    model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
+) -> None:
+    conversation = Conversation(read(model, method))
+    layers = range(len(model.spec.layers)) if method.name == "recall" else ()
+    held = {each for layer in layers for each in conversation.memory.positions(layer).flatten().tolist()}
+    answer_of(conversation, "Who?")
+    [focus] = focused
+    assert focus is not None
+    there = conversation.memory.host.source()[focus.entries].tolist()  # type: ignore[attr-defined]
+    assert len(there) < LONG // 3
+    near = set(range(LONG - 400, LONG)) | set(range(4))
+    looked = set(conversation.mass.total.nonzero()[:, 0].tolist())
+    assert looked <= near | set(there) | held
+    assert looked & set(there) - near - held
+
+
+def test_a_question_asked_twice_is_remembered_once(
+    model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
+) -> None:
+    once, twice = (Conversation(read(model, dataclasses.replace(method, looks=looks))) for looks in (1, 2))
+    for question in ("Who?", "And where is it that they went?"):
+        prompt = [answer_of(each, question).prompt_tokens for each in (once, twice)]
+        assert prompt[0] == prompt[1]
+    assert len(focused) == 2
+    assert once.memory.seen == twice.memory.seen
+    assert once.usage().entries == twice.usage().entries
+
+
+def test_the_first_look_can_be_stopped(
+    model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
+) -> None:
+    context = read(model, method)
+    conversation, plain = Conversation(context), Conversation(context)
+    seen = conversation.memory.seen
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        answer_of(conversation, "Who?", stop)
+    assert (focused, conversation.memory.seen, conversation.turns) == ([], seen, 0)
+    assert answer_of(conversation, "Who?").text == answer_of(plain, "Who?").text
+
+
+def test_a_short_text_is_looked_at_once(model: Model, focused: list[Focus | None]) -> None:
+    reader = Reader(model, dataclasses.replace(METHODS["exact"], budget=300), torch.arange(10, 100))
+    for _ in reader.run():
+        pass
+    answer_of(Conversation(reader.context()), "Who?")
+    assert focused == []
+
+
+@pytest.mark.parametrize("method", METHODS.values())
+def test_looks_are_one_or_two(method: Exact | InfiniteHiP | Recall) -> None:
+    with pytest.raises(SettingsError, match="looks is 1 or 2, not 3"):
+        dataclasses.replace(method, looks=3)
