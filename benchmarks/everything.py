@@ -66,7 +66,7 @@ PLAN = [
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
-    Run("facts-recall", "needle", "--methods recall --budgets 1024 --tokens 2K,8K --trials 5"),
+    Run("facts-recall", "needle", "--methods recall --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-beacon", "needle", "--methods beacon,beacon:ratio=2 --budgets 1024 --tokens 512,1K --trials 4"),
     Run("hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K --trials 4"),
     Run("mass", "mass", "--tokens 4K --trials 2"),

@@ -65,8 +65,11 @@ class Conversation:
             OutOfMemory: there is no room for it.
         """
         before = self.memory.snapshot()
+        chat, first = self.model.chat, self.turns == 0
         try:
-            self._feed(self.model.chat.told(question, answer, self.turns == 0), on_pass=on_pass)
+            self._look([*chat.question(question, first), *chat.opening(first)], on_pass)
+            self._feed(chat.told(question, answer, first), on_pass=on_pass)
+            self.memory.focus(None)
         except BaseException:
             self.memory = before
             raise

@@ -28,7 +28,8 @@ def passages(mass: Tensor, most: int = MOST) -> list[Passage]:
     left = mass.clone()
     width = 2 * REACH + 1
     while len(found) < most:
-        near = F.avg_pool1d(left[None], width, stride=1, padding=REACH, count_include_pad=True)[0] * width
+        running = F.pad(left.double(), (REACH + 1, REACH)).cumsum(0)
+        near = running[width:] - running[:-width]
         centre = int(near.argmax())
         start, end = max(0, centre - REACH), min(len(mass), centre + REACH + 1)
         weight = float(left[start:end].sum()) / total

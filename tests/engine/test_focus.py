@@ -138,6 +138,19 @@ def test_a_question_asked_twice_is_remembered_once(
     assert once.usage().entries == twice.usage().entries
 
 
+def test_a_turn_that_is_replayed_looks_where_it_looked(
+    model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
+) -> None:
+    context = read(model, method)
+    said, replayed = Conversation(context), Conversation(context)
+    replayed.replay("Who?", answer_of(said, "Who?").text)
+    assert focused[0] is not None
+    assert focused[1] is not None
+    assert torch.equal(focused[0].entries, focused[1].entries)
+    answer_of(replayed, "And where?")
+    assert focused[2] is not None  # looks everywhere again
+
+
 def test_the_first_look_can_be_stopped(
     model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
 ) -> None:
