@@ -18,7 +18,8 @@ from torch import Tensor
 from engine.sources import passages
 
 MOST = 8  # passages
-STANDS_OUT = 0.25  # of the best passage's weight; less is a look-alike
+LEAST = 0.04  # of all attention to what is far; a best passage with less does not stand out
+BESIDE = 0.25  # of the best passage's weight; less is a look-alike
 AROUND = 64  # tokens to each side of what was looked at: what a text says of a thing is spread over its neighbours
 
 
@@ -45,11 +46,11 @@ class Focus:
         known = source[:far]
         given = torch.where(known >= 0, mass.to(source.device)[known.clamp_min(0).long()], 0.0)
         found = passages(given, MOST)
-        if not found:
+        if not found or found[0].weight < LEAST:
             return None
         wanted = source < 0
         for passage in found:
-            if passage.weight >= STANDS_OUT * found[0].weight:
+            if passage.weight >= BESIDE * found[0].weight:
                 wanted[max(0, passage.start - AROUND) : passage.end + AROUND] = True
         return Focus(wanted.nonzero()[:, 0], len(source))
 

@@ -52,8 +52,13 @@ def test_what_the_window_shows_does_not_count() -> None:
     assert Focus.of(attention(p1100=1.0), torch.arange(TEXT, dtype=torch.int32), FAR) is None
 
 
-def test_where_nothing_stands_out_everything_is_looked_at() -> None:
-    assert Focus.of(torch.ones(100_000), torch.arange(100_000, dtype=torch.int32), 99_000) is None
+@pytest.mark.parametrize(("share", "stands_out"), [(0.05, True), (0.03, False), (0.0, False)])
+def test_where_nothing_stands_out_everything_is_looked_at(share: float, stands_out: bool) -> None:
+    """An overview gives a little to everything."""
+    text = 100_000
+    mass = torch.full((text,), 1 / text)
+    mass[70_000] = share / (1 - share)
+    assert (Focus.of(mass, torch.arange(text, dtype=torch.int32), text) is not None) == stands_out
 
 
 def test_what_was_said_is_looked_at_in_any_case() -> None:
@@ -82,6 +87,7 @@ def method(request: pytest.FixtureRequest) -> Exact | InfiniteHiP | Recall:
 @pytest.fixture
 def focused(monkeypatch: pytest.MonkeyPatch) -> list[Focus | None]:
     """Every focus that there is from now on; a random model's best passages stand out, little as it is."""
+    monkeypatch.setattr("engine.focus.LEAST", 0.0)
     monkeypatch.setattr("engine.sources.LEAST_SHARE", 1e-9)
     found: list[Focus | None] = []
     choose = Focus.of
