@@ -55,7 +55,7 @@ def settings(name: str, values: str, methods: str = "locret,infinipot") -> str:
 PLAN = [
     Run("speed", "speed", ""),
     Run("latency", "latency", "--methods streaming,infinipot,locret --budget 1024 --tokens 100K,1M"),
-    Run("latency-exact", "latency", "--methods exact --budget 1024 --tokens 100K,1M", False),
+    Run("latency-exact", "latency", "--methods exact,exact:looks=1 --budget 1024 --tokens 100K,1M", False),
     Run("latency-retrieving", "latency", f"--methods {RETRIEVING} --budget 1024 --tokens 100K,1M", False),
     Run("facts-full", "needle", "--methods full --tokens 256,512,1K,2K --trials 20"),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 10"),
@@ -67,6 +67,8 @@ PLAN = [
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-recall", "needle", "--methods recall --budgets 1024 --tokens 2K,8K,32K --trials 5"),
+    Run("facts-far", "needle", "--methods recall,infinitehip --budgets 1024 --tokens 128K --trials 2"),
+    Run("facts-recall-1m", "needle", "--methods recall --budgets 1024 --tokens 1M --trials 1"),
     Run("facts-beacon", "needle", "--methods beacon,beacon:ratio=2 --budgets 1024 --tokens 512,1K --trials 4"),
     Run("hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K --trials 4"),
     Run("mass", "mass", "--tokens 4K --trials 2"),
@@ -82,6 +84,7 @@ PLAN = [
     Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
     Run("passkey-quick", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "2K,8K", 4, "1024")),
     Run("passkey", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K,32K,128K", 20), False),
+    Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
     Run("passkey-long", "needle", passkeys(f"exact,{CONDENSING}", "512K,1M", 3), False),
 ]
 

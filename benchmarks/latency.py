@@ -31,7 +31,7 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
         pass
     assert progress is not None
     conversation = Conversation(reader.context())
-    question = "What is the name of the man who lived in the house by the river, and what did he say?"
+    question = trial.questions[0].text
     first = second = None
     for first in conversation.ask(question, Sampling(max_tokens=2)):  # noqa: B007
         pass

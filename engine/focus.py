@@ -15,20 +15,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.sources import passages
+from engine.sources import REACH, passages
 
-MOST = 8  # passages
-LEAST = 0.04  # of all attention to what is far; a best passage with less does not stand out
-BESIDE = 0.25  # of the best passage's weight; less is a look-alike
+MOST = 3  # passages that may stand out
+AHEAD = 5.0  # the best stands out if it got so many times what the next after those got
+BESIDE = 0.25  # of the best one's attention, for others to stand beside it; less is a look-alike
 AROUND = 64  # tokens to each side of what was looked at: what a text says of a thing is spread over its neighbours
+WIDEST = MOST * (2 * REACH + 1 + 2 * AROUND)  # entries that may stand out together; among fewer, one look is enough
 
 
 @dataclass(frozen=True)
 class Focus:
     """Where to look.
 
-    entries: int64 [N], ascending; until: how many entries there were. What has come since is always looked at: it is
-    the conversation's own.
+    entries: int64 [N], ascending; until: how many entries there were. What has come since is always looked at.
     """
 
     entries: Tensor
@@ -36,25 +36,26 @@ class Focus:
 
     @staticmethod
     def of(mass: Tensor, source: Tensor, far: int) -> Focus | None:
-        """Of a question that was asked.
+        """Of a question that was asked: what stood out, and all that is not far yet or not in the source.
 
         Args:
             mass: float32 [source tokens], attention that its tokens gave.
             source: int32 [E], the source position of every entry, negative for what is not in the source.
-            far: of the entries, those that are behind the window; the others are seen in any case.
+            far: of the entries, those that are behind the window when the question comes.
         """
         known = source[:far]
         given = torch.where(known >= 0, mass.to(source.device)[known.clamp_min(0).long()], 0.0)
-        found = passages(given, MOST)
-        if not found or found[0].weight < LEAST:
+        found = passages(given, MOST + 1, least=0.0)
+        if not found or (len(found) > MOST and found[0].weight < AHEAD * found[MOST].weight):
             return None
         wanted = source < 0
-        for passage in found:
+        wanted[far:] = True
+        for passage in found[:MOST]:
             if passage.weight >= BESIDE * found[0].weight:
                 wanted[max(0, passage.start - AROUND) : passage.end + AROUND] = True
         return Focus(wanted.nonzero()[:, 0], len(source))
 
-    def among(self, far: int) -> Tensor:
+    def behind(self, far: int) -> Tensor:
         """int64 [N]: the entries to look at when so many are behind the window."""
         late = torch.arange(self.until, max(self.until, far))
         return torch.cat([self.entries[: int(torch.searchsorted(self.entries, far))], late])

@@ -44,7 +44,9 @@ class Footprint:
     attended: entries that a token attends to while reading, on average.
     widest: entries that one pass attends to at most, its own included.
     answering: entries that a token of an answer attends to.
-    searched: entries of the host tier that each token of an answer is compared with.
+    searched: entries of the host tier that each token of an answer is compared with, unless it looks only where its
+        question found something.
+    looks: how often a question is asked.
     inserted: tokens of the method's own that go through the model beside them.
     weight_bytes: on the device, of trained weights that the method has beside the model's.
     coded: whether entries are turned from codes into numbers, a layer's at a time, before they are attended to.
@@ -59,6 +61,7 @@ class Footprint:
     widest: int
     answering: int
     searched: int = 0
+    looks: int = 1
     inserted: int = 0
     weight_bytes: int = 0
     coded: bool = False

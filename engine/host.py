@@ -270,14 +270,15 @@ class HostTier:
         Returns:
             Entry numbers int64 [HQ, T, K], and whether they hold anything bool [HQ, T, K]; K = min(top, entries).
         """
-        if among is not None:
-            return self._search_among(layer, q, limits, top, among)
         visible = int(limits[-1])
-        step = max(1, SCORE_BYTES // (4 * q.shape[0] * max(visible, 1)))
-        found = [
-            self._search(layer, q[:, at : at + step], limits[at : at + step], top, visible)
-            for at in range(0, q.shape[1], step)
-        ]
+        compared = visible if among is None else len(among)
+        step = max(1, SCORE_BYTES // (4 * q.shape[0] * max(compared, 1)))
+        steps = [slice(at, at + step) for at in range(0, q.shape[1], step)]
+        if among is None:
+            found = [self._search(layer, q[:, each], limits[each], top, visible) for each in steps]
+        else:
+            keys = take(self.keys(layer), among.expand(self.spec.layers[layer].kv_heads, -1)).float()
+            found = [_best_of(among, keys, q[:, each], limits[each], top) for each in steps]
         return torch.cat([index for index, _ in found], dim=1), torch.cat([held for _, held in found], dim=1)
 
     def _search(self, layer: int, q: Tensor, limits: Tensor, top: int, visible: int) -> tuple[Tensor, Tensor]:
@@ -304,16 +305,6 @@ class HostTier:
         index = chosen.gather(2, place // BLOCK) * BLOCK + place % BLOCK
         held = best > float("-inf")
         return index.masked_fill_(~held, 0), held
-
-    def _search_among(self, layer: int, q: Tensor, limits: Tensor, top: int, among: Tensor) -> tuple[Tensor, Tensor]:
-        heads, queries, size = q.shape
-        kv_heads = self.spec.layers[layer].kv_heads
-        keys = take(self.keys(layer), among.expand(kv_heads, -1)).float()
-        grouped = q.to("cpu", torch.float32).reshape(kv_heads, -1, size)
-        scores = (grouped @ keys.transpose(1, 2)).view(heads, queries, -1)
-        best, place = scores.masked_fill_(among >= limits[:, None], float("-inf")).topk(min(top, len(among)), dim=-1)
-        held = best > float("-inf")
-        return among[place].masked_fill_(~held, 0), held
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on the host."""
@@ -460,6 +451,15 @@ class HostTier:
             return tensors[f"{layer}.{which}"]
         codes, scale = tensors[f"{layer}.{which}.codes"], tensors[f"{layer}.{which}.scale"]
         return Pages(codes, scale, self.levels[layer][which == "values"], self.dtype, self.spec.dtype)
+
+
+def _best_of(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """As `HostTier.search`, of the entries [N] whose keys are given, float32 [H, N, D]."""
+    grouped = q.to("cpu", torch.float32).reshape(len(keys), -1, q.shape[2])
+    scores = (grouped @ keys.transpose(1, 2)).view(*q.shape[:2], -1)
+    best, place = scores.masked_fill_(among >= limits[:, None], float("-inf")).topk(min(top, len(among)), dim=-1)
+    held = best > float("-inf")
+    return among[place].masked_fill_(~held, 0), held
 
 
 def _write(bank: Bank, at: int, x: Tensor) -> None:

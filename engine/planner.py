@@ -211,7 +211,7 @@ class Planner:
         asking = self._pass_sec(rates, QUESTION, footprint.answering, 0, quantize, True, footprint.coded)
         answering = self._pass_sec(rates, 1, footprint.answering, self.model.head, quantize, True, footprint.coded)
         answering += searching
-        return reading, asking + QUESTION * searching + answering, 1 / answering
+        return reading, footprint.looks * (asking + QUESTION * searching) + answering, 1 / answering
 
     def _pass_sec(
         self, rates: Rates, rows: float, attended: float, head: int, quantize: str, explicit: bool, coded: bool

@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.attention import Lists, Picked, Segment, Shown
 from engine.cache import POLICIES, DeviceCache
 from engine.coded import CODES, check_codes
-from engine.focus import Focus
+from engine.focus import WIDEST, Focus
 from engine.footprint import Footprint, Task
 from engine.host import SLAB, HostTier, full_entries, host_bytes, on_host, page_of, slab_bytes
 from engine.measure import require_memory
@@ -90,12 +90,13 @@ def plan_retrieving(
     reading: bool,
     tier: str = HOST,
     cached: int = 0,
+    looks: int = 1,
 ) -> Footprint:
     """Sinks and window on the device, everything behind the sinks in the host tier.
 
     chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
     to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
-    full slabs go; cached: bytes of the device's cache.
+    full slabs go; cached: bytes of the device's cache; looks: how often a question is asked.
     """
     seen = plan_window(spec, task, sinks, window)
     far = max(0, task.total - sinks)
@@ -117,6 +118,7 @@ def plan_retrieving(
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
         searched=searched,
+        looks=looks,
         explicit=reading,  # what is chosen is gathered for the queries that chose it
         host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, away)),  # full, and on its way
     )
@@ -126,9 +128,17 @@ class RetrievingMemory(WindowMemory):
     """Sinks and window on the device, everything behind the sinks in the host tier."""
 
     def __init__(
-        self, spec: ModelSpec, sinks: int, window: int, dtype: torch.dtype, query_block: int = 1, tier: str = HOST
+        self,
+        spec: ModelSpec,
+        sinks: int,
+        window: int,
+        dtype: torch.dtype,
+        query_block: int = 1,
+        tier: str = HOST,
+        looks: int = 1,
     ) -> None:
-        """dtype: of the host tier; query_block: queries of a pass that choose together; tier: where full slabs go.
+        """dtype: of the host tier; query_block: queries of a pass that choose together; tier: where full slabs go;
+        looks: how often a question is asked.
 
         Raises:
             SettingsError: codes that this model or its device cannot have.
@@ -138,8 +148,10 @@ class RetrievingMemory(WindowMemory):
         self.host = HostTier(spec, dtype)
         self.tier = tier
         self.cache: DeviceCache | None = None
+        self.looks = looks
+        self.answering = False  # in a conversation
         self.focused: Focus | None = None  # where to look
-        self.among: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
+        self.looked_at: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
         # Of this pass, by layer: what the cache was asked for, and what it was given [NB, N]
         self._looked: dict[int, Tensor] = {}
         self._given: dict[int, Tensor] = {}
@@ -170,13 +182,17 @@ class RetrievingMemory(WindowMemory):
         super().begin(source)
         far = self.seen + len(source) - self.sinks - self.window
         self.host.settle(needed=far)
-        self.among = None if self.focused is None else self.focused.among(max(0, far))
+        self.looked_at = None if self.focused is None else self.focused.behind(max(0, far))
         self._blocks, self._looked, self._given = {}, {}, {}
 
     @property
     def far(self) -> int:
         """Entries of the host tier that the next token's window does not show."""
         return int(self.evicted(1)[0])
+
+    def looks_twice(self) -> bool:
+        """In a conversation, once more is far than may stand out."""
+        return self.looks == 2 and self.answering and self.far > WIDEST
 
     def focus(self, mass: Tensor | None) -> None:
         """What has stood out behind the window."""
@@ -264,7 +280,7 @@ class RetrievingMemory(WindowMemory):
         segments, sources = self._near(layer, q)
         limits = self.evicted(count).repeat_interleave(self.query_block)[:count]
         turned = rope.to_constant(q, far_query_position(self.sinks, self.window))
-        index, found = self.host.search(layer, turned, limits, top, self.among)
+        index, found = self.host.search(layer, turned, limits, top, self.looked_at)
         keys, values = self.host.gather(layer, index, q.device)
         # Keys stand at position 0, where rotation is the identity (or a scale).
         segments.append(Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device, non_blocking=True)))
@@ -293,6 +309,7 @@ class RetrievingMemory(WindowMemory):
     def fork(self) -> Self:
         """The host tier is shared."""
         child = super().fork()
+        child.answering = True
         child.host = self.host.fork()
         child.cache = self.cache and self.cache.fresh()
         return child

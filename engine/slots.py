@@ -312,7 +312,7 @@ class SlotMemory(Memory):
         """given: [HQ, N], what the queries of this pass gave to the entries remembered in slots `number`."""
         if self.observed is not None:
             self.observed.append(given)
-        if self.mass is not None:
+        elif self.mass is not None:  # a catalyst's attention is nobody's question
             per_head = given.view(self.heads[number].kv_heads, -1, given.shape[-1])
             self.mass.add(self._column(number, "source"), per_head.sum(dim=1))
 

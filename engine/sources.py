@@ -12,11 +12,12 @@ MOST = 5  # passages shown
 LEAST_SHARE = 0.02  # of the mass; less is not worth a person's time
 
 
-def passages(mass: Tensor, most: int = MOST) -> list[Passage]:
+def passages(mass: Tensor, most: int = MOST, least: float = LEAST_SHARE) -> list[Passage]:
     """The stretches of the source with the most attention, best first.
 
     Args:
         mass: float32 [source tokens], non-negative.
+        least: share of the mass from which on a stretch counts.
 
     Returns:
         At most `most` passages that do not overlap, weights as shares of the whole mass.
@@ -33,7 +34,7 @@ def passages(mass: Tensor, most: int = MOST) -> list[Passage]:
         centre = int(near.argmax())
         start, end = max(0, centre - REACH), min(len(mass), centre + REACH + 1)
         weight = float(left[start:end].sum()) / total
-        if weight < LEAST_SHARE:
+        if weight < least or weight == 0.0:
             break
         inside = (left[start:end] > 0).nonzero()[:, 0]
         first, last = start + int(inside[0]), start + int(inside[-1]) + 1

@@ -4,7 +4,8 @@ The yardstick of the retrieving family: what InfLLM and InfiniteHiP approximate 
 is computed here exactly. The text is read with sinks and a sliding window, and every key (before RoPE) and value goes
 to the host tier. Then every token of a question or an answer attends, per query head, to the top-k of all kept
 entries that have left its window, at one constant distance (InfLLM's rule, see `positions.py`), beside the sinks and
-its window, in one softmax. Searching costs time linear in the text, so this is for small models or patient people.
+its window, in one softmax. A question that is asked again (`focus.py`) searches what stood out the first time.
+Searching everything costs time linear in the text, so this is for small models or patient people.
 
 Among more entries than a model was trained for, more of them come near the one that is looked for, and attention
 spreads. Beyond the model's window scores are therefore multiplied by ln(tokens) / ln(window), which Qwen calls
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -77,7 +78,16 @@ class Exact(Method):
             return super().plan(spec, task)
         window = self.budget - self.sinks - self.top_k
         return plan_retrieving(
-            spec, task, self.sinks, window, self.store, self.top_k, compared=1.0, reading=False, tier=self.tier
+            spec,
+            task,
+            self.sinks,
+            window,
+            self.store,
+            self.top_k,
+            compared=1.0,
+            reading=False,
+            tier=self.tier,
+            looks=self.looks,
         )
 
 
@@ -86,19 +96,19 @@ class ExactMemory(RetrievingMemory):
 
     def __init__(self, spec: ModelSpec, settings: Exact, window: int) -> None:
         """window: W, in tokens."""
-        super().__init__(spec, settings.sinks, window, DTYPES[settings.store], tier=settings.tier)
+        dtype = DTYPES[settings.store]
+        super().__init__(spec, settings.sinks, window, dtype, tier=settings.tier, looks=settings.looks)
         self.settings = settings
-        self.retrieving = False  # off while the text is read, on in every conversation
         self._growth: Tensor | None = None  # of this pass: what its queries are multiplied by, [T, 1]
 
     def room(self) -> int:
         """Without a search a pass may be of any length."""
-        return super().room() if self.retrieving else UNLIMITED
+        return super().room() if self.answering else UNLIMITED
 
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """The window's segments, and the far entries if there are any."""
         held = self.layers[layer].layer
-        if not self.retrieving or held.sliding_window is not None or int(self.evicted(q.shape[1])[-1]) == 0:
+        if not self.answering or held.sliding_window is not None or int(self.evicted(q.shape[1])[-1]) == 0:
             return super()._segments(layer, q)
         return self._searched(layer, q if self._growth is None else q * self._growth, self.settings.top_k)
 
@@ -109,16 +119,6 @@ class ExactMemory(RetrievingMemory):
         super().begin(source)
         used_to, end = max(self.spec.window, self.sinks + self.window), self.seen + len(source)
         self._growth = None
-        if self.settings.logn and self.retrieving and self.among is None and end > used_to:
+        if self.settings.logn and self.answering and self.looked_at is None and end > used_to:
             count = torch.arange(self.seen + 1, end + 1, device=self.spec.device, dtype=torch.float32)
             self._growth = (count.log() / math.log(used_to)).clamp_min(1).to(self.spec.dtype)[:, None]
-
-    def looks_twice(self) -> bool:
-        """Once there is more than one look shows."""
-        return self.settings.looks == 2 and self.retrieving and self.far > self.settings.top_k
-
-    def fork(self) -> Self:
-        """From here on queries search the host tier."""
-        child = super().fork()
-        child.retrieving = True
-        return child

@@ -172,6 +172,7 @@ class InfiniteHiP(Method):
             reading=True,
             tier=self.tier,
             cached=cached,
+            looks=self.looks,
         )
 
 
@@ -181,9 +182,8 @@ class InfiniteHiPMemory(RetrievingMemory):
     def __init__(self, spec: ModelSpec, settings: InfiniteHiP, stream: int) -> None:
         """stream: n_stream, in tokens."""
         self.stages = parse_stages(settings.stages)
-        super().__init__(
-            spec, settings.sinks, stream, DTYPES[settings.store], self.stages[0].query_block, settings.tier
-        )
+        dtype, block = DTYPES[settings.store], self.stages[0].query_block
+        super().__init__(spec, settings.sinks, stream, dtype, block, settings.tier, settings.looks)
         self.settings = settings
         first = LayerRule(settings.first_pruning, settings.first_keep)
         other = LayerRule(settings.pruning, self.stages[-1].keep)
@@ -191,7 +191,6 @@ class InfiniteHiPMemory(RetrievingMemory):
         self.pruning = Pruning(spec, self.stages, rules)
         units = cache_units(spec, settings.cache, settings.cached_at_once())
         self.use_cache(units, self.stages[-1].chunk, settings.policy)
-        self.answering = False  # in a conversation, where a pass of one token is a step of decoding
 
     @property
     def stage_runs(self) -> list[int]:
@@ -208,7 +207,7 @@ class InfiniteHiPMemory(RetrievingMemory):
         count = q.shape[1]
         if self.layers[layer].layer.sliding_window is not None or int(self.evicted(count)[-1]) == 0:
             return super()._segments(layer, q)
-        if self.among is not None:
+        if self.looked_at is not None:
             return self._searched(layer, q, self.stages[-1].keep)
         size = self.stages[-1].query_block
         blocks = self.query_blocks(count, size, self.settings.extend_always, q.device)
@@ -222,20 +221,10 @@ class InfiniteHiPMemory(RetrievingMemory):
             index = self.pruning.choose(layer, q, lambda size: self.query_blocks(count, size, always, q.device), keys)
         return self._chosen(layer, q, blocks, index, self.settings.attention, cached=not recent)
 
-    def looks_twice(self) -> bool:
-        """Once there is more than one look shows."""
-        return self.settings.looks == 2 and self.answering and self.far > self.stages[-1].keep
-
     def commit(self, novelty: Tensor | None = None) -> None:
         """Count the step and the stages that ran."""
         super().commit(novelty)
         self.pruning.commit()
-
-    def fork(self) -> Self:
-        """From here on a single token is a step of decoding."""
-        child = super().fork()
-        child.answering = True
-        return child
 
     def snapshot(self) -> Self:
         """What was chosen is replaced, never changed."""

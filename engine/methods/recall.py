@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from engine.attention import Lists, Picked, Segment, Shown
-from engine.focus import Focus
+from engine.focus import WIDEST, Focus
 from engine.footprint import Footprint, Task
 from engine.host import HostTier, host_bytes, page_of
 from engine.measure import require_memory
@@ -164,6 +164,7 @@ class Recall(Method):
             widest=plain.widest + (far if self.while_reading else 0),
             answering=plain.answering + far,
             searched=searched,
+            looks=self.looks,
             explicit=plain.explicit or self.while_reading,
         )
 
@@ -267,8 +268,8 @@ class RecallingMemory(SlotMemory):
         rope, heads = self.spec.layers[layer].rope, self.spec.layers[layer].kv_heads
         turned = rope.to_constant(q, self._distance)
         limits = torch.full((q.shape[1],), self.far)
-        among = None if self.focused is None else self.focused.entries
-        index, found = self.host.search(layer, turned, limits, self.settings_of_recall.selected, among)
+        looked_at = None if self.focused is None else self.focused.behind(self.far)
+        index, found = self.host.search(layer, turned, limits, self.settings_of_recall.selected, looked_at)
         keys, values = self.host.gather(layer, index, q.device)
         index, found = (x.to(q.device, non_blocking=True) for x in (index, found))
         known = self._in_gist(layer, index.view(heads, -1, index.shape[2])).view(index.shape)
@@ -285,8 +286,8 @@ class RecallingMemory(SlotMemory):
         return (held.gather(1, place) == flat).view(index.shape)
 
     def looks_twice(self) -> bool:
-        """Once there is more than one look shows."""
-        return self.settings_of_recall.looks == 2 and self.answering and self.far > self.settings_of_recall.selected
+        """In a conversation, once more is far than may stand out."""
+        return self.settings_of_recall.looks == 2 and self.answering and self.far > WIDEST
 
     def focus(self, mass: Tensor | None) -> None:
         """What has stood out, in the gist or beside it."""

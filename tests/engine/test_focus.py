@@ -32,7 +32,7 @@ def attention(**given: float) -> torch.Tensor:
 def looked_at(mass: torch.Tensor) -> set[int]:
     focus = Focus.of(mass, torch.arange(TEXT, dtype=torch.int32), FAR)
     assert focus is not None
-    return set(focus.among(FAR).tolist())
+    return set(focus.behind(FAR).tolist())
 
 
 def test_what_stands_out_is_looked_at_with_its_neighbours() -> None:
@@ -40,8 +40,8 @@ def test_what_stands_out_is_looked_at_with_its_neighbours() -> None:
 
 
 def test_look_alikes_are_left_out() -> None:
-    """What has less than a quarter of the best passage's attention."""
-    assert looked_at(attention(p300=0.6, p600=0.1, p800=0.3)) == {
+    """What has less than a quarter of the best passage's attention, and the fourth best."""
+    assert looked_at(attention(p100=0.06, p300=0.5, p600=0.1, p800=0.3)) == {
         *range(300 - AROUND, 301 + AROUND),
         *range(800 - AROUND, 801 + AROUND),
     }
@@ -52,13 +52,19 @@ def test_what_the_window_shows_does_not_count() -> None:
     assert Focus.of(attention(p1100=1.0), torch.arange(TEXT, dtype=torch.int32), FAR) is None
 
 
-@pytest.mark.parametrize(("share", "stands_out"), [(0.05, True), (0.03, False), (0.0, False)])
-def test_where_nothing_stands_out_everything_is_looked_at(share: float, stands_out: bool) -> None:
+@pytest.mark.parametrize(("times", "stands_out"), [(6.0, True), (4.0, False), (1.0, False)])
+@pytest.mark.parametrize("text", [600, 1200, 100_000])
+def test_where_nothing_stands_out_everything_is_looked_at(text: int, times: float, stands_out: bool) -> None:
     """An overview gives a little to everything."""
-    text = 100_000
-    mass = torch.full((text,), 1 / text)
-    mass[70_000] = share / (1 - share)
+    mass = torch.ones(text)
+    mass[400:449] = times
     assert (Focus.of(mass, torch.arange(text, dtype=torch.int32), text) is not None) == stands_out
+
+
+def test_what_the_window_shows_is_looked_at_when_it_has_left_it() -> None:
+    focus = Focus.of(attention(p300=1.0), torch.arange(TEXT, dtype=torch.int32), FAR)
+    assert focus is not None
+    assert set(focus.behind(TEXT).tolist()) == {*range(300 - AROUND, 301 + AROUND), *range(FAR, TEXT)}
 
 
 def test_what_was_said_is_looked_at_in_any_case() -> None:
@@ -66,10 +72,10 @@ def test_what_was_said_is_looked_at_in_any_case() -> None:
     focus = Focus.of(attention(p300=1.0), torch.cat([torch.arange(TEXT, dtype=torch.int32), said]), TEXT + 10)
     assert focus is not None
     text = set(range(300 - AROUND, 301 + AROUND))
-    assert set(focus.among(TEXT + 10).tolist()) == text | set(range(TEXT, TEXT + 10))
+    assert set(focus.behind(TEXT + 10).tolist()) == text | set(range(TEXT, TEXT + 10))
     # When all that had been said, and 20 tokens of the answer, have left the window:
-    assert set(focus.among(TEXT + 70).tolist()) == text | set(range(TEXT, TEXT + 70))
-    assert set(focus.among(TEXT).tolist()) == text
+    assert set(focus.behind(TEXT + 70).tolist()) == text | set(range(TEXT, TEXT + 70))
+    assert set(focus.behind(TEXT).tolist()) == text
 
 
 METHODS: dict[str, Exact | InfiniteHiP | Recall] = {
@@ -86,9 +92,8 @@ def method(request: pytest.FixtureRequest) -> Exact | InfiniteHiP | Recall:
 
 @pytest.fixture
 def focused(monkeypatch: pytest.MonkeyPatch) -> list[Focus | None]:
-    """Every focus that there is from now on; a random model's best passages stand out, little as it is."""
-    monkeypatch.setattr("engine.focus.LEAST", 0.0)
-    monkeypatch.setattr("engine.sources.LEAST_SHARE", 1e-9)
+    """Every focus that there is from now on; a random model's best passage stands out, little as it is."""
+    monkeypatch.setattr("engine.focus.AHEAD", 0.0)
     found: list[Focus | None] = []
     choose = Focus.of
 
@@ -153,8 +158,8 @@ def test_a_turn_that_is_replayed_looks_where_it_looked(
     assert focused[0] is not None
     assert focused[1] is not None
     assert torch.equal(focused[0].entries, focused[1].entries)
-    answer_of(replayed, "And where?")
-    assert focused[2] is not None  # looks everywhere again
+    for conversation in (said, replayed):
+        assert conversation.memory.focused is None  # type: ignore[attr-defined]
 
 
 def test_the_first_look_can_be_stopped(

@@ -108,7 +108,7 @@ def test_a_second_look_is_at_the_best_of_what_stood_out_and_of_the_conversation(
     fork.focus(mass)
     output = through(fork, tail((q, k, v), 300, 360), chunk)
     rope = model.spec.layers[0].rope
-    hidden = frozenset(range(300)) - frozenset(range(100 - AROUND, 104 + AROUND))
+    hidden = frozenset(range(301 - WINDOW)) - frozenset(range(100 - AROUND, 104 + AROUND))
     expected = [exact_attention(rope, q, k, v, now, 16, hidden=hidden) for now in range(300, 360)]
     torch.testing.assert_close(output, torch.cat(expected, dim=1), atol=1e-5, rtol=1e-4)
     fork.focus(None)
