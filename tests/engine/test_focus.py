@@ -11,10 +11,12 @@ import torch
 
 from engine import Answer, Context, Conversation, Method, Model, Reader, Sampling, SettingsError
 from engine.focus import AROUND, Focus
-from engine.memory import NOT_IN_SOURCE
+from engine.memory import NOT_IN_SOURCE, AttentionMass
 from engine.methods.exact import Exact
+from engine.methods.infinipot import InfiniPot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.recall import Recall
+from engine.passes import condense
 
 TEXT = 1200
 FAR = 1000
@@ -160,6 +162,15 @@ def test_a_turn_that_is_replayed_looks_where_it_looked(
     assert torch.equal(focused[0].entries, focused[1].entries)
     for conversation in (said, replayed):
         assert conversation.memory.focused is None  # type: ignore[attr-defined]
+
+
+def test_a_catalyst_is_no_question(model: Model) -> None:
+    """What it attends to would decide where the question looks."""
+    method = InfiniPot(budget=400)
+    memory = read(model, method).memory.fork()
+    memory.mass = AttentionMass(LONG, model.device)
+    condense(model, method, memory)
+    assert float(memory.mass.sums.sum()) == 0.0
 
 
 def test_the_first_look_can_be_stopped(
