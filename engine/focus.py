@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.sources import REACH, passages
 
 MOST = 3  # passages that may stand out
-AHEAD = 5.0  # the best stands out if it got so many times what the next after those got
+AHEAD = 3.0  # the best stands out if it got so many times what the next after those got
 BESIDE = 0.25  # of the best one's attention, for others to stand beside it; less is a look-alike
 AROUND = 64  # tokens to each side of what was looked at: what a text says of a thing is spread over its neighbours
 WIDEST = MOST * (2 * REACH + 1 + 2 * AROUND)  # entries that may stand out together; among fewer, one look is enough
