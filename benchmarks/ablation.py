@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         for attention in ATTENTION_RULES:
             started = time.perf_counter()
             rules = {"first_pruning": first, "pruning": other, "attention": attention, "extend_always": True}
-            method = make_method("infinitehip", budget=chosen.budget, **rules)
+            method = make_method("infinitehip", budget=chosen.budget, looks=1, **rules)
             right = sum(ask(model, method, trial)[0] for trial in trials)
             row = {"pruning": pruning, "attention": attention, "tokens": chosen.tokens, "budget": chosen.budget}
             asked = sum(len(trial.questions) for trial in trials)

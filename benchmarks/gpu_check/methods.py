@@ -72,14 +72,18 @@ def noise(model: Model, tokens: int) -> Tensor:
 
 
 def _fitting(planner: Planner, name: str, lengths: tuple[int, ...]) -> tuple[Method, list[int]]:
-    """A method with the host tier that fits most of the lengths, and which those are."""
-    plain = make_method(name)
+    """A method with the host tier that fits most of the lengths, and which those are.
+
+    Where it can look twice it looks once, so that every token of an answer costs what it costs at most.
+    """
+    looks = {"looks": 1} if "looks" in make_method(name).settings() else {}
+    plain = make_method(name, **looks)
     methods = [plain]
     if plain.settings().get("store") in STORES:
         methods = []
         for store in STORES:
             with suppress(SettingsError):  # not every method can look up what is stored in codes
-                methods.append(make_method(name, store=store))
+                methods.append(make_method(name, store=store, **looks))
     found = [(method, [each for each in lengths if planner.plan(method, each, "nf4").fits]) for method in methods]
     return max(found, key=lambda each: len(each[1]))  # of equals the first, which is the least lossy
 
