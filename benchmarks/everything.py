@@ -84,6 +84,12 @@ PLAN = [
     Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
     Run("passkey-quick", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "2K,8K", 4, "1024")),
     Run("passkey", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K,32K,128K", 20), False),
+    Run(
+        "passkey-far",
+        "needle",
+        "--methods locret,infinipot --kinds passkey --tokens 128K,1M --depths 0.5 --trials 1",
+        False,
+    ),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
     Run("passkey-long", "needle", passkeys(f"exact,{CONDENSING}", "512K,1M", 3), False),
 ]
