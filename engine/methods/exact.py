@@ -113,9 +113,7 @@ class ExactMemory(RetrievingMemory):
         return self._searched(layer, q if self._growth is None else q * self._growth, self.settings.top_k)
 
     def begin(self, source: Tensor) -> None:
-        """Scores grow by ln(tokens so far) / ln(tokens that the model is used to), where all are looked at and that is
-        above 1.
-        """
+        """Scores grow by ln(tokens so far) / ln(tokens that the model is used to), but not at a second look."""
         super().begin(source)
         used_to, end = max(self.spec.window, self.sinks + self.window), self.seen + len(source)
         self._growth = None

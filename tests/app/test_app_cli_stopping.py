@@ -36,7 +36,7 @@ def wait_until_begun(home: Path, process: "subprocess.Popen[Any]", said: Callabl
 
 def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: Path) -> None:
     book, home = tmp_path / "Long.txt", tmp_path / "home"
-    book.write_text(book_text(500), encoding="utf-8")
+    book.write_text(book_text(1500), encoding="utf-8")
     cli = Cli(home, str(tiny))
     command = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -54,7 +54,7 @@ def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: P
 
 def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tiny: Path) -> None:
     book, home = tmp_path / "Long.txt", tmp_path / "home"
-    book.write_text(book_text(500), encoding="utf-8")
+    book.write_text(book_text(1500), encoding="utf-8")
     screen, terminal = os.openpty()
     # The first terminal that the leader of a session opens is the one whose end it is told of.
     on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]

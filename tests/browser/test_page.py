@@ -193,8 +193,9 @@ def test_what_is_typed_after_a_question_stays_even_if_it_is_sent_too_early(
     else:
         tab.locator("#ask").click()
     tab.wait_for_timeout(300)
-    for route in held:
+    for route in held:  # in the order in which they were sent, which connections of their own do not keep
         route.continue_()
+        tab.wait_for_timeout(200)
     tab.unroute("**/run/**")  # and what was held meanwhile goes on too
     expect(tab.locator(".question").last).to_have_text("Tell me everything.")
     expect(field).to_have_value("And then?")
