@@ -60,7 +60,12 @@ def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tin
     on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]
     ingest = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
     with subprocess.Popen(
-        [*on_terminal, *ingest], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
+        [*on_terminal, *ingest],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # under nohup it would be ignored
     ) as process:
         wait_until_begun(home, process, lambda: os.read(screen, 10_000))
         os.close(terminal)

@@ -234,6 +234,7 @@ def test_memory_that_runs_out_fails_that_job_alone_and_the_reading_can_be_taken_
     with monkeypatch.context() as patch:
         patch.setattr(ExactMemory, "attend", starved)
         context = read_book(service, worker, tmp_path, 30, wait=False)
+        wait_for(lambda: bool(service.store.jobs(subject_id=context)), "the reading to be queued")
         failed = service.store.jobs(subject_id=context)[-1]
         assert ended(service, failed.id) == "failed"
     error = str(service.store.job(failed.id).error)
