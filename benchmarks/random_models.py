@@ -18,6 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from engine import Model
+from engine.loading import unpack_as_computed
 
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -109,6 +110,7 @@ def random_network(
         base.rotary_emb = type(base.rotary_emb)(config=config)  # its frequencies are no weights
     network.train(False)
     network.requires_grad_(False)
+    unpack_as_computed(network)
     return network
 
 

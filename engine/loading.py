@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
@@ -146,7 +147,20 @@ def load_network(
     except (OSError, ValueError, ImportError) as error:
         raise ModelNotFound(f"The model at '{source}' cannot be loaded: {error}") from error
     assert isinstance(network, PreTrainedModel)
+    unpack_as_computed(network)
     return network
+
+
+def unpack_as_computed(network: nn.Module) -> None:
+    """Have 4-bit layers multiply in what the activations are computed in, on every CPU.
+
+    At its first pass on a CPU with AVX-512 BF16, bitsandbytes would pack a layer anew for products in bfloat16, beside
+    scales that take more bytes than planned, and stop at one whose rows are no multiple of 32.
+    """
+    layer: Any
+    for layer in network.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
 
 
 def _file_bytes(source: str | Path) -> int:
@@ -167,8 +181,9 @@ def _require_room(source: str | Path, needed: int, place: torch.device, sizes: S
 
 
 def _quantization(quantize: str, place: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
-    # It says at every layer and pass that 8-bit products take their inputs in float16.
-    logging.getLogger("bitsandbytes.autograd").setLevel(logging.ERROR)
+    # It says at every layer and pass that 8-bit products take their inputs in float16, and on some CPUs that it misses
+    # a package whose only use would be what `unpack_as_computed` turns off.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     return _EightBit(place) if quantize == "8bit" else _NF4(place, dtype)
 
 

@@ -84,6 +84,17 @@ def test_quantised_weights_take_the_planned_bytes_and_match_eager_attention(fold
     assert error < (1e-3 if quantize == "8bit" else 1e-5)
 
 
+def test_nf4_is_computed_as_asked_on_every_cpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with AVX-512 BF16 would compute in bfloat16, and not at all where rows are no multiple of 32."""
+    ids = torch.randint(4, 260, (50,), generator=torch.Generator().manual_seed(1))
+    logits = []
+    for able in (False, True):
+        monkeypatch.setattr("bitsandbytes.nn.modules.has_avx512bf16", lambda able=able: able)
+        network = load_network(folder, read_config(folder), CPU, torch.float32, "nf4")
+        logits.append(network(input_ids=ids[None], use_cache=False).logits[0])
+    assert torch.equal(*logits)
+
+
 def test_loading_leaves_standard_error_alone(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
     load_model(folder, "cpu")
