@@ -124,6 +124,24 @@ def plan_retrieving(
     )
 
 
+def picked(
+    host: HostTier, layer: int, q: Tensor, distance: int, limits: Tensor, top: int, among: Tensor | None
+) -> tuple[Picked, Tensor]:
+    """The `top` best entries of the host tier for each query [HQ, T, D] of each head, all at one distance.
+
+    limits, among: see `HostTier.search`.
+
+    Returns:
+        What the queries see, and the numbers of the entries int64 [HQ, T, K] on the host.
+    """
+    rope = host.spec.layers[layer].rope
+    turned = rope.to_constant(q, distance)
+    index, found = host.search(layer, turned, limits, top, among)
+    keys, values = host.gather(layer, index, q.device)
+    # Keys stand at position 0, where rotation is the identity (or a scale).
+    return Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device, non_blocking=True)), index
+
+
 class RetrievingMemory(WindowMemory):
     """Sinks and window on the device, everything behind the sinks in the host tier."""
 
@@ -276,14 +294,11 @@ class RetrievingMemory(WindowMemory):
         """Segments and source positions for queries that see sinks, window and the `top` best entries of the host tier,
         or of those to look at, for each query of each head, all at one distance.
         """
-        rope, count = self.layers[layer].layer.rope, q.shape[1]
         segments, sources = self._near(layer, q)
-        limits = self.evicted(count).repeat_interleave(self.query_block)[:count]
-        turned = rope.to_constant(q, far_query_position(self.sinks, self.window))
-        index, found = self.host.search(layer, turned, limits, top, self.looked_at)
-        keys, values = self.host.gather(layer, index, q.device)
-        # Keys stand at position 0, where rotation is the identity (or a scale).
-        segments.append(Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device, non_blocking=True)))
+        limits = self.evicted(q.shape[1]).repeat_interleave(self.query_block)[: q.shape[1]]
+        distance = far_query_position(self.sinks, self.window)
+        best, index = picked(self.host, layer, q, distance, limits, top, self.looked_at)
+        segments.append(best)
         if self.mass is not None:
             sources = [*sources, self.host.source_of(index).to(q.device, non_blocking=True)]
         return segments, sources

@@ -76,10 +76,10 @@ def _fitting(planner: Planner, name: str, lengths: tuple[int, ...]) -> tuple[Met
 
     Where it can look twice it looks once, so that every token of an answer costs what it costs at most.
     """
-    looks = {"looks": 1} if "looks" in make_method(name).settings() else {}
-    plain = make_method(name, **looks)
-    methods = [plain]
-    if plain.settings().get("store") in STORES:
+    known = make_method(name).settings()
+    looks = {"looks": 1} if "looks" in known else {}
+    methods = [make_method(name, **looks)]
+    if known.get("store") in STORES:
         methods = []
         for store in STORES:
             with suppress(SettingsError):  # not every method can look up what is stored in codes

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Lists, Picked, Segment, Shown
+from engine.attention import Lists, Segment, Shown
 from engine.focus import WIDEST, Focus
 from engine.footprint import Footprint, Task
 from engine.host import HostTier, host_bytes, page_of
@@ -32,7 +32,7 @@ from engine.methods.locret import Locret, RetainedMemory
 from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST, LoadedParts, Parts, Usage
-from engine.retrieving import DTYPES, EMPTY, check_looks, check_store
+from engine.retrieving import DTYPES, EMPTY, check_looks, check_store, picked
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 
@@ -185,6 +185,7 @@ class RecallingMemory(SlotMemory):
         self.far = 0  # entries of the host tier that may be selected: what has come since is all in the gist
         self.answering = False  # whether this is a conversation's
         self.focused: Focus | None = None  # where to look
+        self.looked_at: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
         self._passing: list[tuple[Tensor, Tensor]] = []  # keys and values of the pass, layer by layer
         self._made: dict[int, QueryBlocks] = {}  # blocks of the pass by their size
 
@@ -199,6 +200,7 @@ class RecallingMemory(SlotMemory):
         """A longer pass ends the decoding before it."""
         super().begin(source)
         self.host.settle(needed=self.far)
+        self.looked_at = None if self.focused is None else self.focused.behind(self.far)
         self.pruning.begin(self.answering and len(source) == 1)
         self._passing, self._made = [], {}
 
@@ -217,7 +219,7 @@ class RecallingMemory(SlotMemory):
         selects = (self.answering or recall.while_reading) and self.observed is None
         if not selects or spec.sliding_window is not None or self.far == 0:
             return [], []
-        by_search = recall.select == "exact" or self.focused is not None
+        by_search = recall.select == "exact" or self.looked_at is not None
         return self._searched(number, q) if by_search else self._pruned(number, q)
 
     @property
@@ -265,15 +267,12 @@ class RecallingMemory(SlotMemory):
 
     def _searched(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """The best entries of the host tier, or of those to look at, for each query, all at one distance."""
-        rope, heads = self.spec.layers[layer].rope, self.spec.layers[layer].kv_heads
-        turned = rope.to_constant(q, self._distance)
-        limits = torch.full((q.shape[1],), self.far)
-        looked_at = None if self.focused is None else self.focused.behind(self.far)
-        index, found = self.host.search(layer, turned, limits, self.settings_of_recall.selected, looked_at)
-        keys, values = self.host.gather(layer, index, q.device)
-        index, found = (x.to(q.device, non_blocking=True) for x in (index, found))
-        known = self._in_gist(layer, index.view(heads, -1, index.shape[2])).view(index.shape)
-        return [Picked(turned, rope.to_constant(keys, 0), values, found & ~known)], [index]
+        limits, top = torch.full((q.shape[1],), self.far), self.settings_of_recall.selected
+        best, index = picked(self.host, layer, q, self._distance, limits, top, self.looked_at)
+        index = index.to(q.device, non_blocking=True)
+        by_head = index.view(self.spec.layers[layer].kv_heads, -1, index.shape[2])
+        known = self._in_gist(layer, by_head).view(index.shape)
+        return [dataclasses.replace(best, seen=best.seen & ~known)], [index]
 
     def _in_gist(self, layer: int, index: Tensor) -> Tensor:
         """Which entries int64 [H, ...] of the host tier a head holds itself, bool of that shape.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine import Answer, Context, Conversation, Method, Model, Reader, Sampling, SettingsError
+from engine import Answer, Conversation, Model, Sampling, SettingsError
 from engine.focus import AROUND, Focus
 from engine.memory import NOT_IN_SOURCE, AttentionMass
 from engine.methods.exact import Exact
@@ -17,6 +17,7 @@ from engine.methods.infinipot import InfiniPot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.recall import Recall
 from engine.passes import condense
+from tests.engine.reading import read
 
 TEXT = 1200
 FAR = 1000
@@ -107,13 +108,9 @@ def focused(monkeypatch: pytest.MonkeyPatch) -> list[Focus | None]:
     return found
 
 
-def read(model: Model, method: Method) -> Context:
-    """Random text; deterministic."""
-    ids = torch.randint(10, 200, (LONG,), generator=torch.Generator().manual_seed(2))
-    reader = Reader(model, method, ids)
-    for _ in reader.run():
-        pass
-    return reader.context()
+def long_text() -> torch.Tensor:
+    """Noise."""
+    return torch.randint(10, 200, (LONG,), generator=torch.Generator().manual_seed(2))
 
 
 def answer_of(conversation: Conversation, question: str, on_pass: Callable[[], None] = lambda: None) -> Answer:
@@ -125,7 +122,7 @@ def answer_of(conversation: Conversation, question: str, on_pass: Callable[[], N
 def test_the_answer_looks_only_where_the_question_found_something(
     model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
 ) -> None:
-    conversation = Conversation(read(model, method))
+    conversation = Conversation(read(model, method, long_text(), 256))
     layers = range(len(model.spec.layers)) if method.name == "recall" else ()
     held = {each for layer in layers for each in conversation.memory.positions(layer).flatten().tolist()}
     answer_of(conversation, "Who?")
@@ -142,7 +139,9 @@ def test_the_answer_looks_only_where_the_question_found_something(
 def test_a_question_asked_twice_is_remembered_once(
     model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
 ) -> None:
-    once, twice = (Conversation(read(model, dataclasses.replace(method, looks=looks))) for looks in (1, 2))
+    once, twice = (
+        Conversation(read(model, dataclasses.replace(method, looks=looks), long_text(), 256)) for looks in (1, 2)
+    )
     for question in ("Who?", "And where is it that they went?"):
         prompt = [answer_of(each, question).prompt_tokens for each in (once, twice)]
         assert prompt[0] == prompt[1]
@@ -154,7 +153,7 @@ def test_a_question_asked_twice_is_remembered_once(
 def test_a_turn_that_is_replayed_looks_where_it_looked(
     model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
 ) -> None:
-    context = read(model, method)
+    context = read(model, method, long_text(), 256)
     said, replayed = Conversation(context), Conversation(context)
     replayed.replay("Who?", answer_of(said, "Who?").text)
     assert focused[0] is not None
@@ -167,7 +166,7 @@ def test_a_turn_that_is_replayed_looks_where_it_looked(
 def test_a_catalyst_is_no_question(model: Model) -> None:
     """What it attends to would decide where the question looks."""
     method = InfiniPot(budget=400)
-    memory = read(model, method).memory.fork()
+    memory = read(model, method, long_text(), 256).memory.fork()
     memory.mass = AttentionMass(LONG, model.device)
     condense(model, method, memory)
     assert float(memory.mass.sums.sum()) == 0.0
@@ -176,7 +175,7 @@ def test_a_catalyst_is_no_question(model: Model) -> None:
 def test_the_first_look_can_be_stopped(
     model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
 ) -> None:
-    context = read(model, method)
+    context = read(model, method, long_text(), 256)
     conversation, plain = Conversation(context), Conversation(context)
     seen = conversation.memory.seen
 
@@ -190,10 +189,8 @@ def test_the_first_look_can_be_stopped(
 
 
 def test_a_short_text_is_looked_at_once(model: Model, focused: list[Focus | None]) -> None:
-    reader = Reader(model, dataclasses.replace(METHODS["exact"], budget=300), torch.arange(10, 100))
-    for _ in reader.run():
-        pass
-    answer_of(Conversation(reader.context()), "Who?")
+    method = dataclasses.replace(METHODS["exact"], budget=300)
+    answer_of(Conversation(read(model, method, torch.arange(10, 100))), "Who?")
     assert focused == []
 
 
