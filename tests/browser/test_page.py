@@ -282,7 +282,7 @@ def test_text_of_documents_and_names_is_never_markup(tab: Page, server: Server, 
 
 def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_path: Path) -> None:
     book = tmp_path / "Long.txt"
-    book.write_text(book_text(900), encoding="utf-8")
+    book.write_text(book_text(4000), encoding="utf-8")  # longer than a fast machine takes to be told to stop, twice
     visit(tab, server)
     tab.get_by_role("button", name="New reading").click()
     tab.locator("#files input[type=file]").set_input_files([book])
@@ -295,6 +295,7 @@ def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_
     tab.locator("#resume").click()
     expect(tab.locator("#contexts label.selected")).to_contain_text("reading")
     tab.locator("#cancel").click()
+    expect(tab.locator("#contexts label.selected")).to_contain_text("stopped at")
     tab.locator("#discard").click()
     expect(tab.locator("#new-view")).to_be_visible()
     expect(tab.locator("#contexts")).not_to_contain_text("Long")
