@@ -150,8 +150,11 @@ class CodedSlots(Slots):
         new.coded = length
         return new
 
-    def shown(self, base: Self | None, length: int, queries: int) -> tuple[Slabs, Slabs, Lists | None]:
+    def shown(
+        self, base: Self | None, length: int, queries: int, in_sight: Tensor | None = None
+    ) -> tuple[Slabs, Slabs, Lists | None]:
         """As codes where kernels read them, for few queries; else as numbers, for as long as somebody holds them."""
+        assert in_sight is None, "what is in codes is seen by all heads"
         if queries <= FEW_QUERIES and choice.implementation() == "triton":
             total = sum(count for _, count in self.sides(base, length))
             every = torch.arange(total, device=self.keys.device)[None]

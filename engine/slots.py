@@ -111,11 +111,22 @@ class Slots:
         """The slots before these, if there are any, and `length` entries of these: each with how many entries count."""
         return [(self, length)] if base is None else [(base, self.first_slot), (self, length)]
 
-    def shown(self, base: Self | None, length: int, queries: int) -> tuple[Slabs, Slabs, Lists | None]:
-        """Keys and values of the base and of so many own entries, for so many queries: keys after RoPE, or lists."""
+    def shown(
+        self, base: Self | None, length: int, queries: int, in_sight: Tensor | None = None
+    ) -> tuple[Slabs, Slabs, Lists | None]:
+        """Keys and values of the base and of so many own entries, for so many queries: keys after RoPE, or lists.
+
+        in_sight: which of the entries, but for the queries' own, each head sees, bool [H, N]; None for all.
+        """
         sides = self.sides(base, length)
-        keys, values = ([(getattr(slots, name), count) for slots, count in sides] for name in ("rotated", "values"))
-        return keys, values, None
+        name = "rotated" if in_sight is None else "keys"
+        keys, values = ([(getattr(slots, each), count) for slots, count in sides] for each in (name, "values"))
+        if in_sight is None:
+            return keys, values, None
+        seen = F.pad(in_sight, (0, queries), value=True)
+        rows = seen.any(dim=0).nonzero().T
+        table = self.layer.rope.table(seen.shape[1])
+        return keys, values, Lists(rows, rows, queries, *table, seen=seen[:, None, rows[0]])
 
     def take_over(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
         """Become entries index [H, M] of the base and the first `length` of old slots, rotated to 0, 1, 2, ..."""
@@ -277,17 +288,24 @@ class SlotMemory(Memory):
         slots.write(before, k, v)
         new = q.shape[1]
         rotated = slots.layer.rope.rotate(q, held)
-        keys, values, lists = slots.shown(self._base(number), before + new, new)
+        keys, values, lists = slots.shown(self._base(number), before + new, new, self._in_sight(number))
         own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window), lists)
         beside, sources = self._beside(number, q)
         watched = self.mass is not None or self.observed is not None
         output, given = attend([own, *beside], scaling, softcap, watched)
         if watched:
-            self._watch(number, given[0][:, 0, :held])
+            found = given[0][:, 0]
+            if lists is not None:
+                found = found.new_zeros(len(q), held + new).index_copy(1, lists.index[0], found)
+            self._watch(number, found[:, :held])
         if self.mass is not None:
             for source, piece in zip(sources, given[1:], strict=True):
                 self.mass.add(source.expand(piece.shape), piece)
         return output
+
+    def _in_sight(self, number: int) -> Tensor | None:
+        """Which of the entries in slots `number` the heads see in this pass, bool [H, held]; None for all."""
+        return None
 
     def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """What these queries see beside slots `number`, and where it comes from, broadcastable to what it is given."""

@@ -76,7 +76,7 @@ class InfiniteHiP(Method):
 
     budget: int | None = 1024
     sinks: int = 4
-    stages: str = "32:64:1024:8 32:8:256:4"
+    stages: str = "32:16:1024:8 32:4:256:4"
     first_layers: int = 1
     first_keep: int = 512
     first_recent: int = 0

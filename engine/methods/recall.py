@@ -60,7 +60,7 @@ class Recall(Method):
     budget: int | None = 1024
     gist: str = "locret"
     select: str = "infinitehip"
-    stages: str = "32:64:1024:8 32:8:256:4"
+    stages: str = "32:16:1024:8 32:4:256:4"
     top_k: int = 128
     pruning: str = "relative"
     attention: str = "streaming"
@@ -209,6 +209,13 @@ class RecallingMemory(SlotMemory):
         if not self.answering:
             self._passing.append((k, v))
         return super().attend(layer, q, k, v, scaling, softcap)
+
+    def _in_sight(self, number: int) -> Tensor | None:
+        """In the second look, of the gist what stood out, and what is no part of the text."""
+        if self.looked_at is None:
+            return None
+        source = self._column(number, "source")
+        return (source < 0) | (source >= self.far) | torch.isin(source, self.looked_at.to(source))
 
     def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """Selected entries; none for a catalyst, which is asked about the gist, nor while nothing has been left out.

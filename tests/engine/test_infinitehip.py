@@ -303,7 +303,7 @@ def test_presets_are_the_published_settings() -> None:
         ({"stages": "64:32:1024:8 64:12:120:4"}, "a chunk of 12 does not divide the 32"),
         ({"stages": "32:32:1024:8 64:8:256:4"}, "a query_block of 64 does not divide the 32"),
         ({"stages": "64:32:1024:8 64:8:256:3"}, "a refresh of 3 does not divide the 8"),
-        ({"first_keep": 100}, "multiple of the last stage's chunk of 8"),
+        ({"first_keep": 102}, "multiple of the last stage's chunk of 4"),
         ({"first_keep": 2048}, "at most the 1024"),
         ({"budget": 500}, "give at least 579"),
         ({"pruning": "absolute"}, "pruning is one of true, relative"),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
+
 import pytest
 import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, make_method
+from engine.focus import Focus
 from engine.memory import AttentionMass, Memory
 from engine.methods.recall import RecallingMemory
 from tests.engine.plain import GROUP, SCALE, stream, tail, through
 
 TEXT, GIST, LAYER = 300, 136, 2
 EVERYTHING = "8:4:320:1"
+EMPTY: Set[int] = frozenset()
 QKV = tuple[Tensor, Tensor, Tensor]
 
 
@@ -29,19 +33,29 @@ def read(model: Model, qkv: QKV, **settings: object) -> RecallingMemory:
     return memory
 
 
-def selected(model: Model, qkv: QKV, head: int, now: int, far: int, top: int | None) -> list[int]:
+def selected(model: Model, qkv: QKV, head: int, now: int, among: Sequence[int], top: int | None) -> list[int]:
     """All far entries, or the best for a query as seen from the one distance."""
     if top is None:
-        return list(range(far))
+        return list(among)
     turned = model.spec.layers[LAYER].rope.to_constant(qkv[0][head, now], GIST)
-    return (qkv[1][head // GROUP, :far] @ turned).topk(top).indices.tolist()
+    return [among[each] for each in (qkv[1][head // GROUP, list(among)] @ turned).topk(top).indices]
 
 
-def attention(model: Model, memory: Memory, qkv: QKV, head: int, now: int, far: list[int], streaming: bool) -> Tensor:
+def attention(
+    model: Model,
+    memory: Memory,
+    qkv: QKV,
+    head: int,
+    now: int,
+    far: list[int],
+    streaming: bool,
+    hidden: Set[int] = EMPTY,
+) -> Tensor:
     """Probabilities [tokens] of a query of a conversation's first pass: gist, selection, and the pass itself."""
     rope, kv_head = model.spec.layers[LAYER].rope, head // GROUP
     gist = memory.positions(LAYER)[kv_head].tolist()
-    places = {token: (len(gist) + now - TEXT, slot) for slot, token in enumerate([*gist, *range(TEXT, now + 1)])}
+    slots = enumerate([*gist, *range(TEXT, now + 1)])
+    places = {token: (len(gist) + now - TEXT, slot) for slot, token in slots if token not in hidden}
     for rank, token in enumerate(far):
         beside = (len(gist) + now - TEXT + len(far), rank) if streaming else (GIST, 0)
         places.setdefault(token, beside)
@@ -72,13 +86,35 @@ def test_gist_and_selection_share_one_softmax_and_nothing_counts_twice(
     total = torch.zeros(TEXT)
     for head in range(6):
         for now in (TEXT, TEXT + 8):
-            far = selected(model, qkv, head, now, context.far, top)
+            far = selected(model, qkv, head, now, range(context.far), top)
             rows = attention(model, context, qkv, head, now, far, streaming)
             torch.testing.assert_close(
                 output[head, now - TEXT], rows @ qkv[2][head // GROUP, : now + 1], atol=1e-5, rtol=1e-4
             )
             total = torch.maximum(total, rows[:TEXT])
     assert bool((fork.mass.total[:TEXT][total > 1e-3] > 0).all())
+
+
+def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> None:
+    qkv = stream(TEXT + 9)
+    context = read(model, qkv, budget=GIST + 24, select="exact", top_k=24)
+    fork = context.fork()
+    among = [*range(20, 80), *range(150, 155)]
+    fork.focused = Focus(torch.tensor([*among, *range(context.far, TEXT)]), TEXT)
+    fork.mass = AttentionMass(TEXT + 9, torch.device("cpu"))
+    output = through(fork, tail(qkv, TEXT), 16)
+    hidden = set(range(context.far)) - set(among)
+    for head in range(6):
+        held = set(context.positions(LAYER)[head // GROUP].tolist())
+        assert held & hidden
+        assert held & set(among)
+        for now in (TEXT, TEXT + 8):
+            far = selected(model, qkv, head, now, among, 24)
+            rows = attention(model, context, qkv, head, now, far, False, hidden)
+            expected = rows @ qkv[2][head // GROUP, : now + 1]
+            torch.testing.assert_close(output[head, now - TEXT], expected, atol=1e-5, rtol=1e-4)
+    assert not bool(fork.mass.total[sorted(hidden)].any())
+    assert bool(fork.mass.total[among].any())
 
 
 def test_while_the_text_is_read_nothing_is_selected_unless_asked_for(model: Model) -> None:
