@@ -13,22 +13,30 @@ from training.pocket.facts import FactMaker
 from training.pocket.prepare import prepare
 from training.pocket.prose import DataMissing
 from training.pocket.settings import PocketSettings
+from training.pocket.tokenizer import ASSISTANT, BOS, END, PAD, USER
+
+OWN = "give examples of your own: data=FILE.jsonl"
 
 
 def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, Builder]:
     """Makers of the pocket model's documents: of its training, and of held-out books with names kept for measuring.
 
+    Prose that is not there yet is tokenised as the model has it.
+
     Raises:
-        SettingsError: no tokenised prose, nor books to make it from; or it was tokenised for another model.
+        SettingsError: another model than a pocket model; no tokenised prose, nor books to make it from; or it was
+            tokenised for another model.
     """
+    if not {BOS, USER, ASSISTANT, END, PAD} <= model.tokenizer.get_vocab().keys():
+        raise SettingsError(f"What is made on the spot is for pocket models, and not for {model.name}: {OWN}.")
     try:
-        materials = prepare(PocketSettings(data_dir=data_dir, work_dir=pocket_dir))
+        materials = prepare(PocketSettings(data_dir=data_dir, work_dir=pocket_dir, start=model.spec.folder))
     except DataMissing as error:
-        raise SettingsError(f"{error}. Or give examples of your own: data=FILE.jsonl.") from error
+        raise SettingsError(f"{error}. Or {OWN}.") from error
     if materials.tokenizer.get_vocab() != model.tokenizer.get_vocab():
         raise SettingsError(
-            f"The prose in {pocket_dir} was tokenised for another model than {model.name}: give data=FILE.jsonl, or "
-            f"the pocket_dir of this model's own training."
+            f"The prose in {pocket_dir} was tokenised for another model than {model.name}: give the pocket_dir of this "
+            f"model's own training, or one that is empty. Or {OWN}."
         )
     measuring = Builder(materials.tokenizer, materials.held_out, FactMaker(materials.nouns), reserved=True)
     return materials.builder(), measuring

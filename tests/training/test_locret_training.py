@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from engine import Model, Reader, SettingsError, make_method
+from engine import Model, Reader, SettingsError, load_model, make_method
 from engine.retaining import FILE
 from tests.training.resuming import trained_and_resumed
 from training.locret import LocretSettings, train
@@ -21,6 +21,8 @@ from training.locret.train import Run
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
 from training.pocket.train import model_config
+
+POCKET = Path(__file__).resolve().parents[2] / "assets" / "pocket"
 
 
 @pytest.fixture
@@ -154,6 +156,18 @@ def test_generated_examples_ask_about_their_document(
     assert not torch.equal(generated.held_out(0).ids, generated.draw(0).ids)
 
 
+def test_the_shipped_model_needs_no_prose_of_its_own_training(
+    chosen: LocretSettings, settings: PocketSettings, materials: Materials, library: Path, tmp_path: Path
+) -> None:
+    shipped = load_model(str(POCKET))
+    made = dataclasses.replace(chosen, data=None, data_dir=library, pocket_dir=tmp_path / "none", max_tokens=512)
+    this = Generated(made, shipped).draw(0)
+    assert "Answer questions about the text below" in shipped.decode(this.ids[: this.prompt].tolist())
+    assert materials.tokenizer.get_vocab() != shipped.tokenizer.get_vocab()
+    with pytest.raises(SettingsError, match="tokenised for another model"):
+        Generated(dataclasses.replace(made, pocket_dir=settings.work_dir), shipped)
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
@@ -177,8 +191,11 @@ def test_what_is_missing_is_named(chosen: LocretSettings, model: Model, tmp_path
         train(dataclasses.replace(chosen, resume=True))
     with pytest.raises(SettingsError, match="give a file for them"):
         train(dataclasses.replace(chosen, model="someone/a-model", out=None))
-    with pytest.raises(SettingsError, match=r"data=FILE\.jsonl"):
-        Generated(dataclasses.replace(chosen, data=None, data_dir=tmp_path, pocket_dir=tmp_path / "none"), model)
+    made = dataclasses.replace(chosen, data=None, data_dir=tmp_path, pocket_dir=tmp_path / "none")
+    with pytest.raises(SettingsError, match=r"for pocket models.*data=FILE\.jsonl"):
+        Generated(made, model)
+    with pytest.raises(SettingsError, match=r"books.*data=FILE\.jsonl"):
+        Generated(made, load_model(str(POCKET)))
 
 
 @pytest.mark.parametrize(
