@@ -68,7 +68,8 @@ def main(argv: list[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
     ids = Haystack(model, chosen.data).trial("prose", chosen.tokens, 0.5, chosen.seed).ids
-    method = make_method("infllm", cache=chosen.tokens // 16)
+    # Units as large as the paper's are, beside the text; those of the default are for finding single sentences.
+    method = make_method("infllm", block=32, representatives=4, units=16, cache=chosen.tokens // 16)
     assert isinstance(method, InfLLM)
     reader = Reader(model, method, ids)
     recorder = Recorder(model.spec, chosen.tokens // method.block + 1, method.block)

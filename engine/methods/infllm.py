@@ -35,6 +35,7 @@ from engine.retrieving import (
     RetrievingMemory,
     cache_units,
     check_cache,
+    check_looks,
     check_store,
     least_window,
     plan_retrieving,
@@ -46,7 +47,7 @@ from kernels.rows import take
 
 def _published(window: int, units: int, query_block: int = 512, representatives: int = 4) -> Mapping[str, Any]:
     """The settings that the authors ran: 128 initial tokens, units of 128."""
-    sizes = {"sinks": 128, "block": 128, "units": units, "representatives": representatives}
+    sizes = {"sinks": 128, "block": 128, "units": units, "representatives": representatives, "looks": 1}
     return {"budget": 128 + window + 128 * (units + 1) + query_block - 2, "query_block": query_block, **sizes}
 
 
@@ -55,9 +56,9 @@ class InfLLM(Method):
     """budget: what one query sees at most: sinks, window, units, and tokens that do not fill a unit or block yet.
 
     sinks: initial tokens l_I; block: l_bs, tokens per memory unit; representatives: r_k; units: k_m, looked up for
-    each block of query_block queries (l_X); store: a key of `DTYPES`;
-    tier: host, or disk for full slabs; cache: units that
-    the device holds, None for what suits it; policy: which are given up (cache.POLICIES).
+    each block of query_block queries (l_X); looks: 2 if a question is asked again of the passages that stood out (which
+    the paper does not do), else 1; store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: units that the
+    device holds, None for what suits it; policy: which are given up (cache.POLICIES).
     What is left of the budget is the window.
     """
 
@@ -66,7 +67,6 @@ class InfLLM(Method):
     summary: ClassVar[str] = "Keeps everything in host memory; each block of tokens looks up its most relevant units."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "pocket": {},
-        "pocket-fine": {"block": 16, "units": 32, "query_block": 8},
         "mistral": _published(4096, 16),
         "mistral-12k": _published(4096, 64),
         "llama-3": _published(4096, 16),
@@ -78,10 +78,11 @@ class InfLLM(Method):
 
     budget: int | None = 1024
     sinks: int = 4
-    block: int = 32
-    representatives: int = 4
-    units: int = 16
+    block: int = 8
+    representatives: int = 8
+    units: int = 64
     query_block: int = 32
+    looks: int = 2
     store: str = "bfloat16"
     tier: str = HOST
     cache: int | None = None
@@ -97,6 +98,7 @@ class InfLLM(Method):
             1 <= self.representatives <= self.block,
             f"A unit of {self.block} tokens has 1 to {self.block} representatives, not {self.representatives}.",
         )
+        check_looks(self.looks)
         check_store(self.store, self.tier)
         check_cache(self.cache, self.policy, self.units + 1)
         least = self._beside_window() + least_window(self.store, self.query_block)
@@ -137,6 +139,7 @@ class InfLLM(Method):
             reading=True,
             tier=self.tier,
             cached=cached,
+            looks=self.looks,
         )
         units = task.total // self.block * spec.entry_bytes // 2  # a key each
         usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})
@@ -187,7 +190,8 @@ class InfLLMMemory(RetrievingMemory):
 
     def __init__(self, spec: ModelSpec, settings: InfLLM, window: int) -> None:
         """window: l_L."""
-        super().__init__(spec, settings.sinks, window, DTYPES[settings.store], settings.query_block, settings.tier)
+        dtype, block = DTYPES[settings.store], settings.query_block
+        super().__init__(spec, settings.sinks, window, dtype, block, settings.tier, settings.looks)
         self.settings = settings
         self.use_cache(cache_units(spec, settings.cache, settings.units + 1), settings.block, settings.policy)
         like = torch.empty(0, dtype=spec.dtype, device=spec.device)
@@ -220,6 +224,8 @@ class InfLLMMemory(RetrievingMemory):
         self._coming[layer] = fresh, scores
         if blocks.last == 0:
             return super()._segments(layer, q)
+        if self.looked_at is not None:
+            return self._searched(layer, q, self.settings.units * self.settings.block)
         index = torch.cat([self._look_up(layer, summed, fresh, complete), self._remainder(complete)], dim=1)
         return self._chosen(layer, q, blocks, index, "infllm")
 

@@ -15,6 +15,7 @@ from engine.memory import NOT_IN_SOURCE, AttentionMass
 from engine.methods.exact import Exact
 from engine.methods.infinipot import InfiniPot
 from engine.methods.infinitehip import InfiniteHiP
+from engine.methods.infllm import InfLLM
 from engine.methods.recall import Recall
 from engine.passes import condense
 from tests.engine.reading import read
@@ -81,15 +82,17 @@ def test_what_was_said_is_looked_at_in_any_case() -> None:
     assert set(focus.behind(TEXT).tolist()) == text
 
 
-METHODS: dict[str, Exact | InfiniteHiP | Recall] = {
+Looking = Exact | InfLLM | InfiniteHiP | Recall
+METHODS: dict[str, Looking] = {
     "exact": Exact(budget=160, top_k=64, store="float32"),
+    "infllm": InfLLM(budget=160, block=8, units=4, query_block=16, store="float32"),
     "infinitehip": InfiniteHiP(budget=300, stages="8:16:128:1 8:4:32:1", first_keep=64, store="float32"),
     "recall": Recall(budget=400, gist="infinipot", stages="8:16:128:1 8:4:32:1", store="float32"),
 }
 
 
 @pytest.fixture(params=METHODS)
-def method(request: pytest.FixtureRequest) -> Exact | InfiniteHiP | Recall:
+def method(request: pytest.FixtureRequest) -> Looking:
     return METHODS[request.param]
 
 
@@ -120,7 +123,7 @@ def answer_of(conversation: Conversation, question: str, on_pass: Callable[[], N
 
 
 def test_the_answer_looks_only_where_the_question_found_something(
-    model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
+    model: Model, method: Looking, focused: list[Focus | None]
 ) -> None:
     conversation = Conversation(read(model, method, long_text(), 256))
     layers = range(len(model.spec.layers)) if method.name == "recall" else ()
@@ -136,9 +139,7 @@ def test_the_answer_looks_only_where_the_question_found_something(
     assert looked & set(there) - near - held
 
 
-def test_a_question_asked_twice_is_remembered_once(
-    model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
-) -> None:
+def test_a_question_asked_twice_is_remembered_once(model: Model, method: Looking, focused: list[Focus | None]) -> None:
     once, twice = (
         Conversation(read(model, dataclasses.replace(method, looks=looks), long_text(), 256)) for looks in (1, 2)
     )
@@ -151,7 +152,7 @@ def test_a_question_asked_twice_is_remembered_once(
 
 
 def test_a_turn_that_is_replayed_looks_where_it_looked(
-    model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
+    model: Model, method: Looking, focused: list[Focus | None]
 ) -> None:
     context = read(model, method, long_text(), 256)
     said, replayed = Conversation(context), Conversation(context)
@@ -172,9 +173,7 @@ def test_a_catalyst_is_no_question(model: Model) -> None:
     assert float(memory.mass.sums.sum()) == 0.0
 
 
-def test_the_first_look_can_be_stopped(
-    model: Model, method: Exact | InfiniteHiP | Recall, focused: list[Focus | None]
-) -> None:
+def test_the_first_look_can_be_stopped(model: Model, method: Looking, focused: list[Focus | None]) -> None:
     context = read(model, method, long_text(), 256)
     conversation, plain = Conversation(context), Conversation(context)
     seen = conversation.memory.seen
@@ -195,6 +194,6 @@ def test_a_short_text_is_looked_at_once(model: Model, focused: list[Focus | None
 
 
 @pytest.mark.parametrize("method", METHODS.values())
-def test_looks_are_one_or_two(method: Exact | InfiniteHiP | Recall) -> None:
+def test_looks_are_one_or_two(method: Looking) -> None:
     with pytest.raises(SettingsError, match="looks is 1 or 2, not 3"):
         dataclasses.replace(method, looks=3)

@@ -160,8 +160,8 @@ def test_presets_are_the_published_settings() -> None:
     ("settings", "message"),
     [
         ({"preset": "llama-9"}, "Presets: pocket"),
-        ({"representatives": 33}, "1 to 32 representatives"),
-        ({"budget": 500}, "give at least 610"),
+        ({"representatives": 33}, "1 to 8 representatives"),
+        ({"budget": 500}, "give at least 586"),
         ({"units": 0}, "units is at least 1"),
         ({"store": "int3"}, "store is one of"),
     ],
