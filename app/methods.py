@@ -1,26 +1,55 @@
 """The methods as plain data, for the command line, the HTTP API and the page."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from app.home import POCKET, model_source
 
-def methods_table() -> list[dict[str, Any]]:
-    """Every method: name, family, summary, default (whether it is the one taken), budget, settings and their types."""
+if TYPE_CHECKING:
     import engine
 
-    rows = []
+
+def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Method":
+    """The method as it suits a model by name, of which only the configuration is read; given settings go before.
+
+    Raises:
+        engine.EngineError: the model, the method or the settings cannot be.
+    """
+    import engine
+
+    return engine.suited_method(_window(model), name, **settings)
+
+
+def methods_table(model: str = POCKET) -> list[dict[str, Any]]:
+    """Every method, with what suits a model if nothing else is asked for.
+
+    Keys: name, family, summary, default (whether it is the one taken), budget, settings and their types, presets (by
+    name, all their settings).
+
+    Raises:
+        engine.EngineError: the model cannot be used.
+    """
+    import engine
+
+    window, rows = _window(model), []
     for name, kind in engine.METHODS.items():
-        method = engine.make_method(name)
-        settings = method.settings()
+        settings = engine.suited_method(window, name).settings()
         rows.append(
             {
                 "name": name,
                 "family": kind.family,
                 "summary": kind.summary,
                 "default": name == engine.DEFAULT_METHOD,
-                "budget": method.budget,
-                "settings": {key: value for key, value in settings.items() if key != "budget"},
+                "budget": settings.pop("budget"),
+                "settings": settings,
                 "types": {field.name: str(field.type) for field in dataclasses.fields(kind) if field.name != "budget"},
+                "presets": {each: engine.make_method(name, preset=each).settings() for each in kind.presets},
             }
         )
     return rows
+
+
+def _window(model: str) -> int:
+    import engine
+
+    return engine.window_of(engine.read_config(model_source(model)))

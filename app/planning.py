@@ -136,8 +136,10 @@ def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]
 
     planner = planner_for(name, wanted, home, device)
     quantize = wanted.quantize or split_model(name)[1]
+    window = planner.model.spec.window
     chosen = [wanted.method] if wanted.method else list(engine.METHODS)
-    methods = [engine.make_method(each, **(wanted.settings or {} if wanted.method else {})) for each in chosen]
+    given = wanted.settings or {} if wanted.method else {}
+    methods = [engine.suited_method(window, each, **given) for each in chosen]
     best = planner.best(wanted.tokens, quantize if wanted.quantize or quantize != "none" else None)
     machine, model = planner.machine, planner.model
     return {

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
+from app.methods import method_for
 from app.planning import plan_reading, require_disk
 from app.service import Service
 from app.stream import PART, Stream, compose
@@ -77,8 +78,8 @@ def begin(
     """
     import engine
 
-    method = engine.make_method(method_name, **settings)
     name = model_name or service.models.default
+    method = method_for(name, method_name, settings)
     report(Report("loading the model"))
     model = service.models.get(name)
     method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept

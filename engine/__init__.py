@@ -22,13 +22,14 @@ from engine.lengths import tokens_of
 from engine.loading import device_named, dtype_on, read_config
 from engine.measure import free_bytes, memory_report
 from engine.method import Method
-from engine.methods import DEFAULT_METHOD, METHODS, make_method
+from engine.methods import DEFAULT_METHOD, METHODS, make_method, suited_method
 from engine.model import Encoding, Model, load_model, load_tokenizer
 from engine.planner import GPU_BASE, Choice, Machine, Plan, Planner
 from engine.rates import Rates, measure_rates
 from engine.reader import Reader
 from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Usage
 from engine.sampling import Sampling
+from engine.seam import window_of
 from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton, skeleton_of
 
 __all__ = [
@@ -78,5 +79,7 @@ __all__ = [
     "read_config",
     "skeleton",
     "skeleton_of",
+    "suited_method",
     "tokens_of",
+    "window_of",
 ]

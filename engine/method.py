@@ -31,6 +31,7 @@ class Method(ABC):
     family: ClassVar[str]  # "condensing" | "retrieving" | "yardstick" | "baseline"
     summary: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named settings
+    long_window: ClassVar[str | None] = None  # the preset for models whose window holds its budget
     budget: int | None = None
 
     @abstractmethod

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from engine.flops import operations
 from engine.footprint import Footprint, Task, TurnTokens
 from engine.method import Method
-from engine.methods import METHODS, make_method
+from engine.methods import METHODS, make_method, suited_method
 from engine.passes import NOVELTY_ROWS
 from engine.rates import Rates
 from engine.reader import default_chunk
@@ -264,7 +264,7 @@ class Planner:
             if kind.family == "condensing":
                 yield from self._budgets(name, tokens, quantize, weights)
             else:
-                yield self.plan(make_method(name), tokens, quantize, weights)
+                yield self.plan(suited_method(self.model.spec.window, name), tokens, quantize, weights)
 
     def _budgets(self, name: str, tokens: int, quantize: str, weights: bool) -> Iterator[Plan]:
         """The largest budget that fits, no larger than the model's window, nor than the text needs."""
@@ -277,7 +277,7 @@ class Planner:
                     return
 
     def _choose(self, fitting: list[Plan], tokens: int) -> Choice | None:
-        whole = [plan for plan in fitting if _kept(plan) >= plan.footprint.passed - 64]
+        whole = [plan for plan in fitting if sum(plan.footprint.usage.entries.values()) >= plan.footprint.passed]
         room = self.model.spec.window - 512  # for questions and answers
         dense = [plan for plan in whole if not plan.footprint.searched and tokens <= room]
         if dense:
@@ -298,11 +298,6 @@ class Planner:
                 best, f"{best.method.budget:,} entries are the most that fit the memory and the model's window"
             )
         return None
-
-
-def _kept(plan: Plan) -> int:
-    entries = plan.footprint.usage.entries
-    return max(entries[DEVICE], entries.get(HOST, 0) + entries.get(DISK, 0))
 
 
 def _far_bytes(footprint: Footprint) -> int:

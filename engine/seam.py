@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
 from engine.rope import NoRope, Rope
 
@@ -246,12 +246,17 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         layers=tuple(probe.layers),
         dtype=model.dtype,
         device=model.device,
-        window=int(config.max_position_embeddings),
+        window=window_of(config),
         activation=str(activation),
         embedding=_embedding_digest(model),
         folder=folder,
         projections=projections_of(model),
     )
+
+
+def window_of(config: PretrainedConfig) -> int:
+    """Positions that a model was trained for."""
+    return int(config.max_position_embeddings)
 
 
 def _embedding_digest(model: PreTrainedModel) -> str:

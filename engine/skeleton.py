@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from engine import architectures
 from engine.method import require
 from engine.rope import NoRope
-from engine.seam import LayerSpec, ModelSpec, projections_of
+from engine.seam import LayerSpec, ModelSpec, projections_of, window_of
 
 NF4_BLOCK, NF4_NESTED = 64, 256  # weights that share a constant, and constants that share one of the second level
 NF4_TABLES = 4 * (16 + 256 + 1)  # per layer: the code, the code of the constants, their offset; float32
@@ -101,7 +101,7 @@ def skeleton(config: PretrainedConfig, dtype: torch.dtype) -> Skeleton:
         _layers(config),
         dtype,
         torch.device("cpu"),
-        int(config.max_position_embeddings),
+        window_of(config),
         projections=projections_of(network),
     )
     return _measure(network, config, spec)

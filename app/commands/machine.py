@@ -17,9 +17,10 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def run_methods(arguments: Arguments) -> int:
     """List the methods."""
+    from app.home import POCKET, named_model
     from app.methods import methods_table
 
-    rows = methods_table()
+    rows = methods_table(named_model(arguments.model, arguments.quantize) or POCKET)
     if arguments.json:
         print_json(rows)
         return 0
@@ -27,6 +28,8 @@ def run_methods(arguments: Arguments) -> int:
         mark = " (default)" if row["default"] else ""
         print(f"{row['name']}{mark}, {row['family']}: {row['summary']}")
         print("    " + ", ".join(f"{key}={value}" for key, value in row["settings"].items()))
+        if row["presets"]:
+            print("    preset: " + ", ".join(row["presets"]))
     return 0
 
 

@@ -102,15 +102,14 @@ def run(arguments: Arguments) -> int:
     """Read the files; print what came of it."""
     settings = settings_of(arguments)
     import engine
-    from app.home import model_source
+    from app.methods import method_for
     from app.readings import begin
 
     method = arguments.method or engine.DEFAULT_METHOD
-    engine.make_method(method, **settings)  # refuse wrong settings before any work
     service = open_service(arguments)
-    engine.read_config(model_source(service.models.default))  # and a model that cannot be used
     progress = ProgressLine()
     try:
+        method_for(service.models.default, method, settings)  # refuse what cannot be before any work
         added = _add_files(service, arguments, progress)
         ids = [row.id for row in added.documents]
         row = begin(service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage))

@@ -14,11 +14,10 @@ from app import shelf
 from app.documents import Options
 from app.errors import AppError, expected, phrase
 from app.home import canonical_model, model_source, sample_book
-from app.methods import methods_table
 from app.planning import estimate
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
-from app.web.new_reading import OCR, model_choices, settings_from
+from app.web.new_reading import OCR, model_choices, settings_from, suiting
 from app.web.screen import Chosen, Screen
 from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
@@ -32,16 +31,23 @@ class Actions:
     """The actions over one home."""
 
     def __init__(
-        self, service: Service, worker: Worker, screen: Screen, setting_keys: list[tuple[str, str]], groups: list[str]
+        self,
+        service: Service,
+        worker: Worker,
+        screen: Screen,
+        setting_keys: list[tuple[str, str]],
+        groups: list[str],
+        presets: list[str],
     ) -> None:
         """Nothing is done yet.
 
         Args:
             setting_keys: (method, setting) of the fields whose values `start_reading` gets last.
-            groups: the methods whose fields are grouped, in the order of `choose_method`'s updates.
+            groups, presets: the methods whose fields are grouped, and those with a field for presets, in the order of
+                `choose_method`'s updates.
         """
         self.service, self.worker, self.screen = service, worker, screen
-        self.setting_keys, self.groups = setting_keys, groups
+        self.setting_keys, self.groups, self.presets = setting_keys, groups, presets
 
     def load(self, query: Mapping[str, str]) -> Chosen:
         """A tab opens, or is reloaded: go where its address says."""
@@ -64,11 +70,34 @@ class Actions:
         """A session was chosen among those found; none stays marked there, so that it can be chosen again."""
         return self.choose_session(chosen, session), [gr.update(value=None)]
 
-    def choose_method(self, name: str) -> list[Any]:
-        """A method was chosen: show its budget and its settings."""
-        row = next(row for row in methods_table() if row["name"] == name)
-        budget = gr.update(value=row["budget"], interactive=row["budget"] is not None)
-        return [budget, *(gr.update(visible=group == name) for group in self.groups)]
+    def choose_method(self, name: str, model: str | None) -> list[Any]:
+        """A method or a model was chosen: show the method's budget and settings, as they suit the model."""
+        row = self._method(name, model)
+        shown = (gr.update(visible=group == name) for group in self.groups)
+        filled = self._filled(name, {"budget": row["budget"], **row["settings"]})
+        return [*filled, *shown, *(gr.update(value=None) for _ in self.presets)]
+
+    def choose_preset(self, name: str, *chosen: str | None) -> list[Any]:
+        """A preset was chosen: fill in its settings. chosen: of each method that has presets, the one chosen."""
+        preset = dict(zip(self.presets, chosen, strict=True))[name]
+        return self._filled(name, self._method(name, None)["presets"][preset] if preset else {})
+
+    def _method(self, name: str, model: str | None) -> dict[str, Any]:
+        methods = suiting(self._model(model) or self.service.models.default)
+        return next(row for row in methods if row["name"] == name)
+
+    def _filled(self, method: str, settings: Mapping[str, Any]) -> list[Any]:
+        """Updates of the budget and of all fields: those of a method's settings that are given."""
+        budget = gr.skip()
+        if "budget" in settings:
+            budget = gr.update(value=settings["budget"], interactive=settings["budget"] is not None)
+        return [
+            budget,
+            *(
+                gr.update(value=settings[key]) if owner == method and key in settings else gr.skip()
+                for owner, key in self.setting_keys
+            ),
+        ]
 
     def estimate(self, method: str, budget: float | None, model: str | None, *values: Any) -> list[str]:
         """The form was opened or changed: what to expect of it, or why it cannot be, as HTML."""

@@ -16,7 +16,7 @@ from app.documents import Options, page_of
 from app.errors import AppError, phrase
 from app.errors import NotFound as NoSuchThing
 from app.local_models import local_models
-from app.methods import methods_table
+from app.methods import method_for, methods_table
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
 from app.web.uploads import copy_in
@@ -35,7 +35,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/methods")
     def methods() -> list[dict[str, Any]]:
-        return methods_table()
+        return methods_table(service.models.default)
 
     @api.get("/models")
     def models() -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
         chosen = method or engine.DEFAULT_METHOD
         settings = {} if budget is None else {"budget": budget}
-        engine.make_method(chosen, **settings)
+        method_for(service.models.default, chosen, settings)
         copies = copy_in(service.home, [(each.filename or "document", each.file) for each in files])
         return asdict(worker.ingest(copies, chosen, settings, Options(title, password)))
 

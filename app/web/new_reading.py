@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from app.errors import expected
 from app.home import sample_book
 from app.local_models import local_models
 from app.methods import methods_table
@@ -16,7 +17,11 @@ OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
 
 @dataclass(frozen=True)
 class NewReading:
-    """Its components. settings: (method, setting) -> its field; groups: method -> the group of its fields."""
+    """Its components.
+
+    settings: (method, setting) -> its field; groups: method -> the group of its fields; presets: method -> the field
+    for its presets.
+    """
 
     area: gr.Column
     files: gr.File
@@ -29,13 +34,14 @@ class NewReading:
     model: gr.Dropdown
     settings: dict[tuple[str, str], Any]
     groups: dict[str, gr.Group]
+    presets: dict[str, gr.Dropdown]
     estimate: gr.HTML
     start: gr.Button
 
 
 def build_new_reading(default_model: str) -> NewReading:
     """Build it in the column at hand. default_model: what is read with if nothing else is chosen."""
-    methods = methods_table()
+    methods = suiting(default_model)
     chosen = next(row for row in methods if row["default"])
     with gr.Column(elem_id="new-view", elem_classes="view") as area:
         gr.HTML(
@@ -62,7 +68,7 @@ def build_new_reading(default_model: str) -> NewReading:
             info="Entries per KV head and layer that may stay on the device. Empty for no limit.",
         )
         with gr.Accordion("More settings", open=False, elem_id="more"):
-            settings, groups = _method_settings(methods, chosen["name"])
+            settings, groups, presets = _method_settings(methods, chosen["name"])
             with gr.Row():
                 title = gr.Textbox(
                     label="Title", info="For a single file; empty to take the file's own.", elem_id="title"
@@ -85,8 +91,18 @@ def build_new_reading(default_model: str) -> NewReading:
             start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
             estimate = gr.HTML(apply_default_css=False, elem_id="estimate")
     return NewReading(
-        area, files, sample, method, budget, title, password, ocr, model, settings, groups, estimate, start
+        area, files, sample, method, budget, title, password, ocr, model, settings, groups, presets, estimate, start
     )
+
+
+def suiting(model: str) -> list[dict[str, Any]]:
+    """The methods as they suit a model, or as they are by themselves if it cannot be used, which is said elsewhere."""
+    try:
+        return methods_table(model)
+    except Exception as error:
+        if not expected(error):
+            raise
+        return methods_table()
 
 
 def model_choices(home: Path) -> list[tuple[str, str]]:
@@ -99,18 +115,29 @@ def _needs(weights: dict[str, int]) -> str:
     return f"{byte_size(weights['none'])}, in NF4 {byte_size(weights['nf4'])}"
 
 
-def _method_settings(methods: list[dict[str, Any]], chosen: str) -> tuple[dict[tuple[str, str], Any], dict[str, Any]]:
-    """A field for every setting of every method; only the chosen method's are visible."""
+def _method_settings(
+    methods: list[dict[str, Any]], chosen: str
+) -> tuple[dict[tuple[str, str], Any], dict[str, gr.Group], dict[str, gr.Dropdown]]:
+    """A field for every setting of every method, and one for its presets; only the chosen method's are visible."""
     settings: dict[tuple[str, str], Any] = {}
-    groups: dict[str, Any] = {}
+    groups: dict[str, gr.Group] = {}
+    presets: dict[str, gr.Dropdown] = {}
     for row in methods:
         if not row["settings"]:
             continue
         with gr.Group(visible=row["name"] == chosen, elem_classes="settings") as group, gr.Row():
+            if row["presets"]:
+                presets[row["name"]] = gr.Dropdown(
+                    choices=list(row["presets"]),
+                    value=None,
+                    label="Preset",
+                    elem_id=f"preset-{row['name']}",
+                    info="Fills in a whole set of settings; as they are, they suit the model.",
+                )
             for key, value in row["settings"].items():
                 settings[row["name"], key] = _field(row["name"], key, value, row["types"][key])
         groups[row["name"]] = group
-    return settings, groups
+    return settings, groups, presets
 
 
 def _field(method: str, key: str, value: Any, kind: str) -> Any:

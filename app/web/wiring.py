@@ -99,7 +99,8 @@ class Wiring:
         """page: what was built; service, worker: what it stands on."""
         self.page = page
         self.screen = Screen(service)
-        self.actions = Actions(service, worker, self.screen, list(page.new.settings), list(page.new.groups))
+        new = page.new
+        self.actions = Actions(service, worker, self.screen, list(new.settings), list(new.groups), list(new.presets))
         self.slots = page.slots()
         self.tab = gr.State(Tab())
 
@@ -201,8 +202,12 @@ class Wiring:
 
     def _connect_readings(self, blocks: gr.Blocks) -> None:
         new, reading, do = self.page.new, self.page.reading, self.actions
-        self.aside(new.method.input, do.choose_method, [new.method], [new.budget, *new.groups.values()])
-        settings = list(new.settings.values())
+        settings, presets = list(new.settings.values()), list(new.presets.values())
+        fields = [new.budget, *settings]
+        chosen = partial(gr.on, [new.method.input, new.model.input])
+        self.aside(chosen, do.choose_method, [new.method, new.model], [*fields, *new.groups.values(), *presets])
+        preset = partial(gr.on, [each.input for each in presets])
+        self.aside(preset, do.choose_preset, [new.method, *presets], fields)
         form = [new.method, new.budget, new.model, *settings]
         changes = [self.page.shelf.new.click, *(field.change for field in form)]
         changed = partial(gr.on, [blocks.load, *changes])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,18 +22,18 @@ from engine import (
     Sampling,
     SettingsError,
     make_method,
+    suited_method,
 )
 from engine.records import DEVICE, HOST
 
 QUESTION = 50  # tokens
 DECODED = 32  # tokens of an answer whose speed is taken, or as many as there is time for
-PUBLISHED = {"infllm": "llama-3", "infinitehip": "3k-flash"}  # presets for models of real size; others' defaults do
 STORES = ("bfloat16", "int8", "int4")  # of the host tier, the least lossy that fits
 
 
 def check_method(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
     """Read as far as time and memory allow, and answer at each length on the way."""
-    method, waiting = _fitting(planner, name, check.lengths, {} if check.tiny else PUBLISHED)
+    method, waiting = _fitting(planner, name, check.lengths, 0 if check.tiny else planner.model.spec.window)
     facts = {"model": model.name, "method": name}
     plans = {length: planner.plan(method, length, "nf4") for length in check.lengths}
     rows = {length: check.row("reading", **facts, tokens=length) for length in check.lengths}
@@ -74,23 +72,19 @@ def noise(model: Model, tokens: int) -> Tensor:
     return torch.randint(model.network.config.vocab_size, (tokens,), generator=torch.Generator().manual_seed(2))
 
 
-def _fitting(
-    planner: Planner, name: str, lengths: tuple[int, ...], presets: Mapping[str, str]
-) -> tuple[Method, list[int]]:
-    """A method with the host tier that fits most of the lengths, and which those are.
+def _fitting(planner: Planner, name: str, lengths: tuple[int, ...], window: int) -> tuple[Method, list[int]]:
+    """A method as it suits a window, with the host tier that fits most of the lengths, and which those are.
 
     Where it can look twice it looks once, so that every token of an answer costs what it costs at most.
     """
     known = make_method(name).settings()
-    given: dict[str, Any] = {"preset": presets[name]} if name in presets else {}
-    if "looks" in known:
-        given["looks"] = 1
-    methods = [make_method(name, **given)]
+    looks = {"looks": 1} if "looks" in known else {}
+    methods = [suited_method(window, name, **looks)]
     if known.get("store") in STORES:
         methods = []
         for store in STORES:
             with suppress(SettingsError):  # not every method can look up what is stored in codes
-                methods.append(make_method(name, store=store, **given))
+                methods.append(suited_method(window, name, store=store, **looks))
     found = [(method, [each for each in lengths if planner.plan(method, each, "nf4").fits]) for method in methods]
     return max(found, key=lambda each: len(each[1]))  # of equals the first, which is the least lossy
 

@@ -49,6 +49,21 @@ def make_method(name: str, **settings: Any) -> Method:
     return kind(**values)
 
 
+def suited_method(window: int, name: str, /, **settings: Any) -> Method:
+    """The method as it suits a model that was trained for so many positions; settings that are given go before.
+
+    The defaults were chosen on the pocket model, whose window is short. A method may name a preset for longer ones:
+    it is taken where the window holds its budget, unless another is given.
+
+    Raises:
+        SettingsError: as `make_method`.
+    """
+    kind = METHODS.get(name)
+    if kind is not None and kind.long_window is not None and kind.presets[kind.long_window]["budget"] <= window:
+        settings = {"preset": kind.long_window, **settings}
+    return make_method(name, **settings)
+
+
 def _read(method: str, key: str, value: Any, kind: str) -> Any:
     """Turn the text of a command line into the type of the field; other values must have that type already."""
     wanted = kind.removesuffix(" | None")

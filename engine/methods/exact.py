@@ -15,8 +15,9 @@ LogN-Scaling (https://arxiv.org/abs/2309.16609; Chiang and Cholak, https://arxiv
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -43,6 +44,11 @@ class Exact(Method):
     name: ClassVar[str] = "exact"
     family: ClassVar[str] = "yardstick"
     summary: ClassVar[str] = "Keeps everything in host memory; each question attends to the exact best matches."
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "pocket": {},
+        "wide": {"budget": 6144, "sinks": 128, "top_k": 2048, "looks": 1},  # sees as much as the papers' methods do
+    }
+    long_window: ClassVar[str | None] = "wide"
 
     budget: int | None = 512
     sinks: int = 4

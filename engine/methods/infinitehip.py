@@ -73,6 +73,7 @@ class InfiniteHiP(Method):
         # Appendix E.2: a window of 128K in the first layers, 1024 of it the stream.
         "16k-shallow": _published("64:32:16384:16", 130048, first_keep=16384, first_recent=130048),
     }
+    long_window: ClassVar[str | None] = "3k-flash"
 
     budget: int | None = 1024
     sinks: int = 4

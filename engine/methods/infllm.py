@@ -75,6 +75,7 @@ class InfLLM(Method):
         "minicpm": _published(2048, 16),
         "million": _published(4096, 16, query_block=2048, representatives=1),  # appendix F.1
     }
+    long_window: ClassVar[str | None] = "llama-3"
 
     budget: int | None = 1024
     sinks: int = 4

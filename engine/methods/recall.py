@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -28,6 +29,7 @@ from engine.measure import require_memory
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method, TurnTokens, require
 from engine.methods.infinipot import InfiniPot, Pot
+from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret, RetainedMemory
 from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks
 from engine.pruning import LayerRule, Pruning, parse_stages
@@ -56,6 +58,11 @@ class Recall(Method):
     name: ClassVar[str] = "recall"
     family: ClassVar[str] = "retrieving"
     summary: ClassVar[str] = "A condensed memory for the gist; exact detail is fetched from host memory beside it."
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "pocket": {},
+        "wide": {"budget": 6144, "stages": InfiniteHiP.presets["3k-flash"]["stages"], "top_k": 2048, "looks": 1},
+    }
+    long_window: ClassVar[str | None] = "wide"
 
     budget: int | None = 1024
     gist: str = "locret"

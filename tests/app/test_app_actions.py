@@ -1,6 +1,8 @@
 """What is done on the page is done to what the page named."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.app.test_app_readings import add, begin
 
 def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Path) -> None:
     service = Service(tmp_path / "home", model, "cpu")
-    actions, store = Actions(service, Worker(service), Screen(service), [], []), service.store
+    actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
     context = begin(service, add(service, book), "streaming", {"budget": 64}).id
     named, other = (store.add_session(context, title) for title in ("The first", "The second"))
     _, (_, asked, doomed) = actions.doom("session", Chosen(context, named.id))
@@ -31,3 +33,21 @@ def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Pat
     with pytest.raises(NotFound):
         actions.delete(left, doomed)
     service.close()
+
+
+def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, tmp_path: Path) -> None:
+    long = tmp_path / "long"
+    long.mkdir()
+    config = json.loads((tiny / "config.json").read_text())
+    (long / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1 << 17}))
+    keys = [("exact", "top_k"), ("infllm", "block")]
+    actions = Actions(service, Worker(service), Screen(service), keys, ["exact", "infllm"], ["exact", "infllm"])
+
+    def values(updates: list[dict[str, Any]]) -> list[Any]:
+        return [update.get("value", "as it was") for update in updates[:3]]
+
+    assert values(actions.choose_method("infllm", None)) == [1024, "as it was", 8]
+    assert values(actions.choose_method("infllm", str(long))) == [6910, "as it was", 128]
+    assert values(actions.choose_method("infllm", "no/such model")) == [1024, "as it was", 8]
+    assert values(actions.choose_preset("infllm", None, "mistral-12k")) == [13054, "as it was", 128]
+    assert values(actions.choose_preset("infllm", "wide", None)) == ["as it was"] * 3  # of another method

@@ -98,7 +98,7 @@ def test_a_stopped_answer_leaves_a_branch_as_it_was(
 
 @pytest.fixture
 def actions(service: Service) -> Actions:
-    return Actions(service, Worker(service), Screen(service), [], [])
+    return Actions(service, Worker(service), Screen(service), [], [], [])
 
 
 def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, actions: Actions, book: Path) -> None:

@@ -365,6 +365,31 @@ def test_methods_and_doctor_are_objects_for_programs(
     assert (status, json.loads(out)["ok"]) == (1, False)
 
 
+def test_a_model_of_a_long_window_is_read_with_settings_that_suit_it(
+    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = tmp_path / "long"
+    shutil.copytree(tiny, long)
+    config = json.loads((long / "config.json").read_text())
+    (long / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1 << 17}))
+    by_model = [
+        {row["name"]: row for row in json.loads(in_process(tmp_path, capsys, "methods", "--json", *given)[1])}
+        for given in ((), ("--model", str(long)))
+    ]
+    assert [rows["infllm"]["settings"]["block"] for rows in by_model] == [8, 128]
+    assert by_model[0]["infllm"]["presets"] == by_model[1]["infllm"]["presets"]
+
+    text = tmp_path / "notes.txt"
+    text.write_text("The fox sleeps under the boat. " * 40)
+    for given, block, units in (((), 128, 16), (("--set", "units=4"), 128, 4), (("--set", "preset=pocket"), 8, 64)):
+        status, out, _ = in_process(
+            tmp_path / "home", capsys, "ingest", str(text), "--model", str(long), "--method", "infllm", "--json", *given
+        )
+        assert status == 0
+        shown = json.loads(in_process(tmp_path / "home", capsys, "show", json.loads(out)["context"], "--json")[1])
+        assert (shown["settings"]["block"], shown["settings"]["units"]) == (block, units)
+
+
 def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -215,7 +215,7 @@ def a_document(service: Service) -> str:
 
 
 def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
-    actions = Actions(service, Worker(service), Screen(service), [("infinipot", "keep")], ["infinipot"])
+    actions = Actions(service, Worker(service), Screen(service), [("infinipot", "keep")], ["infinipot"], [])
     assert actions.estimate("infinipot", 512, None, 0.25)[0].startswith('<p class="quiet" role="status">Fits ')
     for tokens, seconds in ((18_000, 4.0), (900, 9.0)):  # what came last is too short to say anything of a book
         row = service.store.add_context(

@@ -301,6 +301,27 @@ def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_
     expect(tab.locator("#contexts")).not_to_contain_text("Long")
 
 
+def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server: Server, tmp_path: Path) -> None:
+    book = tmp_path / "Short.txt"
+    book.write_text(book_text(8), encoding="utf-8")
+    visit(tab, server)
+    tab.get_by_role("button", name="New reading").click()
+    tab.locator("#files input[type=file]").set_input_files([book])
+    tab.locator("#method").get_by_text("infllm").click()
+    expect(tab.locator("#budget input")).to_have_value("1024")
+    tab.get_by_role("button", name="More settings").click()
+    tab.locator("#preset-infllm input").click()
+    tab.get_by_role("option", name="llama-3").click()
+    expect(tab.locator("#budget input")).to_have_value("6910")
+    expect(tab.locator("#set-infllm-block input")).to_have_value("128")
+    tab.locator("#set-infllm-units input").fill("8")
+    tab.locator("#set-infllm-units input").press("Tab")
+    tab.locator("#start").click()
+    expect(tab.locator("#question textarea")).to_be_visible()
+    [context] = [row for row in server.get("/api/contexts") if row["method"] == "infllm"]
+    assert [context["settings"][key] for key in ("budget", "block", "units")] == [6910, 128, 8]
+
+
 def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path: Path) -> None:
     broken = tmp_path / "torn.pdf"
     broken.write_bytes(b"%PDF-1.4 nonsense")

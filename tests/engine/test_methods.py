@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import METHODS, Answer, Conversation, Method, Model, Reader, Sampling, make_method
+from engine import METHODS, Answer, Conversation, Method, Model, Reader, Sampling, make_method, suited_method
 from engine.records import DEVICE
 from kernels import choice
 from tests.engine.reading import answer, loaded, next_logits, read, with_budget
@@ -103,6 +103,20 @@ ROUNDED = {"int8": 0.015, "fp8": 0.1, "int4": 0.25}
 def close(method: Method) -> dict[str, float]:
     """How close two readings of one text must be that passed in chunks of different sizes."""
     return CODES_CLOSE.get(getattr(method, "store", ""), CLOSE)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_settings_suit_the_window_of_a_model_unless_others_are_given(name: str) -> None:
+    wide, short = suited_method(1 << 17, name), suited_method(2048, name)
+    assert short == make_method(name)
+    preset = METHODS[name].long_window
+    assert wide == (short if preset is None else make_method(name, preset=preset))
+    assert preset is None or (wide.budget or 0) > 2048
+    assert suited_method(1 << 17, name, **short.settings()) == short
+    if preset is not None:
+        assert suited_method(1 << 17, name, preset="pocket") == short
+        assert suited_method((wide.budget or 0) - 1, name) == short
+        assert suited_method(1 << 17, name, budget=20_000).settings() == {**wide.settings(), "budget": 20_000}
 
 
 def test_every_registered_method_is_in_the_matrix() -> None:

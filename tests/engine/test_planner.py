@@ -211,6 +211,9 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
     assert long.method.budget is not None
     assert not planner.plan(make_method("exact"), 1_000_000).fits
     assert choice(1_000_000, 4, 64) is None
+    roomy = choice(1_000_000, 24, 192)
+    assert roomy is not None
+    assert roomy.method == make_method("infinitehip", preset="3k-flash")  # exact takes seconds for each token
 
 
 def test_loaded_weights_do_not_count_again() -> None:
