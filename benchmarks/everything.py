@@ -41,7 +41,7 @@ class Run:
     quick: bool = True
 
 
-def passkeys(methods: str, tokens: str, trials: int, budgets: str = "512,1024,2048,4096") -> str:
+def passkeys(methods: str, tokens: str, trials: int, budgets: str) -> str:
     """Options of one pass key at three depths, in filler and in real prose."""
     return f"--methods {methods} --kinds passkey,prose --tokens {tokens} --trials {trials} --budgets {budgets}"
 
@@ -82,8 +82,9 @@ PLAN = [
     Run("rounds", "rounds", "--turns 2000 --budget 1024"),
     Run("turns", "turns", "--methods full,exact,locret,infinipot --budget 512 --tokens 1536 --trials 5"),
     Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
-    Run("passkey-quick", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "2K,8K", 4, "1024")),
-    Run("passkey", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K,32K,128K", 20), False),
+    Run("passkey", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "2K,8K", 20, "1024")),
+    Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K", 4, "512,2048,4096")),
+    Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "32K", 4, "1024")),
     Run(
         "passkey-far",
         "needle",
@@ -91,7 +92,7 @@ PLAN = [
         False,
     ),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
-    Run("passkey-long", "needle", passkeys(f"exact,{CONDENSING}", "512K,1M", 3), False),
+    Run("passkey-long", "needle", passkeys(f"exact,{CONDENSING}", "128K,512K,1M", 3, "1024"), False),
 ]
 
 
