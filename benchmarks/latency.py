@@ -1,4 +1,4 @@
-"""Reading speed, first-token time, decoding speed and memory against the length of the text.
+"""Reading speed, first-token time, decoding speed and memory against the length of the text, and what was planned.
 
     stockpot bench latency --methods exact,infinipot --tokens 100K,1M
 
@@ -16,7 +16,21 @@ from typing import Any
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Reader, Sampling, memory_report
+from engine import (
+    Answer,
+    Conversation,
+    Machine,
+    Method,
+    Model,
+    Plan,
+    Planner,
+    Reader,
+    Sampling,
+    free_bytes,
+    measure_rates,
+    memory_report,
+    skeleton_of,
+)
 
 DECODED = 32  # tokens of the second answer, whose speed is taken
 
@@ -25,7 +39,9 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
     """One row, in this process."""
     model = shared.open_model(options)
     trial = Haystack(model, options.data).trial("prose", tokens, 0.5, options.seed)
-    reader = Reader(model, shared.variant(name, budget), trial.ids)
+    method = shared.variant(name, budget)
+    plan = planned(model, method, len(trial.ids), options.quantize)
+    reader = Reader(model, method, trial.ids)
     progress = None
     for progress in reader.run():  # noqa: B007 - the last record counts
         pass
@@ -52,7 +68,21 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
         "peak_memory_bytes": memory_report()["peak_process_bytes"],
         "kv_bytes": progress.usage.bytes,
         "kv_entries": progress.usage.entries,
+        "times_planned": {  # how many times as long as planned each took
+            "reading": progress.seconds / (plan.reading_sec or 0),
+            "first_token": second.time_to_first_token_sec / (plan.first_token_sec or 0),
+            "answering": (plan.answer_tokens_per_sec or 0) / second.tokens_per_second,
+        },
     }
+
+
+def planned(model: Model, method: Method, tokens: int, quantize: str) -> Plan:
+    """The plan of a reading with a model that is loaded, on this machine as it is now."""
+    free = free_bytes(model.device)
+    shared_memory = model.device.type == "cpu"
+    machine = Machine(free, free, shared_memory, measure_rates(model.device, model.spec.dtype))
+    planner = Planner(skeleton_of(model.network, model.spec), machine, model.turn_length, len(model.chat.prefix))
+    return planner.plan(method, tokens, quantize)
 
 
 def main(argv: list[str] | None = None) -> int:

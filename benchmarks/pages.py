@@ -353,7 +353,17 @@ def main() -> int:
             text.append(section(own))
     own = rows_of(results, "latency")
     if own:
-        columns = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
+        columns = [
+            "method",
+            "tokens",
+            "tokens/s",
+            "distilling",
+            "first token, s",
+            "tokens/s out",
+            "peak MB",
+            "KV MB",
+            "took / planned",
+        ]
         lines = [
             [
                 row["method"],
@@ -364,10 +374,15 @@ def main() -> int:
                 f"{row['decode_tokens_per_second']:.1f}",
                 f"{row['peak_memory_bytes'] / 1e6:.0f}",
                 ", ".join(f"{tier} {size / 1e6:.1f}" for tier, size in row["kv_bytes"].items()),
+                " / ".join(f"{times:.1f}" for times in row.get("times_planned", {}).values()) or "–",
             ]
             for row in own
         ]
-        text += ["## Time and memory", markdown(columns, lines), curve(own)]
+        note = (
+            "Took / planned: reading, first token, a token of an answer, each as a multiple of what "
+            "[the planner](planner.md) said."
+        )
+        text += ["## Time and memory", note, markdown(columns, lines), curve(own)]
     if "mass" in results:
         text += mass(results["mass"]["rows"])
     if "ablation" in results:

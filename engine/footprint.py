@@ -40,6 +40,7 @@ class Footprint:
     spare_bytes: on the device, beside that, for the moments in which the memory is condensed or packed.
     tail_bytes: on the device, for a conversation's own fork.
     host_spare_bytes: in host memory, beside usage, while the text is read.
+    operations: of PyTorch, views included, that a layer takes for a token of an answer, however little they do.
     passed: tokens that go through the model, catalyst prompts included.
     attended: entries that a token attends to while reading, on average.
     widest: entries that one pass attends to at most, its own included.
@@ -67,6 +68,7 @@ class Footprint:
     coded: bool = False
     explicit: bool = False
     host_spare_bytes: int = 0
+    operations: int = 190
 
 
 def mean_attended(tokens: int, limit: int) -> float:

@@ -29,7 +29,7 @@ from engine.skeleton import QUANTIZATIONS, Skeleton
 LEAST_CHUNK = 64
 QUESTION = 50  # tokens of the question whose first token is timed
 PREFIX = 32  # tokens of a chat template before the text, where no tokenizer says
-OPERATIONS = 60  # small operations per layer and pass
+BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itself: Python, caches that went cold
 LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
 GPU_BASE = 600 << 20  # what a CUDA context and its libraries take of a GPU
 CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
@@ -204,17 +204,24 @@ class Planner:
         through = footprint.passed + footprint.inserted
         rows = min(task.chunk * through / footprint.passed, through)
         head = self.model.head if method.needs_novelty() else 0
-        each = self._pass_sec(rates, rows, footprint.attended, head, quantize, footprint.explicit, footprint.coded)
+        each = self._pass_sec(rates, footprint, rows, footprint.attended, head, quantize, footprint.explicit)
         kept = _far_bytes(footprint)
         reading = through / rows * each + kept / rates.link
         searching = self._search_sec(rates, footprint)
-        asking = self._pass_sec(rates, QUESTION, footprint.answering, 0, quantize, True, footprint.coded)
-        answering = self._pass_sec(rates, 1, footprint.answering, self.model.head, quantize, True, footprint.coded)
+        asking = self._pass_sec(rates, footprint, QUESTION, footprint.answering, 0, quantize, True)
+        answering = self._pass_sec(rates, footprint, 1, footprint.answering, self.model.head, quantize, True)
         answering += searching
         return reading, footprint.looks * (asking + QUESTION * searching) + answering, 1 / answering
 
     def _pass_sec(
-        self, rates: Rates, rows: float, attended: float, head: int, quantize: str, explicit: bool, coded: bool
+        self,
+        rates: Rates,
+        footprint: Footprint,
+        rows: float,
+        attended: float,
+        head: int,
+        quantize: str,
+        explicit: bool,
     ) -> float:
         """Of one pass through the model: its weights are read once, and unpacked if several tokens share them."""
         model = self.model
@@ -227,9 +234,12 @@ class Planner:
         products = max((work.linear + work.head) / rates.flops, weights / rates.memory)
         logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
         attention = work.attention / rates.flops
-        entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if coded else 0))
+        entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if footprint.coded else 0))
         moved = (entries + logits) / rates.memory
-        return products + attention + moved + OPERATIONS * len(model.spec.layers) * rates.operation_sec
+        small = footprint.operations * len(model.spec.layers) * rates.operation_sec
+        if self.machine.shared:
+            return products + attention + moved + BETWEEN * small
+        return max(products + attention + moved, small)  # a GPU works while its host prepares what comes next
 
     def _search_sec(self, rates: Rates, footprint: Footprint) -> float:
         """Of comparing one token's queries with keys of the host tier, which are half of its bytes."""

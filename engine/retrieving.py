@@ -121,6 +121,7 @@ def plan_retrieving(
         looks=looks,
         explicit=reading,  # what is chosen is gathered for the queries that chose it
         host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, away)),  # full, and on its way
+        operations=430,
     )
 
 
