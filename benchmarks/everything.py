@@ -27,6 +27,7 @@ RUNS = {
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
 RETRIEVING = "infllm,infinitehip"
+PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
 BEACONS = "beacon:ratio=8:budget=none"  # all of them, eight times fewer than tokens
 KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") for store in ("model", "int8", "int4"))
 
@@ -57,11 +58,7 @@ PLAN = [
     Run("latency", "latency", "--methods streaming,infinipot,locret --budget 1024 --tokens 100K,1M"),
     Run("latency-exact", "latency", "--methods exact,exact:looks=1 --budget 1024 --tokens 100K,1M", False),
     Run("latency-retrieving", "latency", f"--methods {RETRIEVING} --budget 1024 --tokens 100K,1M", False),
-    Run(
-        "plans",
-        "latency",
-        f"--methods full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall --tokens 8K,32K",
-    ),
+    Run("plans", "latency", f"--methods {PLANNED} --tokens 8K,32K"),
     Run("facts-full", "needle", "--methods full --tokens 256,512,1K,2K --trials 20"),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 10"),
     Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 10"),

@@ -353,17 +353,8 @@ def main() -> int:
             text.append(section(own))
     own = rows_of(results, "latency")
     if own:
-        columns = [
-            "method",
-            "tokens",
-            "tokens/s",
-            "distilling",
-            "first token, s",
-            "tokens/s out",
-            "peak MB",
-            "KV MB",
-            "took / planned",
-        ]
+        columns = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
+        columns.append("took / planned")
         lines = [
             [
                 row["method"],
