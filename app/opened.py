@@ -55,11 +55,7 @@ class Asleep:
     opened: OpenContext  # with an empty memory
     parts: "engine.LoadedParts"
     meta: dict[str, Any]
-
-    @property
-    def bytes(self) -> int:
-        """Of all its tensors."""
-        return sum(tensor.nbytes for part in self.parts.values() for tensor in part.values())
+    bytes: int  # of its tensors, those left out that are mapped from disk
 
     @classmethod
     def of(cls, opened: OpenContext) -> "Asleep":
@@ -67,13 +63,16 @@ class Asleep:
         context = opened.context
         parts, meta = context.state()
         there = {name: {key: t.cpu() for key, t in part.tensors.items()} for name, part in parts.items()}
+        mapped = context.memory.usage().bytes.get("disk", 0)
+        size = sum(tensor.nbytes for part in there.values() for tensor in part.values()) - mapped
         empty = context.method.new_memory(context.model.spec, context.model.turn_length)
-        return cls(replace(opened, context=replace(context, memory=empty)), there, meta)
+        return cls(replace(opened, context=replace(context, memory=empty)), there, meta, size)
 
     def wake(self) -> OpenContext:
         """Bring it back to the device."""
         context = self.opened.context
         loaded = type(context).load(context.model, context.method, self.parts, self.meta)
+        loaded.memory.adopt(self.parts)
         return replace(self.opened, context=loaded)
 
 

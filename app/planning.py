@@ -126,8 +126,10 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
     try:
         chat = engine.Chat(engine.load_tokenizer(source))
     except engine.ModelError:  # a config alone: lengths of prompts are estimated
-        return engine.Planner(engine.skeleton(config, dtype), machine)
-    return engine.Planner(engine.skeleton(config, dtype), machine, lambda text: len(chat.turn(text)), len(chat.prefix))
+        return engine.Planner(engine.skeleton(config, dtype, place), machine)
+    return engine.Planner(
+        engine.skeleton(config, dtype, place), machine, lambda text: len(chat.turn(text)), len(chat.prefix)
+    )
 
 
 def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]:
@@ -233,7 +235,7 @@ def estimate(
     if measured:
         return f"Fits {fits} here; the last like this was read at about {roughly(measured)} tokens/s."
     rate = plan.reading_tokens_per_sec
-    return f"Fits {fits} here" + (f"; read at {roughly(rate)} tokens/s at best." if rate else ".")
+    return f"Fits {fits} here" + (f"; by the plan, read at about {roughly(rate)} tokens/s." if rate else ".")
 
 
 def require_disk(plan: "engine.Plan", home: Path) -> None:

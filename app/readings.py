@@ -173,7 +173,7 @@ def read(
 
     Raises:
         Stopped: `should_stop` said so; status is "paused" and the checkpoint is saved.
-        Exception: whatever went wrong; status is "failed" with a sentence, or "paused" if there is a checkpoint.
+        Exception: whatever went wrong; status is "failed" with a sentence, and the last checkpoint stays.
     """
     row = service.store.context(context_id)
     try:

@@ -1,6 +1,5 @@
 """Several documents as one stream of tokens, and the way back from a token to its place in a document."""
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,11 +50,6 @@ class Stream:
                 stop = int(self.starts[high]) if high < stretch.end else stretch.characters
                 found.append(TextSpan(stretch.document_id, start, max(start, stop)))
         return found
-
-    def document_at(self, position: int) -> str:
-        """Id of the document that the token at `position` belongs to (the last one, past the end)."""
-        index = bisect_right([stretch.first for stretch in self.stretches], position) - 1
-        return self.stretches[max(0, index)].document_id
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors of a saved part."""

@@ -56,12 +56,21 @@ def session_for(service: Service, context_id: str, session_id: str | None) -> Se
 
 def keep_question(service: Service, session_id: str, question: str) -> TurnRow:
     """Keep a question, to be answered by `answer`."""
+    return service.store.add_turn(session_id, checked_question(question))
+
+
+def checked_question(question: str) -> str:
+    """The question without blanks around it.
+
+    Raises:
+        UsageError: it is empty, or too long.
+    """
     question = question.strip()
     if not question:
         raise UsageError("The question is empty.")
     if len(question) > LONGEST_QUESTION:
         raise UsageError(f"The question has {len(question):,} characters; at most {LONGEST_QUESTION:,} can be asked.")
-    return service.store.add_turn(session_id, question)
+    return question
 
 
 def answer(

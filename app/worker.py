@@ -31,6 +31,8 @@ LOOK_SEC = 10.0
 """This often is looked for what is still to be put right."""
 MEASURE_SEC = 1.0
 """A reading adds one measurement to its history at most this often."""
+HISTORY = 400
+"""Measurements that are left of a finished reading."""
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +126,7 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """Work until stopped; an error in one job never ends the thread."""
+        self._taken(lambda: self.service.store.heartbeat(self.name))  # so that others of this home know of it
         while not self._stopping.is_set():
             self._wake.clear()
             try:
@@ -268,20 +271,23 @@ class Worker(threading.Thread):
                 store.delete_document(row.id)
 
     def _read(self, job: JobRow) -> None:
-        store, history = self.service.store, 0.0
+        store, history, leaving = self.service.store, 0.0, False
+        model = store.context(job.subject_id).model
 
         def report(now: Report) -> None:
-            nonlocal history
+            nonlocal history, leaving
             store.update_job(
                 job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total, progress=now.to_json()
             )
             if now.usage and (time.monotonic() - history >= MEASURE_SEC or now.stage == "ready"):
                 history = time.monotonic()
                 store.add_measurement("reading", job.subject_id, {**now.to_json(), **_memory()})
-            self._answer_waiting()
+            leaving = self._another_is_asked(model)  # two models may not fit: the reading makes room, and goes on later
+            if not leaving:
+                self._answer_waiting()
 
         def should_stop() -> bool:
-            return self._stopping.is_set() or store.cancel_requested(job.id)
+            return leaving or self._stopping.is_set() or store.cancel_requested(job.id)
 
         try:
             readings.read(self.service, job.subject_id, report, should_stop)
@@ -292,7 +298,18 @@ class Worker(threading.Thread):
                 store.update_context(job.subject_id, status="reading")
                 store.update_job(job.id, status="queued")
             return
+        store.thin_measurements("reading", job.subject_id, HISTORY)
         self._end(job, "done")
+
+    def _another_is_asked(self, model: str) -> bool:
+        """Whether a question waits that another model is to answer."""
+        store = self.service.store
+        for job in store.jobs(status="queued", kind=ANSWER):
+            with suppress(NotFound):  # deleted meanwhile
+                session = store.session(store.turn(job.subject_id).session_id)
+                if store.context(session.context_id).model != model:
+                    return True
+        return False
 
     def _answer_waiting(self) -> None:
         """Let waiting questions go before the reading that calls this; it goes on whatever becomes of them."""

@@ -104,8 +104,9 @@ class DeviceCache:
         self.traffic.misses += len(missing)
         if missing:
             self._make_room(held, len(missing), set(units))
-            places = [held.free.pop() for _ in missing]
-            self.move(layer, held, host, missing, places)
+            places = held.free[-len(missing) :]
+            self.move(layer, held, host, missing, places)  # memory may run out: until then the places stay free
+            del held.free[-len(missing) :]
             for unit, place in zip(missing, places, strict=True):
                 held.place[unit] = place
                 held.worth[unit] = 0.0

@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.attention import Shown, Span, attend
+from engine.measure import ran_out
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.seam import run
 from engine.slots import SlotMemory
@@ -78,8 +79,8 @@ class Recorder:
             try:
                 recording = memory.recording = Recording(self.network, memory, key)
             except RuntimeError as error:
-                log.warning("answers go without CUDA graphs: recording failed: %s", error)
-                self.possible, memory.recording = False, None
+                log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
+                self.possible, memory.recording = ran_out(error), None  # for want of memory only this one
                 return None
         return recording.replay(ids, memory)
 
@@ -110,6 +111,13 @@ class Recording:
 
     def _record(self, graph: torch.cuda.CUDAGraph, memory: SlotMemory) -> None:
         before = None if memory.mass is None else memory.mass.sums.clone()  # which warming up adds to
+        try:
+            self._warm_and_record(graph, memory)
+        finally:
+            if memory.mass is not None and before is not None:
+                memory.mass.sums.copy_(before)
+
+    def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: SlotMemory) -> None:
         self.attention.move_to(memory.length)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -121,8 +129,6 @@ class Recording:
             self.hidden = self._pass()
         # What the graph reads at its address must outlive it, also when longer tables take its place.
         self.tables = [rope.tables() for rope in memory.spec.ropes]
-        if memory.mass is not None and before is not None:
-            memory.mass.sums.copy_(before)
 
     def _pass(self) -> Tensor:
         return run(self.network, self.ids, self.attention)

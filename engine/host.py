@@ -356,8 +356,9 @@ class HostTier:
         keys, values, source = self.waiting or ([], [], torch.empty(0))
         waiting = sum(x.nbytes for x in [*keys, *values, source])
         levels = sum(each.nbytes() for pair in self.levels for each in pair)
-        arriving = self.arriving.nbytes if self.arriving else 0
-        return sum(slab.nbytes() for slab in self.slabs if not slab.mapped) + waiting + arriving + levels
+        arriving = self.arriving  # a panel asks while the pass that waits for it goes on
+        sizes = [slab.nbytes() for slab in self.slabs if not slab.mapped] + [arriving.nbytes if arriving else 0]
+        return sum(sizes) + waiting + levels
 
     def mirrored_bytes(self) -> int:
         """Bytes of source positions on the device."""

@@ -34,6 +34,8 @@ DTYPES = {
     **CODES,
 }
 EMPTY = 1 << 60  # stands where there is no entry
+OPERATIONS = 430  # of PyTorch that a layer takes for a token of an answer
+PICKED_BYTES = 256 << 20  # of what is picked for the queries of a pass, each by itself
 
 
 def check_store(store: str, tier: str = HOST) -> None:
@@ -110,10 +112,12 @@ def plan_retrieving(
     searched = math.ceil(compared * far)
     while_reading = more + searched / 2 if reading else 0.0  # half of the text is there on average
     usage = Usage(usage.entries, {**usage.bytes, DEVICE: usage.bytes[DEVICE] + cached})
+    picking = picked_in_pass(spec, more, task.chunk) if looks == 2 or not reading else 0
+    sources = 4 * far if spec.device.type == "cuda" else 0
     return dataclasses.replace(
         seen,
         usage=usage,
-        tail_bytes=seen.tail_bytes + cached + (4 * far if spec.device.type == "cuda" else 0),  # with source positions
+        tail_bytes=seen.tail_bytes + cached + picking + sources,
         attended=seen.attended + while_reading,
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
@@ -121,8 +125,24 @@ def plan_retrieving(
         looks=looks,
         explicit=reading,  # what is chosen is gathered for the queries that chose it
         host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, away)),  # full, and on its way
-        operations=430,
+        operations=OPERATIONS,
     )
+
+
+def pickable(spec: ModelSpec, top: int) -> int:
+    """Queries of a pass for each of which `top` entries may be picked, so that PICKED_BYTES hold them."""
+    return max(1, PICKED_BYTES // picked_bytes(spec, top))
+
+
+def picked_bytes(spec: ModelSpec, top: int) -> int:
+    """What `top` entries take that a query of each head picks by itself: keys as kept and turned, values, logits."""
+    each = max(layer.query_heads * (3 * layer.head_size * spec.dtype.itemsize + 24) for layer in spec.layers)
+    return max(1, top) * each
+
+
+def picked_in_pass(spec: ModelSpec, top: int, chunk: int) -> int:
+    """What is picked for the queries of a pass of up to `chunk` tokens."""
+    return min(chunk, pickable(spec, top)) * picked_bytes(spec, top)
 
 
 def picked(
@@ -187,6 +207,18 @@ class RetrievingMemory(WindowMemory):
         Whole blocks of queries.
         """
         return (self.window - self.host.page + 1) // self.query_block * self.query_block
+
+    def picks(self) -> int:
+        """Entries that each query of the next pass picks by itself, in each head."""
+        return 0
+
+    def pass_limit(self) -> int:
+        """No more queries than what they pick has room for; whole blocks of them if there is room for one."""
+        most = self.picks()
+        if not most:
+            return super().pass_limit()
+        queries = pickable(self.spec, most)
+        return max(queries // self.query_block * self.query_block, min(queries, self.query_block))
 
     def reserve(self, tokens: int) -> None:
         """Refuse a text that the host's memory cannot hold; else the last slab is no larger than it must be."""
@@ -291,14 +323,14 @@ class RetrievingMemory(WindowMemory):
             sources.append(torch.cat([self.source[: self.sinks].expand(len(index), -1), known], dim=1))
         return segments, sources
 
-    def _searched(self, layer: int, q: Tensor, top: int) -> tuple[list[Segment], list[Tensor]]:
-        """Segments and source positions for queries that see sinks, window and the `top` best entries of the host tier,
-        or of those to look at, for each query of each head, all at one distance.
+    def _searched(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """Segments and source positions for queries that see sinks, window and the best entries of the host tier, or of
+        those to look at, as many as each query of each head `picks`, all at one distance.
         """
         segments, sources = self._near(layer, q)
         limits = self.evicted(q.shape[1]).repeat_interleave(self.query_block)[: q.shape[1]]
         distance = far_query_position(self.sinks, self.window)
-        best, index = picked(self.host, layer, q, distance, limits, top, self.looked_at)
+        best, index = picked(self.host, layer, q, distance, limits, self.picks(), self.looked_at)
         segments.append(best)
         if self.mass is not None:
             sources = [*sources, self.host.source_of(index).to(q.device, non_blocking=True)]
@@ -362,8 +394,9 @@ class RetrievingMemory(WindowMemory):
         return self.host.full_in_memory() if self.tier == DISK else 0
 
     def adopt(self, parts: LoadedParts) -> None:
-        """Full slabs are used where they are mapped."""
-        self.host.adopt(parts)
+        """Full slabs are used where they are mapped, unless a GPU has them in pinned memory."""
+        if self.tier == DISK or not self.host.pinned:
+            self.host.adopt(parts)
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Window and own slabs."""

@@ -76,9 +76,9 @@ def _grown(length: int) -> int:
 class NoRope(Rope):
     """For layers without positions (SmolLM3's every fourth): rotation by nothing."""
 
-    def __init__(self) -> None:
-        """A table that is never consulted."""
-        super().__init__(torch.zeros(0))
+    def __init__(self, device: torch.device | None = None) -> None:
+        """A table that is never consulted, on the model's device, for kernels that ask for one."""
+        super().__init__(torch.zeros(0, device=device))
 
     def rotate(self, x: Tensor, start: int | Tensor, limit: int | None = None) -> Tensor:
         """X itself."""
@@ -90,5 +90,5 @@ class NoRope(Rope):
 
     def table(self, length: int) -> tuple[Tensor, Tensor]:
         """Of no width."""
-        empty = torch.zeros(length, 0)
+        empty = self.inv_freq.expand(length, 0)
         return empty, empty

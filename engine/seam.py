@@ -155,7 +155,7 @@ class _Probe:
 
 def _rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
     if getattr(module, "use_rope", 1) in (0, False):
-        return NoRope()
+        return NoRope(next(rotary.buffers()).device)
     kind = getattr(module, "layer_type", None)
     prefix = f"{kind}_" if kind and hasattr(rotary, f"{kind}_inv_freq") else ""
     # LongRoPE has two sets, for short texts and for long ones. A reading takes one of them, as its keys change places.

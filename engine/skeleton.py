@@ -8,7 +8,7 @@ loaded already is measured by the same function.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from engine.seam import LayerSpec, ModelSpec, projections_of, window_of
 NF4_BLOCK, NF4_NESTED = 64, 256  # weights that share a constant, and constants that share one of the second level
 NF4_TABLES = 4 * (16 + 256 + 1)  # per layer: the code, the code of the constants, their offset; float32
 QUANTIZATIONS = ("none", "8bit", "nf4")
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,6 @@ class Skeleton:
         largest = max((rows * columns for rows, columns in self.linear), default=0)
         return 0 if quantize == "none" else largest * self.spec.dtype.itemsize
 
-    def with_dtype(self, dtype: torch.dtype) -> Skeleton:
-        """The same model computing in another dtype."""
-        return replace(self, spec=replace(self.spec, dtype=dtype))
-
 
 def check_quantization(quantize: str) -> None:
     """Refuse what there is not.
@@ -88,8 +85,8 @@ def _nf4_bytes(weights: int) -> int:
     return math.ceil(weights / 2) + blocks + 4 * math.ceil(blocks / NF4_NESTED) + NF4_TABLES
 
 
-def skeleton(config: PretrainedConfig, dtype: torch.dtype) -> Skeleton:
-    """The sizes of the model that a configuration describes.
+def skeleton(config: PretrainedConfig, dtype: torch.dtype, device: torch.device = CPU) -> Skeleton:
+    """The sizes of the model that a configuration describes, as it would be on a device.
 
     Raises:
         UnsupportedModel: an architecture that the engine cannot use.
@@ -100,7 +97,7 @@ def skeleton(config: PretrainedConfig, dtype: torch.dtype) -> Skeleton:
     spec = ModelSpec(
         _layers(config),
         dtype,
-        torch.device("cpu"),
+        device,
         window_of(config),
         projections=projections_of(network),
     )

@@ -433,8 +433,10 @@ class SlotMemory(Memory):
                 f"{self.base_length}. Start a new session."
             )
         if meta["base_length"] == 0:
+            needed, fresh = max(self.capacity or FIRST_CAPACITY, int(meta["length"])), not self.base
             self.base, self.base_length = [], 0
-            self.own = self._new_slots(max(self.capacity or FIRST_CAPACITY, int(meta["length"])), meta["surplus"])
+            if not fresh or any(meta["surplus"]) or any(slots.capacity < needed for slots in self.own):
+                self.own = self._new_slots(needed, meta["surplus"])
         for number, slots in enumerate(self.own):
             mine = {name.removeprefix(f"{number}."): x for name, x in tensors.items() if name.startswith(f"{number}.")}
             slots.load(mine, meta["length"] + slots.surplus)

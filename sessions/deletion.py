@@ -11,7 +11,7 @@ from sessions.database import ID, kind_of
 from sessions.errors import InUse, NotFound
 from sessions.files import remove_tree, tree_bytes
 from sessions.jobs import Jobs
-from sessions.processes import is_alive
+from sessions.processes import is_alive, stamp
 
 _FOLDERS = {"document": "documents", "context": "contexts", "session": "sessions"}
 _INCOMING_SEC = 600.0  # far longer than copying a file takes
@@ -79,6 +79,18 @@ class Deletion(Jobs):
                         f"Worker {job['worker']} is busy with {subject} (job {job['id']}, {job['kind']}): "
                         "cancel that job, or wait for it, then delete."
                     )
+        # The command line works without jobs.
+        active = "NOT IN (SELECT subject_id FROM jobs WHERE status IN ('queued', 'running'))"
+        for subject in subjects:
+            busy = self._rows(
+                f"""SELECT owner, updated_at AS seen_at FROM contexts
+                WHERE id = :id AND status = 'reading' AND id {active} UNION ALL
+                SELECT owner, coalesce(drafts.updated_at, created_at) FROM turns
+                LEFT JOIN drafts ON turn_key = turns.key WHERE id = :id AND status = 'answering' AND id {active}""",
+                {"id": subject},
+            )
+            if any(row["owner"] != stamp() and is_alive(row["owner"], row["seen_at"]) for row in busy):
+                raise InUse(f"Another program is busy with {subject}: stop it, or wait for it, then delete.")
 
     def _folder(self, kind: str, id: str) -> Path:
         return self.home / _FOLDERS[kind] / id

@@ -29,8 +29,13 @@ class Measurements(Conversations):
         )
         return [make_row(MeasurementRow, row) for row in reversed(rows)]
 
-    def trim_measurements(self, older_than_sec: float) -> int:
-        """Remove records older than this; returns how many went."""
+    def thin_measurements(self, kind: str, subject_id: str, most: int) -> None:
+        """Keep at most so many records of a kind about a subject, evenly spread, the first and the last among them."""
         with self._write() as db:
-            removed: int = db.execute("DELETE FROM measurements WHERE at < ?", [time.time() - older_than_sec]).rowcount
-        return removed
+            wanted = "kind = ? AND subject_id = ?"
+            rows = self._rows(f"SELECT key FROM measurements WHERE {wanted} ORDER BY at, key", [kind, subject_id])
+            last = len(rows) - 1
+            kept = {round(last * step / (most - 1)) for step in range(most)}
+            if last >= most:
+                for number in set(range(len(rows))) - kept:
+                    db.execute("DELETE FROM measurements WHERE key = ?", [rows[number]["key"]])

@@ -16,7 +16,7 @@ from app.errors import AppError, expected, phrase
 from app.home import canonical_model, model_source, sample_book
 from app.planning import estimate
 from app.service import Service
-from app.turns import AnswerOptions, keep_question
+from app.turns import AnswerOptions, checked_question, keep_question
 from app.web.new_reading import OCR, model_choices, settings_from, suiting
 from app.web.screen import Chosen, Screen
 from app.web.uploads import copy_in, move_in
@@ -209,6 +209,7 @@ class Actions:
         options, store = AnswerOptions(float(temperature), float(top_p), int(max_tokens)), self.service.store
         if not question or not question.strip():
             return chosen
+        question = checked_question(question)  # before anything is made for it
         if chosen.edited:
             edited = store.turn(chosen.edited)
             session = store.branch_session(edited.session_id, edited.position).id

@@ -9,9 +9,8 @@ import psutil
 
 from app.service import Service
 from app.web.views.live import Live
+from app.worker import HISTORY
 from sessions import ContextRow, SessionRow
-
-HISTORY = 400
 
 
 class Gauge:
@@ -38,7 +37,7 @@ class Gauge:
             "model": self._model_line(),
             "open_bytes": self.service.contexts.bytes(),
             "open_limit": self.service.contexts.limit,
-            "memory_history": [value for _, value in self._memory],
+            "memory_history": [value for _, value in tuple(self._memory)],  # which another tab may add to meanwhile
         }
         if context is None:
             return Live(**common)

@@ -125,17 +125,18 @@ def _method_settings(
     for row in methods:
         if not row["settings"]:
             continue
-        with gr.Group(visible=row["name"] == chosen, elem_classes="settings") as group, gr.Row():
+        with gr.Group(visible=row["name"] == chosen, elem_classes="settings") as group:
             if row["presets"]:
                 presets[row["name"]] = gr.Dropdown(
                     choices=list(row["presets"]),
                     value=None,
                     label="Preset",
                     elem_id=f"preset-{row['name']}",
-                    info="Fills in a whole set of settings; as they are, they suit the model.",
+                    info="Fills in a whole set of settings. As they are, they suit the model.",
                 )
-            for key, value in row["settings"].items():
-                settings[row["name"], key] = _field(row["name"], key, value, row["types"][key])
+            with gr.Row():
+                for key, value in row["settings"].items():
+                    settings[row["name"], key] = _field(row["name"], key, value, row["types"][key])
         groups[row["name"]] = group
     return settings, groups, presets
 

@@ -118,7 +118,8 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from app.worker import Worker, wanted_uploads
 
     worker = Worker(service)
-    sweep(service.home, wanted_uploads(service.store))
+    if not any(other.alive for other in service.store.workers()):  # what is there may be another server's
+        sweep(service.home, wanted_uploads(service.store))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from typing import Any
 
 from engine.errors import SettingsError
@@ -53,14 +54,15 @@ def suited_method(window: int, name: str, /, **settings: Any) -> Method:
     """The method as it suits a model that was trained for so many positions; settings that are given go before.
 
     The defaults were chosen on the pocket model, whose window is short. A method may name a preset for longer ones:
-    it is taken where the window holds its budget, unless another is given.
+    it is taken where the window holds its budget, unless another is given, or settings that do not go with it.
 
     Raises:
         SettingsError: as `make_method`.
     """
     kind = METHODS.get(name)
     if kind is not None and kind.long_window is not None and kind.presets[kind.long_window]["budget"] <= window:
-        settings = {"preset": kind.long_window, **settings}
+        with suppress(SettingsError):
+            return make_method(name, **{"preset": kind.long_window, **settings})
     return make_method(name, **settings)
 
 

@@ -111,12 +111,16 @@ class ExactMemory(RetrievingMemory):
         """Without a search a pass may be of any length."""
         return super().room() if self.answering else UNLIMITED
 
+    def picks(self) -> int:
+        """In a conversation, top_k."""
+        return self.settings.top_k if self.answering else 0
+
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """The window's segments, and the far entries if there are any."""
         held = self.layers[layer].layer
         if not self.answering or held.sliding_window is not None or int(self.evicted(q.shape[1])[-1]) == 0:
             return super()._segments(layer, q)
-        return self._searched(layer, q if self._growth is None else q * self._growth, self.settings.top_k)
+        return self._searched(layer, q if self._growth is None else q * self._growth)
 
     def begin(self, source: Tensor) -> None:
         """Scores grow by ln(tokens so far) / ln(tokens that the model is used to), but not at a second look."""

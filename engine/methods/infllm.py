@@ -44,6 +44,8 @@ from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 from kernels.rows import take
 
+FIT_BYTES = 64 << 20  # of units' keys in float32, which are there at a time
+
 
 def _published(window: int, units: int, query_block: int = 512, representatives: int = 4) -> Mapping[str, Any]:
     """The settings that the authors ran: 128 initial tokens, units of 128."""
@@ -177,7 +179,8 @@ class Units:
 
     def fit(self, queries: Tensor, fresh: Tensor) -> Tensor:
         """Dot products float32 [NB, U + N] of queries [NB, H * D] with all units and N that are to be appended."""
-        every = (self.shared, self.own[: self.count], fresh)
+        step = max(1, FIT_BYTES // (4 * queries.shape[1]))
+        every = [part for rows in (self.shared, self.own[: self.count], fresh) for part in torch.split(rows, step)]
         return torch.cat([queries.float() @ rows.float().T for rows in every], dim=1)
 
     def fork(self) -> Units:
@@ -212,6 +215,10 @@ class InfLLMMemory(RetrievingMemory):
         super().begin(source)
         self._coming = {}
 
+    def picks(self) -> int:
+        """At a second look, as many as all units together."""
+        return 0 if self.focused is None else self.settings.units * self.settings.block
+
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """Initial tokens, looked-up units with the tokens that do not fill one yet, and the window."""
         held = self.layers[layer]
@@ -226,7 +233,7 @@ class InfLLMMemory(RetrievingMemory):
         if blocks.last == 0:
             return super()._segments(layer, q)
         if self.looked_at is not None:
-            return self._searched(layer, q, self.settings.units * self.settings.block)
+            return self._searched(layer, q)
         index = torch.cat([self._look_up(layer, summed, fresh, complete), self._remainder(complete)], dim=1)
         return self._chosen(layer, q, blocks, index, "infllm")
 

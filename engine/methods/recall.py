@@ -34,7 +34,16 @@ from engine.methods.locret import Locret, RetainedMemory
 from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST, LoadedParts, Parts, Usage
-from engine.retrieving import DTYPES, EMPTY, check_looks, check_store, picked
+from engine.retrieving import (
+    DTYPES,
+    EMPTY,
+    OPERATIONS,
+    check_looks,
+    check_store,
+    pickable,
+    picked,
+    picked_in_pass,
+)
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 
@@ -163,6 +172,7 @@ class Recall(Method):
         chunk = parse_stages(self.stages)[0].chunk
         compared = 1.0 if self.select == "exact" else 2 * math.log2(max(chunk, 2)) / chunk
         searched = math.ceil(compared * task.tokens)
+        by_search = self.select == "exact" or self.looks == 2
         stored = host_bytes(spec, DTYPES[self.store], task.tokens, task.total)
         return dataclasses.replace(
             plain,
@@ -173,6 +183,8 @@ class Recall(Method):
             searched=searched,
             looks=self.looks,
             explicit=plain.explicit or self.while_reading,
+            operations=OPERATIONS,
+            tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
         )
 
 
@@ -211,6 +223,14 @@ class RecallingMemory(SlotMemory):
         self.pruning.begin(self.answering and len(source) == 1)
         self._passing, self._made = [], {}
 
+    def pass_limit(self) -> int:
+        """Where queries search, no more than what they pick has room for."""
+        limit, recall = super().pass_limit(), self.settings_of_recall
+        searching = recall.select == "exact" and (self.answering or recall.while_reading)
+        if self.focused is None and not searching:
+            return limit
+        return min(limit, pickable(self.spec, recall.selected))
+
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over the gist, and over what is selected."""
         if not self.answering:
@@ -218,8 +238,8 @@ class RecallingMemory(SlotMemory):
         return super().attend(layer, q, k, v, scaling, softcap)
 
     def _in_sight(self, number: int) -> Tensor | None:
-        """In the second look, of the gist what stood out, and what is no part of the text."""
-        if self.looked_at is None:
+        """In the second look, of the gist what stood out, and what is no part of the text; for a catalyst all of it."""
+        if self.looked_at is None or self.observed is not None:
             return None
         source = self._column(number, "source")
         return (source < 0) | (source >= self.far) | torch.isin(source, self.looked_at.to(source))

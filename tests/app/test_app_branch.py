@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import engine
-from app.errors import AppError
+from app.errors import AppError, UsageError
 from app.opened import open_conversation
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question
@@ -113,6 +113,9 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
     assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
     assert shown["edit_area"]["visible"]
     assert "Goes on from question 2 in a session of its own" in shown["edit_line"]["value"]
+    with pytest.raises(UsageError, match="at most"):
+        actions.ask(editing, "why " * 9000, 0.0, 1.0, 16)
+    assert len(store.sessions(session.context_id)) == 1  # nothing was made for it
     assert actions.never_mind(editing) == actions.choose_session(editing, session.id) == chosen
 
     asked = actions.ask(editing, "And who owned it?", 0.0, 1.0, 16)

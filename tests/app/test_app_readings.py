@@ -263,7 +263,7 @@ def test_several_files_are_one_reading_and_a_broken_one_is_left_out(
     assert context.tokens_read == context.tokens  # of the documents, without what the chat template puts before them
     stream = open_context(service, context.id).stream
     assert [stretch.document_id for stretch in stream.stretches] == context.document_ids
-    assert stream.document_at(len(stream.ids) - 1) == added.documents[1].id
+    assert stream.spans(len(stream.ids) - 1, len(stream.ids))[0].document_id == added.documents[1].id
 
 
 def test_errors_are_sentences(service: Service, book: Path) -> None:

@@ -40,8 +40,8 @@ def read_back(words: str) -> tuple[int, int]:
 def test_several_documents_are_one_stream_with_headings() -> None:
     text = "".join(chr(token) for token in stream().ids.tolist())
     assert text == f"# First\n\n{FIRST.text}# Second\n\n{SECOND.text}"
-    assert stream().document_at(0) == "d-first"
-    assert stream().document_at(text.index("Second")) == "d-second"
+    at = text.index("Second")
+    assert [stream().spans(first, first + 1)[0].document_id for first in (0, at)] == ["d-first", "d-second"]
 
 
 def test_a_single_document_has_no_heading() -> None:

@@ -1,10 +1,12 @@
 """The worker: jobs one after another, questions first, failures alone, and going on after a crash."""
 
+import gc
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pymupdf
 import pytest
 
+import engine
 from app.documents import Options
 from app.errors import AppError
 from app.service import Service
@@ -22,6 +25,7 @@ from app.worker import Worker, is_locked, wanted_uploads
 from ingest import Document
 from sessions import ContextRow, JobRow, Store
 from tests.app.helpers import ROOT, book_text, wait_for
+from tests.app.tiny import make_tiny_model
 
 SETTINGS = {"budget": 320}
 
@@ -374,6 +378,37 @@ def test_questions_go_before_a_reading(service: Service, worker: Worker, tmp_pat
     assert service.store.context(large).status == "reading"
     assert service.store.turn(turn.id).status == "done"
     service.store.request_cancel(service.store.jobs(subject_id=large)[-1].id)
+
+
+def test_a_reading_makes_room_for_a_question_to_another_model(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_tiny_model(tmp_path / "other", seed=7)
+    context = read_book(service, worker, tmp_path, 20)
+    loaded: list[str] = []
+    alive = weakref.WeakSet([service.models.get()])
+    load = engine.load_model
+
+    def loading(source: str, *given: Any, **settings: Any) -> engine.Model:
+        gc.collect()
+        assert not alive, "two models in memory"
+        loaded.append(Path(source).name)
+        model = load(source, *given, **settings)
+        alive.add(model)
+        return model
+
+    monkeypatch.setattr(engine, "load_model", loading)
+    files = upload(service, tmp_path, "long.txt", book_text(3000).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options(), str(other))
+    assert ended(service, job.id) == "done"
+    long = str(service.store.job(job.id).progress["context"])
+    wait_for(lambda: any(job.done for job in service.store.jobs(subject_id=long)), "the first tokens")
+    turn = keep_question(service, service.store.add_session(context).id, "Who was the keeper?")
+    worker.answer(turn.id, AnswerOptions(max_tokens=4))
+    wait_for(lambda: service.store.turn(turn.id).status == "done", "the answer")
+    assert service.store.context(long).status == "reading"
+    wait_for(lambda: service.store.context(long).status == "ready", "the reading")
+    assert loaded == ["other", Path(service.models.default).name, "other"]
 
 
 def test_stopping_an_answer(service: Service, worker: Worker, tmp_path: Path) -> None:

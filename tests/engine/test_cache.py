@@ -87,3 +87,16 @@ def test_a_cache_that_a_block_of_queries_would_not_fit_is_refused() -> None:
         with_cache(INFLLM, 4)
     with pytest.raises(SettingsError, match="policy is one of lru, frequency, fifo, random"):
         with_cache(INFLLM, 8, "newest")
+
+
+def test_memory_that_runs_out_while_units_come_costs_no_places(
+    model: Model, host: HostTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = DeviceCache(model.spec, 4, 8, "lru")
+    looked_up(cache, host, 0, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(HostTier, "gather_shared", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no more")))
+        for _ in range(3):
+            with pytest.raises(torch.OutOfMemoryError):
+                looked_up(cache, host, 2, 3, 4)
+    assert looked_up(cache, host, 1, 2, 3, 4) == 3

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, SmolLM3Config, SmolLM3ForCausalLM
 
 from engine import (
     METHODS,
@@ -84,12 +84,24 @@ class World(NamedTuple):
 
 
 @cache
-def world() -> World:
-    """Made once in the process that has the device."""
+def device_there() -> Watched:
+    """Made once in the process that has it."""
     torch.utils.deterministic.fill_uninitialized_memory = True
     torch.use_deterministic_algorithms(True)
+    return register()
+
+
+@cache
+def world(kind: str = "llama") -> World:
+    """Made once in the process that has the device. kind: smollm3 has a layer without RoPE."""
+    device = device_there()
     torch.manual_seed(0)
-    folder, network, device = Path(tempfile.mkdtemp()), LlamaForCausalLM(tiny_config()), register()
+    folder = Path(tempfile.mkdtemp())
+    network = (
+        LlamaForCausalLM(tiny_config())
+        if kind == "llama"
+        else SmolLM3ForCausalLM(SmolLM3Config(**facts_of(tiny_config()), no_rope_layer_interval=2))
+    )
     cpu = Model(copy.deepcopy(network), byte_tokenizer(), "tiny", "tiny-digest", folder)
     save_heads(RetainingHeads(cpu.spec, [24] * len(cpu.spec.layers)), folder / retaining.FILE, cpu.spec, {})
     save_beacons(Beacons(cpu.spec), folder / beacons.FILE, cpu.spec, {})
@@ -97,6 +109,14 @@ def world() -> World:
         network.to(f"{NAME}:0")  # type: ignore[arg-type]
         sim = Model(network, byte_tokenizer(), "tiny", "tiny-digest", folder)
     return World(cpu, sim, device)
+
+
+def facts_of(config: LlamaConfig) -> dict[str, Any]:
+    """What a configuration says about sizes."""
+    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    more = ("num_key_value_heads", "max_position_embeddings", "initializer_range")
+    tokens = ("eos_token_id", "bos_token_id", "pad_token_id")
+    return {name: getattr(config, name) for name in (*names, *more, *tokens)}
 
 
 def text() -> Tensor:
@@ -155,9 +175,9 @@ def told(model: Model, name: str, device: Watched) -> tuple[list[object], tuple[
     return [*found, first.usage().entries, context.usage().entries], dearest(passes), dearest(tokens[1:])
 
 
-def told_alike(name: str) -> tuple[tuple[int, int], tuple[int, int]]:
+def told_alike(name: str, kind: str = "llama") -> tuple[tuple[int, int], tuple[int, int]]:
     """The same on both; what it cost there."""
-    cpu, sim, device = world()
+    cpu, sim, device = world(kind)
     expected, *_ = told(cpu, name, device)
     with device:
         found, chunk, token = told(sim, name, device)
@@ -175,6 +195,11 @@ def test_a_method_does_there_what_it_does_on_a_cpu(elsewhere: Elsewhere, name: s
     chunk, token = elsewhere(told_alike, name)
     for found, most in zip((*chunk, *token), COSTS[name], strict=True):
         assert found <= most, (chunk, token)
+
+
+@pytest.mark.parametrize("name", ["infllm", "infinitehip", "recall"])
+def test_layers_without_rope_have_no_table_elsewhere(elsewhere: Elsewhere, name: str) -> None:
+    elsewhere(told_alike, name, "smollm3")
 
 
 def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int) -> list[tuple[str, int]]:

@@ -117,6 +117,7 @@ def test_settings_suit_the_window_of_a_model_unless_others_are_given(name: str) 
         assert suited_method(1 << 17, name, preset="pocket") == short
         assert suited_method((wide.budget or 0) - 1, name) == short
         assert suited_method(1 << 17, name, budget=20_000).settings() == {**wide.settings(), "budget": 20_000}
+        assert suited_method(1 << 17, name, budget=1024).settings() == {**short.settings(), "budget": 1024}
 
 
 def test_every_registered_method_is_in_the_matrix() -> None:

@@ -117,6 +117,15 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
     assert bool(fork.mass.total[among].any())
 
 
+def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> None:
+    memory = read(model, stream(TEXT), budget=GIST + 24, select="exact", top_k=24)
+    memory.focused = Focus(torch.arange(20, 80), TEXT)
+    memory.begin(torch.zeros(1, dtype=torch.int32))
+    assert memory._in_sight(LAYER) is not None
+    memory.observed = []
+    assert memory._in_sight(LAYER) is None
+
+
 def test_while_the_text_is_read_nothing_is_selected_unless_asked_for(model: Model) -> None:
     qkv = stream(TEXT)
     shared = {"budget": GIST + 24, "stages": "8:8:48:1 8:2:24:1"}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from engine import Conversation, Method, Model, OutOfMemory, Reader
+from engine import Conversation, Method, Model, OutOfMemory, Reader, make_method, retrieving
+from engine.host import HostTier
 from engine.memory import Memory
-from tests.engine.reading import answer, next_logits, read
+from tests.engine.reading import answer, loaded, next_logits, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method
 
 
@@ -53,6 +56,38 @@ def test_a_reading_that_ran_out_ends_in_the_same_state(
         next_logits(model, method, expected.memory, QUESTION),
         **close(method),  # passes of other sizes: codes may fall otherwise
     )
+
+
+@pytest.mark.parametrize("method", [make_method("full"), make_method("exact", budget=None)], ids=["full", "exact"])
+def test_a_resumed_reading_takes_no_more_than_one_that_was_not_stopped(
+    model: Model, ids: Tensor, method: Method
+) -> None:
+    whole = Reader(model, method, ids, 64)
+    stopped = Reader(model, method, ids, 64)
+    for _, _progress in zip(range(4), stopped.run(), strict=False):
+        pass
+    parts, meta = stopped.state()
+    resumed = Reader.resume(model, method, ids, loaded(parts), meta, 64)
+    for reader in (whole, resumed):
+        for _ in reader.run():
+            pass
+    assert resumed.memory.usage() == whole.memory.usage()
+
+
+def test_what_is_picked_for_a_question_has_a_limit(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = read(model, TIGHT["exact"], ids)
+    expected = answer(Conversation(context), "What is it?")
+    passes: list[int] = []
+    search = HostTier.search
+
+    def searching(self: HostTier, layer: int, q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+        passes.append(q.shape[1])
+        return search(self, layer, q, *rest)
+
+    monkeypatch.setattr(HostTier, "search", searching)
+    monkeypatch.setattr(retrieving, "PICKED_BYTES", 3 * retrieving.picked_bytes(model.spec, 24))
+    assert answer(Conversation(context), "What is it?") == expected
+    assert max(passes) == 3
 
 
 @pytest.mark.parametrize(

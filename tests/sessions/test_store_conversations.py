@@ -231,5 +231,7 @@ def test_measurements_are_the_newest_in_order(store: Store) -> None:
     assert [row.values for row in rows] == [{"n": number, "bad": None} for number in (2, 3, 4)]
     assert [row.values["n"] for row in store.measurements(kind="speed", since=rows[1].at)] == [4, 9]
     assert len(store.measurements()) == 7
-    assert store.trim_measurements(older_than_sec=60) == 0
-    assert store.trim_measurements(older_than_sec=-1) == 7
+    for most, left in ((9, [0, 1, 2, 3, 4]), (3, [0, 2, 4]), (2, [0, 4])):
+        store.thin_measurements("speed", "c-222222", most)
+        assert [row.values["n"] for row in store.measurements("speed", "c-222222")] == left
+    assert len(store.measurements()) == 4

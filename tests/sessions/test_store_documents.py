@@ -1,7 +1,9 @@
 """Documents, contexts, deletion, sweeping."""
 
 import os
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,38 @@ def test_what_a_live_worker_holds_is_not_deleted(filled: Any) -> None:
             delete(id)
     assert store.turns(session.id) == [turn]
     store.update_job(job.id, status="done")
+    store.delete_document(document)
+    assert store.documents() == []
+
+
+def test_what_another_program_reads_or_answers_is_not_deleted(
+    filled: Any, other_process: Callable[..., subprocess.Popen]
+) -> None:
+    store, session = filled.store, filled.session()
+    document = store.context(session.context_id).document_ids[0]
+    for begin, end, subject in (
+        (
+            f"print(store.update_context('{session.context_id}', status='reading').id, flush=True)",
+            lambda id: store.update_context(id, status="ready"),
+            session.context_id,
+        ),
+        (
+            f"print(store.add_turn('{session.id}', 'q').id, flush=True)",
+            lambda id: store.finish_turn(id, status="done", answer="a"),
+            None,
+        ),
+    ):
+        busy = other_process(f"import time\nstore = Store(home)\n{begin}\ntime.sleep(60)")
+        try:
+            id = busy.stdout.readline().strip()
+            assert subject in (None, id)
+            with pytest.raises(InUse, match=f"Another program is busy with {id}"):
+                store.delete_document(document)
+            assert store.document(document)
+        finally:
+            busy.kill()
+            busy.communicate()
+        end(id)
     store.delete_document(document)
     assert store.documents() == []
 
