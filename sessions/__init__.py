@@ -5,6 +5,7 @@ model, a page or a screen is: fingerprints, settings, sources and measurements a
 neither engine, ingest nor app.
 """
 
+from sessions.conversations import MOST_HITS
 from sessions.errors import DiskFull, FingerprintMismatch, InUse, NotFound, StoreCorrupt, StoreError
 from sessions.files import disk_free, nearest
 from sessions.parts import Part
@@ -22,6 +23,7 @@ from sessions.store import Store
 from sessions.tensors import TensorFolder
 
 __all__ = [
+    "MOST_HITS",
     "ContextRow",
     "DiskFull",
     "DocumentRow",

@@ -6,10 +6,11 @@ from typing import Any
 from sessions.contexts import Contexts
 from sessions.errors import StoreError
 from sessions.processes import stamp
-from sessions.rows import SearchHit, SessionRow, TurnRow, clean, make_row, to_json
+from sessions.rows import SearchHit, SessionRow, TurnRow, clean, make_row, one_line, to_json
 from sessions.tensors import TensorFolder
 
 NEW_TITLE = "New session"
+MOST_HITS = 1000  # of one search
 _TITLE_LETTERS = 60
 _SESSIONS = "SELECT sessions.*, (SELECT count(*) FROM turns WHERE session_id = sessions.id) AS turns FROM sessions"
 _TURN_COLUMNS = """
@@ -32,7 +33,7 @@ class Conversations(Contexts):
         with self._write() as db:
             self._open_context(context_id)
             id = self._new_id("session")
-            title = clean(title or "").strip() or NEW_TITLE
+            title = one_line(title) or NEW_TITLE
             db.table("sessions").insert(
                 {"id": id, "context_id": context_id, "title": title, "created_at": now, "updated_at": now}
             )
@@ -79,9 +80,9 @@ class Conversations(Contexts):
 
     def rename_session(self, id: str, title: str) -> SessionRow:
         """Give a session another title; StoreError if it is empty."""
-        if not clean(title).strip():
+        if not one_line(title):
             raise StoreError(f"A title cannot be empty; session {id} keeps {self.session(id).title!r}.")
-        self._update("session", id, {"title": clean(title).strip()})
+        self._update("session", id, {"title": one_line(title)})
         return self.session(id)
 
     def session_state(self, id: str) -> TensorFolder:
@@ -185,10 +186,12 @@ class Conversations(Contexts):
         """Turns whose question or finished answer has every word of the query; best first.
 
         Accents and case do not matter, "words in quotes" are a phrase, and the last word may be unfinished. Every
-        other character is text: no query is an error.
+        other character is text: no query is an error, but a limit below 1 or above MOST_HITS is a StoreError.
         """
         quoted = self._db.quote_fts(clean(query).replace("\ufffd", " "))
-        if not any(letter.isalnum() for letter in quoted) or limit < 1:
+        if not 1 <= limit <= MOST_HITS:
+            raise StoreError(f"A search finds 1 to {MOST_HITS:,} turns, not {limit}.")
+        if not any(letter.isalnum() for letter in quoted):
             return []
         if not query.rstrip(" ").endswith('"') and quoted.endswith('"') and not query[-1:].isspace():
             quoted += "*"

@@ -12,7 +12,7 @@ from typing import Any
 from sessions.database import Base
 from sessions.errors import DiskFull, StoreCorrupt, StoreError, is_disk_full
 from sessions.files import disk_free, flush_directory, flush_file, remove_tree, sha256_of, write_whole
-from sessions.rows import DocumentRow, clean, make_row, to_json
+from sessions.rows import DocumentRow, clean, make_row, one_line, to_json
 
 _CONTENT = "content.json"
 
@@ -65,7 +65,7 @@ class Documents(Base):
                     {
                         "id": id,
                         "sha256": sha256,
-                        "title": clean(title).strip() or "Untitled",
+                        "title": one_line(title) or "Untitled",
                         "format": format,
                         "pages": pages,
                         "characters": characters,
@@ -140,9 +140,9 @@ class Documents(Base):
 
     def rename_document(self, id: str, title: str) -> DocumentRow:
         """Give a document another title; StoreError if it is empty."""
-        if not clean(title).strip():
+        if not one_line(title):
             raise StoreError(f"A title cannot be empty; document {id} keeps {self.document(id).title!r}.")
-        self._update("document", id, {"title": clean(title).strip()})
+        self._update("document", id, {"title": one_line(title)})
         return self.document(id)
 
     def _check_documents(self, ids: list[str]) -> None:

@@ -168,6 +168,11 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
 
 
+def one_line(title: str | None) -> str:
+    """A title as lists show it: `clean`, without line breaks, and with single blanks."""
+    return " ".join(clean(title or "").split())
+
+
 def to_json(value: Any) -> str:
     """JSON for a column or a file. Numbers of numpy and torch become plain ones; NaN and infinities become null."""
 

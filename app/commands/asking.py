@@ -2,6 +2,8 @@
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from app.commands.common import (
@@ -79,7 +81,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _open(arguments: Arguments) -> tuple["Service", "SessionRow", "AnswerOptions"]:
+def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", "AnswerOptions"]:
+    """The home, the session to ask in, which is begun when it is called for, and how to answer."""
     from app.shelf import find_context, find_session
     from app.turns import AnswerOptions, session_for
 
@@ -87,19 +90,20 @@ def _open(arguments: Arguments) -> tuple["Service", "SessionRow", "AnswerOptions
     service = open_service(arguments)
     context = find_context(service, arguments.context)
     note_other_model(arguments, context)
-    session = find_session(service, arguments.session).id if arguments.session else None
-    return service, session_for(service, context.id, session), options
+    if arguments.session:
+        session = session_for(service, context.id, find_session(service, arguments.session).id)
+        return service, lambda: session, options
+    return service, cache(lambda: session_for(service, context.id, None)), options
 
 
 def run_ask(arguments: Arguments) -> int:
     """Answer one question; 1 if that was stopped."""
-    if not arguments.question.strip():
-        from app.errors import UsageError
+    from app.turns import checked_question
 
-        raise UsageError("The question is empty.")
+    question = checked_question(arguments.question)  # before a session is begun for it
     service, session, options = _open(arguments)
     try:
-        turn = _answer(service, session, arguments.question, options, quiet=arguments.json)
+        turn = _answer(service, session(), question, options, quiet=arguments.json)
         if turn.status == "cancelled":
             return 1
         if arguments.json:
@@ -111,16 +115,23 @@ def run_ask(arguments: Arguments) -> int:
 
 def run_chat(arguments: Arguments) -> int:
     """Answer questions from standard input until it ends."""
+    from app.turns import checked_question
+
     service, session, options = _open(arguments)
     try:
-        note(f"Session {session.id}. An empty line ends it.")
+        note("An empty line ends it.")
+        told = False
         while True:
             if sys.stdin.isatty():
                 print("> ", end="", file=sys.stderr, flush=True)
             line = sys.stdin.readline()
             if not line.strip():
                 return 0
-            turn = _answer(service, session, line, options)
+            question = checked_question(line)
+            if not told:
+                note(f"Session {session().id}.")
+                told = True
+            turn = _answer(service, session(), question, options)
             if turn.status == "cancelled" and not sys.stdin.isatty():
                 return 1
     finally:

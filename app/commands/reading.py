@@ -228,7 +228,8 @@ def in_words(result: dict[str, Any]) -> str:
     """The same for a person."""
     lines = []
     for document in result["documents"]:
-        lines.append(f"{document['title']}: {plural(document['pages'], 'page')}, {document['characters']:,} characters")
+        sizes = plural(document["pages"], "page"), plural(document["characters"], "character")
+        lines.append(f"{document['title']}: {', '.join(sizes)}")
     budget = "no budget" if result["budget"] is None else f"budget {result['budget']:,}"
     kv = ", ".join(f"{byte_size(size)} on the {tier}" for tier, size in result["kv_bytes"].items() if size)
     lines += [

@@ -237,6 +237,10 @@ def run_delete(arguments: Arguments) -> int:
 
 def run_search(arguments: Arguments) -> int:
     """Search all sessions."""
+    from sessions import MOST_HITS
+
+    if not 1 <= arguments.limit <= MOST_HITS:
+        raise UsageError(f"--limit is 1 to {MOST_HITS:,}, not {arguments.limit}.")
     service = open_service(arguments)
     hits = service.store.search(arguments.query, arguments.limit)
     if arguments.json:

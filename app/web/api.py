@@ -1,7 +1,7 @@
 """The HTTP API, `/api/...`: the same functions as the page, for programs on this machine.
 
-Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (cannot be done), 404 (not there)
-or 409 (in use).
+Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (cannot be done, or not asked for
+properly), 404 (not there) or 409 (in use).
 """
 
 from collections.abc import Callable
@@ -9,12 +9,15 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, FastAPI, Form, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ConfigDict, Json
 
 from app import shelf
 from app.documents import Options, page_of
 from app.errors import AppError, phrase
 from app.errors import NotFound as NoSuchThing
+from app.home import canonical_model
 from app.local_models import local_models
 from app.methods import method_for, methods_table
 from app.service import Service
@@ -26,6 +29,24 @@ from sessions import InUse, NotFound, StoreError
 
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
+
+
+class NewContext(BaseModel):
+    """The form that files come with.
+
+    settings: of the method, as a JSON object, such as {"preset": "wide", "store": "int8"}; ocr: whether pages that are
+    pictures are recognised, by default where that is needed and installed.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    files: list[UploadFile]
+    method: str | None = None
+    budget: str | None = None
+    settings: Json[dict[str, Any]] = {}
+    model: str | None = None
+    title: str | None = None
+    password: str | None = None
+    ocr: bool | None = None
 
 
 def router(service: Service, worker: Worker) -> APIRouter:
@@ -88,21 +109,16 @@ def router(service: Service, worker: Worker) -> APIRouter:
         return PlainTextResponse(f"{page.label}\n\n{page.text}\n", headers=NOSNIFF)
 
     @api.post("/contexts", status_code=202)
-    def read(
-        files: list[UploadFile],
-        method: Annotated[str | None, Form()] = None,
-        budget: Annotated[str | None, Form()] = None,
-        title: Annotated[str | None, Form()] = None,
-        password: Annotated[str | None, Form()] = None,
-    ) -> dict[str, Any]:
+    def read(given: Annotated[NewContext, Form()]) -> dict[str, Any]:
         """Files become documents and a context: returns the job to follow."""
         import engine
 
-        chosen = method or engine.DEFAULT_METHOD
-        settings = {} if budget is None else {"budget": budget}
-        method_for(service.models.default, chosen, settings)
-        copies = copy_in(service.home, [(each.filename or "document", each.file) for each in files])
-        return asdict(worker.ingest(copies, chosen, settings, Options(title, password)))
+        method = given.method or engine.DEFAULT_METHOD
+        model = canonical_model(given.model or service.models.default)
+        settings = {**given.settings, **({} if given.budget is None else {"budget": given.budget})}
+        method_for(model, method, settings)
+        copies = copy_in(service.home, [(each.filename or "document", each.file) for each in given.files])
+        return asdict(worker.ingest(copies, method, settings, Options(given.title, given.password, given.ocr), model))
 
     @api.get("/jobs/{id}")
     def job(id: str) -> dict[str, Any]:
@@ -160,6 +176,10 @@ def router(service: Service, worker: Worker) -> APIRouter:
         headers = {**NOSNIFF, "Content-Disposition": f'attachment; filename="stockpot-{store.session(id).id}.{format}"'}
         return Response(store.export_session(id, format), media_type=MEDIA[format], headers=headers)
 
+    @api.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    def nothing(path: str, request: Request) -> None:
+        raise NoSuchThing(f"There is no {request.method} /api/{path}: /api/openapi.json describes what there is.")
+
     return api
 
 
@@ -171,5 +191,11 @@ def add_error_handlers(app: FastAPI) -> None:
         status = 404 if isinstance(error, NotFound | NoSuchThing) else 409 if isinstance(error, InUse) else 400
         return JSONResponse({"error": phrase(error)}, status)
 
+    def malformed(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        wrong = ("; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())) or "nothing came"
+        return JSONResponse({"error": f"The request is not as /api/openapi.json describes it: {wrong}."}, 400)
+
     for kind in (AppError, StoreError, IngestError, EngineError):
         app.add_exception_handler(kind, answer)
+    app.add_exception_handler(RequestValidationError, malformed)

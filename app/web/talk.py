@@ -67,7 +67,6 @@ def build_talk() -> Talk:
                     max_lines=6,
                     container=False,
                     scale=8,
-                    max_length=20_000,
                 )
                 ask = gr.Button("Ask", variant="primary", elem_id="ask", scale=0, min_width=84)
                 stop = gr.Button("Stop", variant="stop", elem_id="stop", scale=0, min_width=84, visible=False)

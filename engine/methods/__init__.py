@@ -69,9 +69,10 @@ def suited_method(window: int, name: str, /, **settings: Any) -> Method:
 def _read(method: str, key: str, value: Any, kind: str) -> Any:
     """Turn the text of a command line into the type of the field; other values must have that type already."""
     wanted = kind.removesuffix(" | None")
+    kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
     if value is None or (isinstance(value, str) and value.lower() == "none"):
         if not kind.endswith("None"):
-            raise SettingsError(f"'{method}' needs a value for '{key}' ({wanted}).")
+            raise SettingsError(f"'{method}' needs {kinds[wanted]} for '{key}'.")
         return None
     try:
         if wanted == "bool":
@@ -82,4 +83,4 @@ def _read(method: str, key: str, value: Any, kind: str) -> Any:
             return int(value)
         return float(value) if wanted == "float" else str(value)
     except (ValueError, KeyError, TypeError):
-        raise SettingsError(f"'{method}' wants a {wanted} for '{key}', not {value!r}.") from None
+        raise SettingsError(f"'{method}' wants {kinds[wanted]} for '{key}', not {value!r}.") from None

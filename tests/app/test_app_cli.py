@@ -128,6 +128,15 @@ def test_chat_answers_every_line(read: tuple[Cli, dict[str, Any], str], capsys: 
     assert json.loads(exported)["turns"][1]["question"] == "Where?"
 
 
+def test_a_question_that_is_not_asked_leaves_no_session(read: tuple[Cli, dict[str, Any], str]) -> None:
+    cli, result, _ = read
+    before = cli.json("list", "sessions")
+    assert "at most 20,000" in cli.run("ask", result["context"], "why " * 9000, status=2).stderr
+    cli.run("chat", result["context"], stdin="\n")
+    assert "--limit is 1 to 1,000" in cli.run("search", "keeper", "--limit", "9" * 30, status=2).stderr
+    assert cli.json("list", "sessions") == before
+
+
 def test_a_known_reading_is_not_done_again(read: tuple[Cli, dict[str, Any], str], tmp_path: Path) -> None:
     cli, result, _ = read
     from tests.app.helpers import book_text

@@ -32,10 +32,12 @@ def until(http: httpx.Client, path: str, *states: str) -> dict[str, Any]:
 def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Client, server: Server) -> None:
     assert http.get("/healthz").json() == {"status": "ok"}
     files = [("files", ("The Keeper.txt", book_text(20).encode()))]
-    job = http.post("/api/contexts", files=files, data={"method": "exact", "budget": "320"}).json()
+    settings = {"method": "exact", "budget": "320", "settings": '{"top_k": 64}'}
+    job = http.post("/api/contexts", files=files, data=settings).json()
     job = until(http, f"/api/jobs/{job['id']}", "done", "failed")
     context = until(http, f"/api/contexts/{job['progress']['context']}", "ready", "failed")
     assert (context["status"], context["title"], context["budget"]) == ("ready", "The Keeper", 320)
+    assert context["settings"]["top_k"] == 64
     assert not list((server.home / "uploads").glob("*/The Keeper.txt"))
 
     session = http.post("/api/sessions", json={"context": context["id"], "title": "First"}).json()
@@ -79,6 +81,22 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
         refused = http.post("/api/contexts", files=files, data=data)
         assert refused.status_code == 400
         assert words in refused.json()["error"]
+    for data, words in (
+        ({"preset": "wide"}, "preset: Extra inputs are not permitted"),
+        ({"settings": "{"}, "settings: Invalid JSON"),
+        ({"method": "exact", "settings": '{"top_k": [1]}'}, "wants a whole number for 'top_k'"),
+        ({"model": "/no/such/model"}, "There is no model at '/no/such/model'"),
+    ):
+        refused = http.post("/api/contexts", files=files, data=data)
+        assert (refused.status_code, words in refused.json()["error"]) == (400, True), refused.text
+    assert "context: Field required" in http.post("/api/sessions", json={"ctx": "x", "title": "y"}).json()["error"]
+    assert http.post("/api/sessions", content=b"{").status_code == 400
+    for asked in (http.get("/api/nope"), http.put("/api/sessions", json={})):
+        assert (asked.status_code, "describes what there is" in asked.json()["error"]) == (404, True)
+    assert "/api/contexts" in http.get("/api/openapi.json").json()["paths"]
+    for limit in (0, 1001, 10**30):
+        refused = http.get("/api/search", params={"query": "words", "limit": limit})
+        assert (refused.status_code, set(refused.json())) == (400, {"error"})
     for path in ("/api/sessions/s-222222", "/api/turns/t-222222", "/api/jobs/j-222222", "/api/turns/../../etc"):
         assert http.get(path).status_code == 404
     job = http.post("/api/contexts", files=[("files", ("torn.pdf", b"%PDF-1.4 nonsense"))]).json()

@@ -175,6 +175,18 @@ def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict
     tab.locator("#stop").click()
 
 
+def test_a_question_that_is_too_long_is_refused_and_stays(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """It was cut without a word, and the rest was answered."""
+    session = asked(server, reading)
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    field = tab.locator("#question textarea")
+    field.fill("why " * 6000)
+    field.press("Enter")
+    expect(tab.locator("#notice [role=alert]")).to_contain_text("at most 20,000 can be asked")
+    expect(field).to_have_value("why " * 6000)
+    assert server.get(f"/api/sessions/{session}/turns") == []
+
+
 @pytest.mark.parametrize("again", ["Enter", "Ask"])
 def test_what_is_typed_after_a_question_stays_even_if_it_is_sent_too_early(
     tab: Page, server: Server, reading: dict[str, Any], again: str

@@ -165,7 +165,7 @@ def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
         make_method("magic")
     with pytest.raises(SettingsError, match="no setting 'size'"):
         make_method("exact", size=3)
-    with pytest.raises(SettingsError, match="wants a int"):
+    with pytest.raises(SettingsError, match="wants a whole number for"):
         make_method("exact", budget="many")
     with pytest.raises(ModelNotFound, match="no model"):
         load_model("/nowhere/at/all")

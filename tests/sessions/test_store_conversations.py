@@ -155,6 +155,14 @@ def test_no_query_is_an_error(filled: Any, query: str) -> None:
     assert len(filled.store.search("zebra")) == 1
 
 
+def test_a_title_is_one_line(filled: Any) -> None:
+    session = filled.session()
+    assert filled.store.rename_session(session.id, " Two\nlines\tand  blanks ").title == "Two lines and blanks"
+    assert filled.store.add_session(session.context_id, "A\nB").title == "A B"
+    with pytest.raises(StoreError, match="1 to 1,000 turns, not 0"):
+        filled.store.search("words", 0)
+
+
 def test_operators_are_words(filled: Any) -> None:
     filled.answered(filled.session(), "black", "white")
     assert filled.store.search("black OR nothing") == []
