@@ -2,9 +2,10 @@
 
 Jobs are rows, so whoever asked may go away and come back. Three kinds: "ingest" (files become documents and a context
 to be read), "read" and "answer". One job uses the model at a time, but a reading lets waiting questions go first
-between two of its steps. A job that fails ends alone, with a sentence; a program that stops leaves its readings
-queued, and they go on from their checkpoint when it starts again. What other programs left that died is put right, and
-how a job ended is told to a store that could not take it (a full disk, a locked database) until it does.
+between two of its steps, and where another model is to answer, it saves a checkpoint and waits until that is done. A
+job that fails ends alone, with a sentence; a program that stops leaves its readings queued, and they go on from their
+checkpoint when it starts again. What other programs left that died is put right, and how a job ended is told to a
+store that could not take it (a full disk, a locked database) until it does.
 """
 
 import logging
