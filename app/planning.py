@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from app.errors import AppError, UsageError
 from app.home import model_source, split_model
 from app.local_models import local_folder
-from app.words import byte_size, roughly
+from app.words import byte_size, roughly, short_seconds
 from sessions import disk_free
 
 if TYPE_CHECKING:
@@ -234,8 +234,11 @@ def estimate(
     fits = "a text of any length" if plan.longest is None else f"up to about {roughly(plan.longest)} tokens"
     if measured:
         return f"Fits {fits} here; the last like this was read at about {roughly(measured)} tokens/s."
-    rate = plan.reading_tokens_per_sec
-    return f"Fits {fits} here" + (f"; by the plan, read at about {roughly(rate)} tokens/s." if rate else ".")
+    rate, first = plan.reading_tokens_per_sec, plan.first_token_sec
+    if rate is None or first is None:
+        return f"Fits {fits} here."
+    times = f"a book is read at about {roughly(rate)} tokens/s, and answers begin after {short_seconds(first)}"
+    return f"Fits {fits} here; by the plan, {times}."
 
 
 def require_disk(plan: "engine.Plan", home: Path) -> None:
