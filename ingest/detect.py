@@ -7,6 +7,7 @@ from pathlib import Path
 from ingest.epub import CONTAINER
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.limits import Limits, check_archive
+from ingest.text import LINED
 
 SUPPORTED: dict[str, str] = {
     "pdf": "PDF",
@@ -145,9 +146,8 @@ def _textual(path: Path, head: bytes, named: str) -> str:
     plain = head.replace(b"\x00", b"") if wide else head
     if re.search(rb"<FictionBook[\s>]", plain[:4096]):
         return "fb2"
-    if (named not in ("md", "txt") and _HTML.search(plain[:4096])) or re.match(
-        rb"\W*<!doctype html|\W*<html", plain, re.I
-    ):
+    by_name = named not in ("md", "txt") and not LINED.fullmatch(path.suffix.casefold())  # such may speak of HTML
+    if (by_name and _HTML.search(plain[:4096])) or re.match(rb"\W*<!doctype html|\W*<html", plain, re.I):
         return "html"
     if named in ("pdf", "epub", "mobi", "docx", "fb2"):
         raise BrokenFile(

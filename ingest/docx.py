@@ -51,8 +51,15 @@ def read(path: Path, limits: Limits) -> Reading:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
+            for member in archive.infolist():
+                if member.filename.endswith((".xml", ".rels")):
+                    limits.check(member.filename, "bytes", member.file_size, limits.text_member_bytes)
             document = python_docx.Document(_package(path, archive, limits))
-        blocks = list(_Walk(document).blocks())
+        blocks, characters = [], 0
+        for block in _Walk(document).blocks():
+            blocks.append(block)
+            characters += len(block.text)
+            limits.check(path.name, "characters", characters, limits.characters)
         title = document.core_properties.title
     except IngestError:
         raise
@@ -61,7 +68,6 @@ def read(path: Path, limits: Limits) -> Reading:
             f"{path.name} cannot be opened as a Word document ({one_line(str(error))[:120]}). "
             "The file is damaged: fetch it again, or open and re-save it in Word or LibreOffice."
         ) from error
-    limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it: if it holds scanned pictures, save it as PDF and use OCR.")
@@ -146,9 +152,8 @@ class _Walk:
                 yield Block("-" * min(nested, 8) + "- " + text, tight=True)
             else:
                 yield Block(text)
-        for box in paragraph.iter(f"{W}txbxContent"):
-            if not any(ancestor.tag == _FALLBACK for ancestor in box.iterancestors()):
-                yield from self._container(box)
+        for box in _boxes(paragraph):
+            yield from self._container(box)
 
     def _runs(self, element: etree._Element) -> Iterator[str]:
         for child in element:
@@ -182,6 +187,15 @@ def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:
             yield child
         elif child.tag in _WRAPPERS:
             yield from _own(child, tag)
+
+
+def _boxes(element: etree._Element) -> Iterator[etree._Element]:
+    """The text boxes of a paragraph; not those within them, which their own paragraphs find."""
+    for child in element:
+        if child.tag == f"{W}txbxContent":
+            yield child
+        elif child.tag not in _DELETED:
+            yield from _boxes(child)
 
 
 def _formula(element: etree._Element) -> str:

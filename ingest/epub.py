@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from html.entities import html5
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -26,6 +27,8 @@ from ingest.sections import LONGEST_LABEL, Block, paginate
 CONTAINER = "META-INF/container.xml"
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document")
+
+_NAMED = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([A-Za-z][A-Za-z0-9]{1,30};)")
 
 Target = tuple[str, str]  # member of the archive, fragment
 
@@ -70,6 +73,7 @@ def parse_xml(data: bytes | str, name: str) -> etree._Element:
         huge_tree=True,
     )
     text = data if isinstance(data, str) else decode(data)[0]
+    text = _NAMED.sub(lambda found: html5.get(found[1], found[0]), text)  # XML by itself knows only five
     try:
         root = etree.fromstring(text.encode("utf-8", errors="replace"), parser)
     except (etree.XMLSyntaxError, ValueError) as error:
@@ -231,9 +235,9 @@ def _navigation(root: etree._Element) -> list[tuple[int, str, str]]:
         return []
     entries = []
     for item in navs[0].iterfind(".//{*}li"):
-        link = next((child for child in item if etree.QName(child).localname in ("a", "span")), None)
+        link = next((child for child in item if _local(child) in ("a", "span")), None)
         if link is not None:
-            level = sum(etree.QName(ancestor).localname == "li" for ancestor in item.iterancestors()) + 1
+            level = sum(_local(ancestor) == "li" for ancestor in item.iterancestors()) + 1
             entries.append((level, _title(link), link.get("href") or ""))
     return entries
 
@@ -243,9 +247,14 @@ def _ncx(root: etree._Element) -> list[tuple[int, str, str]]:
     for point in root.iterfind(".//{*}navMap//{*}navPoint"):
         content, label = point.find("{*}content"), point.find("{*}navLabel")
         if content is not None and label is not None:
-            level = sum(etree.QName(ancestor).localname == "navPoint" for ancestor in point.iterancestors()) + 1
+            level = sum(_local(ancestor) == "navPoint" for ancestor in point.iterancestors()) + 1
             entries.append((level, _title(label), content.get("src") or ""))
     return entries
+
+
+def _local(element: etree._Element) -> str:
+    """The name of an element without its namespace; of what is no element, none."""
+    return etree.QName(element).localname if isinstance(element.tag, str) else ""
 
 
 def _title(element: etree._Element) -> str:
@@ -254,5 +263,8 @@ def _title(element: etree._Element) -> str:
 
 def _resolve(folder: str, href: str) -> Target:
     """The archive member and fragment that a link in a file of `folder` leads to."""
-    parts = urlsplit(href)
+    try:
+        parts = urlsplit(href)
+    except ValueError:  # no address, and so nowhere
+        return "", ""
     return posixpath.normpath(posixpath.join(folder, unquote(parts.path))), unquote(parts.fragment)

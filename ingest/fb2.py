@@ -95,7 +95,7 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
             rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iterfind("{*}tr")]
             blocks.extend(Block(line, tight=True) for line in table_lines(rows))
         elif tag == "stanza":
-            verses = [one_line("".join(map(str, verse.itertext()))) for verse in child.iterfind("{*}v")]
+            verses = [one_line("".join(map(str, verse.itertext()))) for verse in child.iterfind("{*}*")]  # or a title
             blocks.append(Block("\n".join(verses)))
         elif tag in _PARAGRAPHS:
             blocks.append(Block(one_line("".join(map(str, child.itertext())))))

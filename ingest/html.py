@@ -7,7 +7,7 @@ knows no entities of the document's own, so they cannot grow.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 
 import lxml.html
@@ -36,6 +36,8 @@ _BLOCKS = frozenset(
         *("table", "tbody", "thead", "tfoot", "tr", "td", "th", "caption"),
     }
 )
+_TABLE_PARTS = frozenset({"thead", "tbody", "tfoot", "tr"})
+_CELLS = frozenset({"td", "th", "caption", "col", "colgroup"})
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
 _PRINTED_PAGE = re.compile(r"(?:\W*(?:p|pg|page)?\W*(?:\d+|[ivxlcdm]+)\W*)?", re.IGNORECASE)
@@ -283,15 +285,34 @@ def _rows(table: etree._Element, walk: _Walk) -> Iterator[str]:
     for caption in table.iter("caption"):
         if text := _inline_text(caption):
             yield text
+    yield from filter(None, map(one_line, _loose(table)))
     # Cells outside a row, as a head without one has them, are a row as long as they stand side by side.
     rows = [list(cells) for _, cells in groupby(table.iter("td", "th"), key=lambda cell: cell.getparent())]
-    shown = [[_cell(cell) for cell in row if not _hidden(cell)] for row in rows]
+    shown = [[] if _left_out(row[0], table) else [_cell(cell) for cell in row if not _hidden(cell)] for row in rows]
     for row, line in zip(rows, table_lines(shown), strict=True):
         for anchor in (row[0].getparent(), *(element for cell in row for element in cell.iter())):
             if isinstance(anchor.tag, str) and anchor.get("id"):
                 walk.anchors.setdefault(anchor.get("id", ""), len(walk.blocks))
         if line:
             yield line
+
+
+def _loose(element: etree._Element) -> Iterator[str]:
+    """What stands in a table outside its cells; browsers show it before the table."""
+    yield element.text or ""
+    for child in element:
+        tag = _tag(child)
+        if tag in _TABLE_PARTS and not _hidden(child):
+            yield from _loose(child)
+        elif tag and tag not in _TABLE_PARTS | _CELLS | _SKIPPED and not _hidden(child):
+            yield _inline_text(child)
+        yield child.tail or ""
+
+
+def _left_out(cell: etree._Element, table: etree._Element) -> bool:
+    """Whether the row of a cell, or what that lies in, is hidden."""
+    between = takewhile(lambda ancestor: ancestor is not table, cell.iterancestors())
+    return any(_hidden(ancestor) for ancestor in between)
 
 
 def _cell(element: etree._Element) -> Cell:

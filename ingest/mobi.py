@@ -8,6 +8,7 @@ Format: https://wiki.mobileread.com/wiki/MOBI
 import re
 import struct
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from ingest import html
@@ -58,7 +59,12 @@ def read(path: Path, limits: Limits) -> Reading:
     if len(text) < header.text_records:
         warnings.append(f"The file is cut off: {len(text)} of {header.text_records} pieces of its text are there.")
     bodies = [_without_trailing(record, header.trailing) for record in text]
-    markup = b"".join(_unpack(body) if header.compression == _PALMDOC else body for body in bodies)
+    unpacked, size = [], 0
+    for body in bodies:
+        unpacked.append(_unpack(body) if header.compression == _PALMDOC else body)
+        size += len(unpacked[-1])
+        limits.check(path.name, "bytes when unpacked", size, limits.text_member_bytes)
+    markup = b"".join(unpacked)
     if header.flows is not None:
         markup = markup[: _first_flow(records, header.flows, path.name)]
     blocks = _blocks(markup, header.codec, path.name)
@@ -74,6 +80,8 @@ def _records(data: bytes) -> list[bytes]:
     if not count:
         raise IndexError("no records")
     starts = [struct.unpack_from(">L", data, 78 + 8 * index)[0] for index in range(count)]
+    if any(after < before for before, after in pairwise(starts)):
+        raise IndexError("records lie over one another")
     return [data[start:end] for start, end in zip(starts, [*starts[1:], len(data)], strict=True) if start < len(data)]
 
 

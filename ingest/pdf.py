@@ -159,8 +159,8 @@ def _sheet(document: Any, index: int, language: str) -> tuple[Sheet, str, tuple[
     """One page's lines, where they came from, and warnings. A page that cannot be read is an empty one."""
     try:
         page = document[index]
-        height = float(page.cropbox.height)
-        blocks = _blocks(page.get_text("dict", flags=_FLAGS))
+        height = float(page.rect.height)
+        blocks = _blocks(page.get_text("dict", flags=_FLAGS), page.rotation_matrix)
         raw = "\n".join(line.text for block in blocks for line in block)
         if document.is_form_pdf:
             blocks += _fields(page, raw)
@@ -181,7 +181,8 @@ def _sheet(document: Any, index: int, language: str) -> tuple[Sheet, str, tuple[
         return Sheet([], 1.0), "none", (f"could not be read: {one_line(str(error))[:120]}",)
 
 
-def _blocks(page: dict[str, Any]) -> list[Block]:
+def _blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -> list[Block]:
+    """Lines of print. turn: from the coordinates of the text to those of the page as it is shown."""
     blocks = []
     for block in page["blocks"]:
         lines = []
@@ -191,9 +192,10 @@ def _blocks(page: dict[str, Any]) -> list[Block]:
             if not text:
                 continue
             main = max(line["spans"], key=lambda span: len(span["text"]))
-            x0, y0, x1, y1 = line["bbox"]
+            x0, y0, x1, y1 = pymupdf.Rect(line["bbox"]) * turn
             mono = bool(main["flags"] & pymupdf.TEXT_FONT_MONOSPACED)
-            level = abs(line["dir"][1]) < 0.1
+            across, along = line["dir"]
+            level = abs(across * turn.b + along * turn.d) < 0.1
             lines.append(Line(text, x0, y0, x1, y1, main["size"], mono, level, raw[-1].isspace()))
         if lines:
             blocks.append(rows(lines))

@@ -1,6 +1,7 @@
 """A table's rows as lines of text in which every value stays under its heading. For HTML, DOCX and FB2."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
         columns.add(column)
         found[index][column] = cell.text
     kept = sorted(columns)
-    shown = [[row.get(column, "") for column in kept if column <= max(row)] if row else [] for row in found]
+    shown = [[row.get(column, "") for column in kept[: bisect_right(kept, max(row, default=-1))]] for row in found]
     return [" |".join(f" {text}" if text else "" for text in row).strip() for row in shown]
 
 

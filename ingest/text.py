@@ -7,7 +7,7 @@ headings, where there are such.
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import quantiles
@@ -35,13 +35,14 @@ _NUMERAL = re.compile(r"^[IVXLC]{1,8}(?:[.:)]?$|[.:]\s+[A-Z\d“\"].{0,80}$)")
 _SENTENCE_END = (".", "!", "?", ";", ",", "”", '"', "’", ":")
 _PART = re.compile(r"^(?:part|book|volume|teil|buch|partie|livre|часть|книга)\b", re.IGNORECASE)
 _GUTENBERG_TITLE = re.compile(r"^Title:[ \t]*(\S.*)$", re.MULTILINE)
-_BY_LINES = re.compile(  # tables, logs, settings, subtitles, programs
+LINED = re.compile(  # tables, logs, settings, subtitles, programs
     r"\.(?:csv|tsv|tab|log|jsonl?|ndjson|ya?ml|toml|ini|cfg|conf|env|properties|srt|vtt|sub|lrc|diff|patch|py|pyi|ipynb|m?js"
     r"|jsx|tsx?|java|kts?|scala|groovy|go|rs|[cfhmrs]|cc|cpp|cxx|hh|hpp|cs|mm|swift|rb|pl|pm|php|lua|jl|hs|ml|clj|exs?|erl"
     r"|dart|zig|f90|pas|vb|asm|sh|bash|zsh|fish|ps1|bat|cmd|sql|css|scss|less|proto|cmake|gradle|tf|vue|svelte)"
 )
 # What parts the cells of a line: in prose a blank follows these.
 _BORDER = re.compile(r"\t|[|]|[,;:](?=\S)")
+DEEPEST = 100  # lists and quotations of Markdown within one another, counted in tokens: a list is two
 _NOTE = re.compile(r"\[\^[^\]\s]+\]:")
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)\n", re.DOTALL)
 
@@ -53,7 +54,7 @@ def read_text(path: Path, limits: Limits) -> Reading:
         TooLarge, EmptyDocument.
     """
     text, warnings = _decode(path, limits)
-    by_lines = bool(_BY_LINES.fullmatch(path.suffix.casefold()))
+    by_lines = bool(LINED.fullmatch(path.suffix.casefold()))
     paragraphs = _paragraphs(text, by_lines)
     blocks = [Block(each.text, code=True) for each in paragraphs] if by_lines else _with_chapters(paragraphs)
     pages, toc = paginate(blocks)
@@ -75,9 +76,14 @@ def read_markdown(path: Path, limits: Limits) -> Reading:
         text = text[front.end() :]
         if named := re.search(r"^title:\s*[\"']?(.+?)[\"']?\s*$", front[1], re.MULTILINE | re.IGNORECASE):
             title = named[1]
-    markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    markdown = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable(["table", "strikethrough"])
     markdown.block.ruler.at("reference", _link_definition, {"alt": ["paragraph"]})
-    rendered = markdown.render(text)
+    parts = markdown.parse(text)
+    if max((part.level for part in parts), default=0) >= DEEPEST - 1:  # what lies deeper, and behind it, is not there
+        reading = read_text(path, limits)
+        doubt = "Lists or quotations lie too deep in one another for Markdown: it was read as plain text."
+        return replace(reading, warnings=[*reading.warnings, doubt])
+    rendered = markdown.renderer.render(parts, markdown.options, {})
     blocks, _, _ = html.extract(f"<html><body>{rendered}</body></html>", path.name)
     pages, toc = paginate(blocks)
     if not pages:

@@ -174,10 +174,79 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
         ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
         ("<p>word<a class=noteref href='#n2'>2</a>", "word[2]"),
         ("<p>10<sup>5</sup> and <a href='#s'>see 2</a>", "10^5 and see 2"),
+        ("<table><tr><td>a<td>b</tr><tr hidden><td>secret</tr><tbody style='display:none'><tr><td>no</table>", "a | b"),
     ],
 )
 def test_html_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
     assert read(tmp_path / "a.html", f"<!doctype html><html><body>{body}</body></html>").text == expected
+
+
+def test_what_stands_in_a_table_outside_its_cells_is_read(tmp_path: Path) -> None:
+    """Parsers for browsers move it before the table; ours leaves it there."""
+    markup = (
+        "<table xmlns='http://www.w3.org/1999/xhtml'>loose<p>para</p><tr><p>in row</p><td>a</td><td>b</td></tr></table>"
+    )
+    document = ingest(makers.epub(tmp_path / "a.epub", {"a.xhtml": f"<h1>One</h1>{markup}"}))
+    assert document.text == "One\n\nloose\npara\nin row\na | b"
+
+
+def test_a_table_of_very_many_columns_is_read_quickly(tmp_path: Path) -> None:
+    cells = "".join(f"<td>{n}" for n in range(20_000))
+    assert read(tmp_path / "a.html", f"<html><table><tr>{cells}</table></html>").text.endswith("| 19998 | 19999")
+
+
+def test_markdown_that_is_nested_without_end_loses_nothing(tmp_path: Path) -> None:
+    levels = "".join("  " * depth + f"- level {depth}\n" for depth in range(12))
+    document = read(tmp_path / "a.md", f"{levels}\n\n# After\n\nThe rest.\n")
+    assert "level 11" in document.text
+    assert (document.text.endswith("The rest."), document.warnings) == (True, ())
+    document = read(tmp_path / "b.md", "> " * 300 + "deep\n\n# After\n\nThe rest.\n")
+    assert "deep" in document.text
+    assert "The rest." in document.text
+    assert any("read as plain text" in warning for warning in document.warnings)
+
+
+@pytest.mark.parametrize("name", ["views.py", "app.jsx", "log.csv"])
+def test_programs_and_tables_may_speak_of_html(tmp_path: Path, name: str) -> None:
+    text = 'def page(a, b):\n    """<html><body>of it</body>"""\n    if a<b and b>a:\n        return 1'
+    document = read(tmp_path / name, text)
+    assert (document.format, document.text) == ("txt", text)
+
+
+def test_odd_nodes_and_links_in_a_table_of_contents_lose_nothing(tmp_path: Path) -> None:
+    chapters = {"a.xhtml": "<h1>A</h1><p>Alpha.</p>", "b.xhtml": "<h1>B</h1><p>Beta.</p>"}
+    nav = '<li>&nbsp;<?x y?><a href="a.xhtml">A&eacute;</a></li><li><a href="http://[bad/">C</a></li>'
+    nav += '<li><a href="b.xhtml">Be</a></li>'
+    document = ingest(makers.epub(tmp_path / "a.epub", chapters, nav))
+    assert "Beta." in document.text
+    assert [entry.title for entry in document.toc] == ["Aé", "Be"]
+
+
+def test_fb2_has_named_entities_and_titles_of_stanzas(tmp_path: Path) -> None:
+    poem = "<poem><stanza><title><p>I</p></title><v>Line.</v></stanza></poem>"
+    body = f"<section><p>Caf&eacute;&nbsp;au lait &mdash; fine &amp; good.</p>{poem}</section>"
+    document = read(tmp_path / "a.fb2", f"<FictionBook><body>{body}</body></FictionBook>")
+    assert document.text == "Café au lait — fine & good.\n\nI\nLine."
+
+
+def test_a_page_that_is_shown_turned_is_read_as_it_is_shown(tmp_path: Path) -> None:
+    def made(name: str, rotation: int) -> str:
+        with pymupdf.open() as document:
+            for number in range(3):
+                page = document.new_page(width=700, height=700)
+                page.set_rotation(rotation)
+                lines = [(60, 40, "The Annual Report"), (60, 120, "Country"), (200, 120, "1990")]
+                lines += [(60, 134, "Norway"), (200, 134, f"{number}12"), (60, 148, "Chile"), (200, 148, "7")]
+                lines += [(60, 300 + 14 * y, f"{y + 1}. Open valve {y}.") for y in range(3)]
+                for x, y, words in [*lines, (300, 680, str(number + 1))]:
+                    page.insert_text(pymupdf.Point(x, y) * page.derotation_matrix, words, rotate=rotation)
+            document.save(tmp_path / name)
+        return ingest(tmp_path / name).text
+
+    upright = made("upright.pdf", 0)
+    assert "Country | 1990\nNorway | 012\nChile | 7" in upright
+    assert "Annual Report" not in upright
+    assert [made(f"{rotation}.pdf", rotation) for rotation in (90, 180, 270)] == [upright] * 3
 
 
 def test_markdown_code_keeps_its_indentation(tmp_path: Path) -> None:
@@ -292,6 +361,12 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
             "a | b\nc inner",
         ),
         (
+            "<w:p><w:r><w:t>a</w:t><w:txbxContent><w:p><w:r><w:t>b</w:t><w:txbxContent><w:p><w:r><w:t>c</w:t></w:r></w:p>"
+            "</w:txbxContent></w:r></w:p></w:txbxContent></w:r><w:del><w:r><w:txbxContent><w:p><w:r><w:t>gone</w:t></w:r>"
+            "</w:p></w:txbxContent></w:r></w:del></w:p>",
+            "a\n\nb\n\nc",
+        ),
+        (
             "<w:p><w:r><w:t>So </w:t></w:r><m:oMath><m:r><m:t>y=</m:t></m:r><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num>"
             "<m:den><m:r><m:t>2+x</m:t></m:r></m:den></m:f><m:sSup><m:e><m:d><m:e><m:r><m:t>a</m:t></m:r></m:e></m:d>"
             "</m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup><m:rad><m:deg><m:r><m:t>3</m:t></m:r></m:deg><m:e><m:r><m:t>b</m:t></m:r>"
@@ -299,7 +374,7 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
             "So y=1/(2+x)(a)^2√[3](b)",
         ),
     ],
-    ids=["superscript", "ruby", "nested table", "formula"],
+    ids=["superscript", "ruby", "nested table", "boxes", "formula"],
 )
 def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
     assert ingest(word(tmp_path / "a.docx", body)).text == expected

@@ -160,6 +160,25 @@ def test_limits(tmp_path: Path, limits: Limits, words: str) -> None:
         Limits(pages=0)
 
 
+def test_records_that_lie_over_one_another_do_not_grow(tmp_path: Path) -> None:
+    path = makers.mobi(tmp_path / "a.mobi", "<p>word</p>" * 2000)
+    data = bytearray(path.read_bytes())
+    data[78 + 8 : 78 + 12], data[78 + 16 : 78 + 20] = data[78 + 16 : 78 + 20], data[78 + 8 : 78 + 12]
+    path.write_bytes(data)
+    with pytest.raises(BrokenFile, match="cut off"):
+        read(path)
+
+
+def test_word_documents_have_limits(tmp_path: Path) -> None:
+    document = docx.Document()
+    for _ in range(500):
+        document.add_paragraph("Some words that are kept.")
+    document.save(str(tmp_path / "a.docx"))
+    for limits, words in ((Limits(text_member_bytes=1 << 14), "bytes"), (Limits(characters=1000), "characters")):
+        with pytest.raises(TooLarge, match=words):
+            read(tmp_path / "a.docx", limits=limits)
+
+
 def test_entities_do_not_grow_and_nothing_is_fetched(tmp_path: Path) -> None:
     laughs = '<!ENTITY a0 "ha">' + "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 10))
     path = tmp_path / "a.fb2"
