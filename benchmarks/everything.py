@@ -84,7 +84,9 @@ PLAN = [
     Run("rounds", "rounds", "--turns 2000 --budget 1024"),
     Run("turns", "turns", "--methods full,exact,locret,infinipot --budget 512 --tokens 1536 --trials 5"),
     Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
-    Run("passkey", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "2K,8K", 20, "1024")),
+    Run("passkey", "needle", passkeys("exact,streaming,truncate,infinipot,locret", "2K,8K", 20, "1024")),
+    Run("passkey-halves", "needle", passkeys("infinipot-cap,infinipot-nuc", "2K,8K", 10, "1024")),
+    Run("passkey-retrieving", "needle", passkeys(f"{RETRIEVING},recall", "2K,8K", 10, "1024")),
     Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K", 4, "512,2048,4096")),
     Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "32K", 4, "1024")),
     Run(
@@ -94,7 +96,7 @@ PLAN = [
         False,
     ),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
-    Run("passkey-long", "needle", passkeys(f"exact,{CONDENSING}", "128K,512K,1M", 3, "1024"), False),
+    Run("passkey-long", "needle", passkeys(f"exact,{CONDENSING}", "512K", 3, "1024"), False),
 ]
 
 

@@ -89,13 +89,15 @@ def main(argv: list[str] | None = None) -> int:
     ids = Haystack(model, chosen.data).stretch(max(chosen.tokens), chosen.seed)
     question = model.encode("What is the name of the man who lived in the house by the river, and what was he?").ids
     names = [FULL, *chosen.methods]
-    readers = {name: Reader(model, shared.variant(name, chosen.budget), ids) for name in names}
+    methods = {name: shared.variant(name, chosen.budget) for name in names}
+    readers = {name: Reader(model, method, ids) for name, method in methods.items()}
     runs = {name: reader.run() for name, reader in readers.items()}
     rows: list[dict[str, Any]] = []
     for tokens in sorted(chosen.tokens):
         for name in names:
             reading = read_to(runs[name], tokens)
             row = {"method": name, "budget": None if name == FULL else chosen.budget, "tokens": tokens}
+            row |= {"settings": methods[name].settings()}
             rows.append(row | {"read_seconds": reading, "decode_seconds": decode(model, readers[name], question)})
             print(rows[-1], file=sys.stderr, flush=True)
     crossed = {

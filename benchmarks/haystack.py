@@ -4,7 +4,8 @@ Five kinds. `passkey`: InfiniPot's own, one pass key in repeated filler. `prose`
 `facts`: eight facts about invented names spread over real novels, asked one after another in one conversation. `two`:
 two pass keys in real novels, to be given in order. `pairs`: nothing but keys and their values, the keys alike but for
 their last four digits (as hard as RULER's NIAH-MK3, which has UUIDs); four of them are asked for.
-Prose is of books that the pocket model never saw; names are from the syllables kept for measuring.
+Prose is of books that the pocket model never saw; names are from the syllables kept for measuring. What is no name (one
+fact in seven is about "the rusty shed" or "garden 990") is of words and numbers that training has too.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
     return {
         "method": name,
         "budget": budget,
+        "settings": method.settings(),
         "tokens": tokens,
         "read_seconds": progress.seconds,
         "distill_seconds": progress.distill_seconds,

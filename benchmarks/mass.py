@@ -72,6 +72,7 @@ class Probe:
         self.own = [torch.zeros(layer.kv_heads, 0, layer.head_size) for layer in layers]  # keys of the passes
         self.covered: list[list[float]] = [[] for _ in layers]
         self.at_random: list[list[float]] = [[] for _ in layers]
+        self.lot = torch.Generator().manual_seed(tokens)
 
     def begin(self, source: Tensor) -> None:
         """Passed on."""
@@ -94,7 +95,7 @@ class Probe:
         seen = self.seen.entries[:, self.source]
         self.covered[layer].append(float(((far * seen).sum(dim=1) + own).mean()))
         if isinstance(self.memory, InfiniteHiPMemory):
-            chance = random_chunks(self.memory, layer, len(self.source))
+            chance = random_chunks(self.memory, layer, len(self.source), self.lot)
             self.at_random[layer].append(float(((far * chance).sum(dim=1) + own).mean()))
         return self.memory.attend(layer, q, k, v, scaling, softcap)
 
@@ -121,12 +122,12 @@ def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scali
     return (logits * scaling).softmax(dim=2)
 
 
-def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int) -> Tensor:
+def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int, lot: torch.Generator) -> Tensor:
     """What would be seen, bool [N], if as many far chunks as InfiniteHiP keeps were drawn by lot."""
     chunk, keep = memory.stages[-1].chunk, memory.pruning.rules[layer].keep
     far = max(0, entries - memory.window)
     chunks = -(-far // chunk)
-    drawn = torch.randperm(chunks, generator=torch.Generator().manual_seed(layer))[: keep // chunk]
+    drawn = torch.randperm(chunks, generator=lot)[: keep // chunk]
     chosen = torch.zeros(max(1, chunks), dtype=torch.bool)
     chosen[drawn] = True
     result = torch.ones(entries, dtype=torch.bool)

@@ -66,6 +66,7 @@ def main(argv: list[str] | None = None) -> int:
                     for depth in [None] if kind in SPREAD else chosen.depths:
                         started = time.perf_counter()
                         row = {"method": name, "budget": budget, "tokens": tokens, "depth": depth, "kind": kind}
+                        row |= {"settings": method.settings()}
                         asked = correct = sourced = 0
                         for number in range(chosen.trials):
                             trial = haystack.trial(kind, tokens, depth or 0.0, chosen.seed + number)

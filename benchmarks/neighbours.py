@@ -4,7 +4,9 @@
 
 Each question is asked of the text alone, not of the questions before it. `full` is run on both sides, as a check that
 nothing but the choice of entries differs. A press has seen the whole text before it chooses, and so is only run up to
-the model's own window; ours choose as they read. Without kvpress its rows are left out, and the reason is printed.
+the model's own window; ours choose as they read. KVzip passes the text a second time, behind itself: of texts longer
+than half of the window it judges at positions that the model was not trained for. Without kvpress its rows are left
+out, and the reason is printed.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from typing import Any
 
 import matplotlib
 
-from benchmarks.options import POCKET
+from benchmarks.neighbours import own_method
+from benchmarks.options import POCKET, variant
 from benchmarks.report import RESULTS, named
-from engine import load_model
+from engine import METHODS, load_model
 
 matplotlib.use("svg")
 from matplotlib import pyplot
@@ -21,14 +22,24 @@ Row = dict[str, Any]
 
 
 def load() -> dict[str, dict[str, Any]]:
-    """All results by name; rows of the pocket model with other weights than it has now are marked as `earlier`."""
+    """All results by name; rows of the pocket model with other weights or settings than now are marked as `earlier`."""
     results = {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
     weights = named(load_model(POCKET, "cpu"))["weights"]
     for result in results.values():
         result["earlier"] = result.get("model") == "pocket" and result.get("weights") != weights
         for row in result["rows"]:
-            row["earlier"] = result["earlier"]
+            row["earlier"] = result["earlier"] or _changed(row)
     return results
+
+
+def _changed(row: Row) -> bool:
+    """Whether a method's settings, where they are known, are not what its name stands for today."""
+    if "settings" not in row:
+        return False
+    usual = [variant(row["method"], row["budget"]).settings()]
+    if row["method"] in METHODS:
+        usual.append(own_method(row["method"], row["budget"]).settings())  # beside presses
+    return row["settings"] not in usual
 
 
 def length(tokens: int) -> str:
@@ -334,7 +345,8 @@ def main() -> int:
     text = [
         "# Results",
         f"Made by `python -m benchmarks.pages` from `benchmarks/results/`. Device: {', '.join(devices)}.",
-        *([f"†: taken with earlier weights of the pocket model. So were all rows of {stale}."] if stale else []),
+        "†: taken with earlier weights of the pocket model, or other settings than the method has now."
+        + (f" So were all rows of {stale}." if stale else ""),
         "## Accuracy",
     ]
     for kind in TITLES:

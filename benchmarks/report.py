@@ -39,7 +39,7 @@ def table(rows: list[dict[str, Any]], columns: list[str] | None = None) -> str:
     """Rows as an aligned text table."""
     if not rows:
         return "(no rows)"
-    names = columns or list(rows[0])
+    names = columns or [name for name in rows[0] if name != "settings"]
     cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
     return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in cells)

@@ -18,6 +18,7 @@ import torch
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack, Question, Trial, is_right
+from benchmarks.neighbours import own_method
 from benchmarks.presses import Neighbours, NoPresses
 from benchmarks.report import named, publish
 from engine import Answer, Conversation, Method, Model, Reader, Sampling
@@ -82,21 +83,24 @@ def main(argv: list[str] | None = None) -> int:
     for tokens in chosen.tokens:
         trials = [haystack.trial("facts", tokens, 0.0, chosen.seed + number) for number in range(chosen.trials)]
         for name in chosen.methods:
-            method = shared.variant(name, chosen.budget)
-            rows += _rows(name, method.budget, tokens, [with_method(model, method, trial) for trial in trials])
+            method = own_method(name, None if name == "full" else chosen.budget)
+            found = [with_method(model, method, trial) for trial in trials]
+            rows += _rows(name, method, None if name == "full" else chosen.budget, tokens, found)
         if neighbours is not None:
             found = [with_press(model, neighbours, chosen.budget, trial) for trial in trials]
-            rows += _rows(f"{PRESS}, asked before reading", chosen.budget, tokens, found)
+            rows += _rows(f"{PRESS}, asked before reading", None, chosen.budget, tokens, found)
     publish("turns", rows, chosen.out, chosen.json, **named(model), without_kvpress=reason)
     return 0
 
 
-def _rows(method: str, budget: int | None, tokens: int, found: list[list[tuple[bool, float]]]) -> list[dict[str, Any]]:
-    rows = []
+def _rows(
+    name: str, method: Method | None, budget: int | None, tokens: int, found: list[list[tuple[bool, float]]]
+) -> list[dict[str, Any]]:
+    rows, settings = [], {} if method is None else {"settings": method.settings()}
     for turn in range(TURNS):
         right = sum(trial[turn][0] for trial in found)
         seconds = sum(trial[turn][1] for trial in found) / len(found)
-        row = {"method": method, "budget": budget, "tokens": tokens, "turn": turn + 1}
+        row = {"method": name, "budget": budget, "tokens": tokens, "turn": turn + 1, **settings}
         rows.append(row | {"asked": len(found), "correct": right, "seconds": round(seconds, 3)})
         print(rows[-1], file=sys.stderr, flush=True)
     return rows

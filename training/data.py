@@ -33,11 +33,6 @@ def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, B
         materials = prepare(PocketSettings(data_dir=data_dir, work_dir=pocket_dir, start=model.spec.folder))
     except DataMissing as error:
         raise SettingsError(f"{error}. Or {OWN}.") from error
-    if materials.tokenizer.get_vocab() != model.tokenizer.get_vocab():
-        raise SettingsError(
-            f"The prose in {pocket_dir} was tokenised for another model than {model.name}: give the pocket_dir of this "
-            f"model's own training, or one that is empty. Or {OWN}."
-        )
     measuring = Builder(materials.tokenizer, materials.held_out, FactMaker(materials.nouns), reserved=True)
     return materials.builder(), measuring
 

@@ -95,7 +95,9 @@ def test_questions_come_as_many_rounds_after_their_facts_as_they_say() -> None:
 
 @books
 def test_every_turn_is_timed_and_counted(tmp_path: Path) -> None:
-    rows = rows_of(turns, "--methods full,locret --budget 64 --tokens 800 --trials 2 --no-press", tmp_path / "out.json")
+    rows = rows_of(
+        turns, "--methods full,locret --budget 160 --tokens 800 --trials 2 --no-press", tmp_path / "out.json"
+    )
     assert [(row["method"], row["turn"]) for row in rows] == [(m, t) for m in ("full", "locret") for t in (1, 2, 3)]
     assert all(row["asked"] == 2 and row["seconds"] > 0 for row in rows)
     assert "locret 64 | 800 |" in pages.turns(rows)

@@ -1,4 +1,4 @@
-"""Measures a pocket model by what it says: greedy answers, names and books that training never saw, exact match.
+"""Measures a pocket model by what it says: greedy answers, exact match, books and names that training never saw.
 
 Run: `python -m training.pocket.evaluate --model assets/pocket
 [--cells facts:512:full:6,facts:32768:exact:4]`.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
+from engine import SettingsError
 from training.pocket import facts
 from training.pocket.documents import CATALYSTS, Builder
 from training.pocket.facts import FactMaker
@@ -39,15 +40,22 @@ def prepare(settings: PocketSettings) -> Materials:
 
     Raises:
         DataMissing: the books are not there.
+        SettingsError: the work folder has prose in the tokens of another model than `start`.
     """
     folder = settings.work_dir / "materials"
     done = folder / "nouns.json"
     if not done.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         _make(settings, folder)
+    tokenizer = load_tokenizer(folder)
+    if settings.start is not None and tokenizer.get_vocab() != load_tokenizer(settings.start).get_vocab():
+        raise SettingsError(
+            f"The prose in {settings.work_dir} was tokenised for another model than {settings.start.name}: give the "
+            "work folder of that model's own training, or one that is empty."
+        )
     nouns = json.loads(done.read_text())
     return Materials(
-        load_tokenizer(folder),
+        tokenizer,
         Prose.load(folder / "train.npz"),
         Prose.load(folder / "held_out.npz"),
         nouns,
