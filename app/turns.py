@@ -44,6 +44,9 @@ class AnswerOptions:
             raise UsageError(f"A reasoning has 1 to 100,000 tokens, not {self.max_reasoning}.")
 
 
+WAIT_SEC = 0.1  # until it is looked again whether the turns before are answered
+
+
 def session_for(service: Service, context_id: str, session_id: str | None) -> SessionRow:
     """The session to ask in: the one named, which must be over this context, or a new one."""
     if session_id is None:
@@ -119,6 +122,9 @@ def _answer(
             raise Stopped
 
     try:
+        while service.store.is_behind(turn.id):  # another program answers in this session
+            on_pass()
+            time.sleep(WAIT_SEC)
         open_one = open_conversation(service, turn.session_id, on_pass)
     except Stopped:
         return service.store.finish_turn(turn.id, status="cancelled")

@@ -9,6 +9,8 @@ store that could not take it (a full disk, a locked database) until it does.
 """
 
 import logging
+import os
+import secrets
 import shutil
 import threading
 import time
@@ -23,7 +25,7 @@ from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
 from ingest import PasswordNeeded, WrongPassword
-from sessions import ContextRow, JobRow, NotFound, Store, StoreError
+from sessions import ContextRow, JobRow, NotFound, Store, StoreError, stamp
 
 INGEST, READ, ANSWER = "ingest", "read", "answer"
 UPLOAD = "upload"
@@ -43,7 +45,7 @@ class Worker(threading.Thread):
 
     def __init__(self, service: Service) -> None:
         """service: the home to work for."""
-        super().__init__(name="worker", daemon=True)
+        super().__init__(name=f"worker-{os.getpid()}-{secrets.token_hex(2)}", daemon=True)  # one of its home's several
         self.service = service
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -80,6 +82,8 @@ class Worker(threading.Thread):
 
     def _queue_ingest(self, payload: dict[str, Any], password: str | None) -> JobRow:
         self._passwords[tuple(payload["files"])] = password  # first, as the job may be claimed at once
+        if password is not None:
+            payload = {**payload, "holder": stamp()}  # nobody else knows it
         job = self.service.store.add_job(INGEST, UPLOAD, payload)
         self._wake.set()
         return job
@@ -193,6 +197,7 @@ class Worker(threading.Thread):
         if time.monotonic() >= self._look_at:
             self._late = [write for write in self._late if not self._taken(write)]
             self._taken(self.service.store.requeue_interrupted)
+            self._taken(lambda: self.service.store.heartbeat(self.name))  # so that others of this home know of it
             self._look_at = time.monotonic() + LOOK_SEC
 
     def _ingest(self, job: JobRow) -> None:

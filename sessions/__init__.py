@@ -9,6 +9,7 @@ from sessions.conversations import MOST_HITS
 from sessions.errors import DiskFull, FingerprintMismatch, InUse, NotFound, StoreCorrupt, StoreError
 from sessions.files import disk_free, nearest
 from sessions.parts import Part
+from sessions.processes import stamp
 from sessions.rows import (
     ContextRow,
     DocumentRow,
@@ -43,4 +44,5 @@ __all__ = [
     "WorkerRow",
     "disk_free",
     "nearest",
+    "stamp",
 ]

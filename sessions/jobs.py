@@ -1,5 +1,6 @@
 """Jobs: work that one worker claims, reports on and may be asked to stop; and what is done when a worker dies."""
 
+import json
 import time
 from typing import Any
 
@@ -63,15 +64,17 @@ class Jobs(Measurements):
         ]
 
     def next_job(self, worker: str, kind: str | None = None) -> JobRow | None:
-        """Claim the oldest queued job (of a kind, if given) for this worker; None if there is none.
+        """Claim the oldest queued job (of a kind, if given) that this worker can do; None if there is none.
 
-        Two workers never get the same job.
+        Two workers never get the same job. A turn is not for anybody before those ahead of it are answered; a job whose
+        payload has a `holder` is for that process alone, by its `stamp`, for as long as it lives.
         """
         now = time.time()
         with self._write() as db:
             self.heartbeat(worker)
             where, values = ("", []) if kind is None else ("AND kind = ?", [kind])
-            rows = self._rows(f"SELECT id FROM jobs WHERE status = 'queued' {where} ORDER BY key LIMIT 1", values)
+            rows = self._rows(f"SELECT * FROM jobs WHERE status = 'queued' {where} ORDER BY key", values)
+            rows = [row for row in rows if not self._is_for_others(row) and not self.is_behind(row["subject_id"])][:1]
             if not rows:
                 return None
             db.execute(
@@ -80,6 +83,24 @@ class Jobs(Measurements):
                 [worker, stamp(), now, now, rows[0]["id"]],
             )
         return self.job(rows[0]["id"])
+
+    def _is_for_others(self, row: dict[str, Any]) -> bool:
+        holder = json.loads(row["payload"]).get("holder")
+        return holder not in (None, stamp()) and is_alive(holder, row["updated_at"])
+
+    def is_behind(self, turn_id: str) -> bool:
+        """Whether an earlier turn of the same session is being answered, or is still to be, by a process that lives."""
+        rows = self._rows(
+            """
+            SELECT turns.owner, jobs.owner AS worker,
+                max(coalesce(drafts.updated_at, 0), coalesce(jobs.updated_at, 0), turns.created_at) AS seen_at
+            FROM turns JOIN turns AS this ON this.session_id = turns.session_id AND this.position > turns.position
+            LEFT JOIN drafts ON drafts.turn_key = turns.key
+            LEFT JOIN jobs ON jobs.subject_id = turns.id AND jobs.status = 'running'
+            WHERE this.id = ? AND turns.status = 'answering'""",
+            [turn_id],
+        )
+        return any(is_alive(owner, row["seen_at"]) for row in rows for owner in (row["owner"], row["worker"]))
 
     def update_job(
         self,
@@ -147,6 +168,9 @@ class Jobs(Measurements):
         """Say that a worker of this process is there. Needed only for others who cannot look at this process."""
         with self._write() as db:
             db.table("workers").upsert({"name": worker, "owner": stamp(), "heartbeat_at": time.time()}, pk="name")
+            for row in self._rows("SELECT * FROM workers"):
+                if not is_alive(row["owner"], row["heartbeat_at"]):
+                    db.execute("DELETE FROM workers WHERE name = ?", [row["name"]])
 
     def workers(self) -> list[WorkerRow]:
         """Everybody who claimed a job or gave a heartbeat, the most recent first."""

@@ -16,12 +16,17 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "options", nargs=argparse.REMAINDER, help="options of the benchmark, --help and --json included"
     )
     add_json_flag(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=lambda arguments: run(arguments, shared))
 
 
-def run(arguments: Arguments) -> int:
-    """Hand over to the benchmark, with the global options that it shares; its own go before them."""
+def run(arguments: Arguments, shared: argparse.ArgumentParser) -> int:
+    """Hand over to the benchmark, with the global options that it shares; its own go before them.
+
+    shared: the global options, which may also stand among the benchmark's.
+    """
     import importlib
+
+    _, options = shared.parse_known_args(arguments.options, arguments)
 
     benchmark = importlib.import_module(f"benchmarks.{arguments.benchmark}")
     argv = ["--device", arguments.device, *(["--json"] if arguments.json else [])]
@@ -31,4 +36,4 @@ def run(arguments: Arguments) -> int:
         argv += ["--model", model, "--quantize", quantize]
     if arguments.seed is not None:
         argv += ["--seed", str(arguments.seed)]
-    return int(benchmark.main([*argv, *arguments.options]) or 0)
+    return int(benchmark.main([*argv, *options]) or 0)

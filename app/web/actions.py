@@ -52,7 +52,8 @@ class Actions:
     def load(self, query: Mapping[str, str]) -> Chosen:
         """A tab opens, or is reloaded: go where its address says."""
         asked = Chosen(query.get("context", ""), query.get("session", ""))
-        return self.screen.settle(asked) if asked.context or asked.session else self.screen.first_choice()
+        known = asked.context or asked.session or "new" in query
+        return self.screen.settle(asked) if known else self.screen.first_choice()
 
     def find_models(self) -> list[Any]:
         """A tab opens: the models that are on this machine by now."""

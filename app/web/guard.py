@@ -4,7 +4,7 @@ import base64
 import binascii
 import hmac
 import ipaddress
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -67,10 +67,10 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: Headers) -> PlainTextResponse | None:
         host = headers.get("host", "")
-        if self.login is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        if self.login is None and not is_loopback(_split(f"//{host}").hostname or ""):
             return PlainTextResponse("This server answers on this machine only.", 400)
         origin = headers.get("origin")
-        if scope["method"] not in SAFE_METHODS and origin and urlsplit(origin).netloc != host:
+        if scope["method"] not in SAFE_METHODS and origin and _split(origin).netloc != host:
             return PlainTextResponse("Requests from other sites are refused.", 403)
         if self.login is None or scope["path"] in OPEN_PATHS or self._knows(headers.get("authorization", "")):
             return None
@@ -88,3 +88,11 @@ class Guard:
         except (binascii.Error, ValueError):
             return False
         return hmac.compare_digest(given, ":".join(self.login).encode())
+
+
+def _split(address: str) -> SplitResult:
+    """The parts of an address; none where it cannot be one."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")

@@ -44,7 +44,7 @@ class Chosen:
     def query(self) -> str:
         """As the address of the page says it: without what is being edited."""
         given = {key: value for key, value in (("context", self.context), ("session", self.session)) if value}
-        return f"?{urlencode(given)}" if given else ""
+        return f"?{urlencode(given or {'new': 1})}"
 
 
 class Screen:

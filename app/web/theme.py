@@ -127,6 +127,10 @@ HEAD = """
       if (unfolded.has(each.dataset.fold) && !each.dataset.met) each.open = true, each.dataset.met = "yes";
     const where = document.querySelector("#where [data-query]");
     if (where) place(where.dataset.query), turnTo(where.dataset);
+    // One stop of the Tab key each, in which the arrows choose.
+    for (const list of document.querySelectorAll("#method, #contexts, #sessions, #hits, #ocr"))
+      for (const each of list.querySelectorAll("input[type=radio]"))
+        if (each.name !== list.id) each.name = list.id;
     const chosen = document.querySelector("#contexts label.selected input");
     if (chosen && chosen.value !== reached) {
       reached = chosen.value;
@@ -193,7 +197,7 @@ HEAD = """
         document.querySelector("#edit-area #never-mind")?.click();
       }
       if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question")) submit();
-      const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+      const typing = event.target.matches("textarea, select, input:not([type=radio], [type=checkbox])");
       if (event.key === "/" && !typing) {
         const field = document.querySelector("#question textarea");
         if (field) { event.preventDefault(); field.focus(); }

@@ -263,7 +263,7 @@ def test_show_is_for_people_without_json(
 def test_the_help_of_a_benchmark_names_its_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    status, out, _ = in_process(tmp_path, capsys, "bench", name, "--help")
+    status, out, _ = in_process(tmp_path, capsys, "bench", name, "--home", str(tmp_path), "--help")
     assert status == 0
     assert out.startswith(f"usage: stockpot bench {name} [-h]")
 

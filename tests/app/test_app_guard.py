@@ -116,3 +116,10 @@ def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: Path) ->
     copies = copy_in(tmp_path, [("a.txt", BytesIO(b"one")), ("../a.txt", BytesIO(b"two"))])
     assert [path.read_bytes() for path in copies] == [b"one", b"two"]
     assert all(path.parent.parent == tmp_path / "uploads" for path in copies)
+
+
+@pytest.mark.parametrize("login", [None, ("me", "secret")])
+def test_headers_that_are_no_addresses_are_refused(login: tuple[str, str] | None) -> None:
+    page = client(login)
+    assert page.get("/", headers={"Host": "["}).status_code == (400 if login is None else 401)
+    assert page.post("/", headers={"Origin": "http://[", "Host": "localhost"}).status_code == 403

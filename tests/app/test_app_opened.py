@@ -1,5 +1,7 @@
 """Open contexts: one copy for all sessions, and one limit for all of them."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,6 +122,28 @@ def test_a_context_that_slept_in_host_memory_wakes_as_it_was(service: Service, b
     for part, tensors in expected.items():
         for key, tensor in tensors.items():
             assert torch.equal(got[f"{part.rstrip('0123456789')}.{key}"].nan_to_num(), tensor.nan_to_num())
+
+
+def test_two_programs_that_answer_in_one_session_do_it_one_after_another(
+    tmp_path: Path, tiny: Path, book: Path
+) -> None:
+    """Both read the session's tail, and the one that was done last saved its own over the other's."""
+    one, other = (Service(tmp_path / "home", str(tiny), "cpu") for _ in range(2))
+    session = one.store.add_session(read_through(one, add(one, book)).id)
+    first, second, third = (keep_question(each, session.id, f"{n}?") for n, each in enumerate((one, one, other)))
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(answer, other, third.id, SHORT)
+        assert answer(one, first.id, SHORT).status == "done"
+        time.sleep(0.5)
+        assert not waiting.done()
+        assert answer(one, second.id, SHORT).status == "done"
+        assert waiting.result().status == "done"
+    assert open_conversation(one, session.id).conversation.turns == 3
+    fourth, fifth = (keep_question(one, session.id, "And?") for _ in range(2))
+    assert answer(one, fifth.id, SHORT, should_stop=lambda: True).status == "cancelled"
+    assert answer(one, fourth.id, SHORT).status == "done"
+    one.close()
+    other.close()
 
 
 def test_on_a_gpu_what_is_put_away_sleeps_in_host_memory_first(tmp_path: Path, tiny: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from sessions import Store
 from tests.app.helpers import Server, book_text, wait_for
 
 
@@ -127,13 +128,15 @@ def test_a_thing_is_named_by_its_kind_and_its_whole_id(http: httpx.Client, serve
     assert http.delete(f"/api/documents/{document}").json() == {"deleted": document}
 
 
-def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client) -> None:
+def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client, server: Server) -> None:
     files = [("files", ("Long.txt", book_text(900).encode()))]
     job = http.post("/api/contexts", files=files, data={"method": "exact", "budget": "320"}).json()
     job = until(http, f"/api/jobs/{job['id']}", "done", "failed")
     path = f"/api/contexts/{job['progress']['context']}"
-    until(http, path, "reading")
-    wait_for(lambda: http.delete(path).status_code == 409, "the reading to begin", 20)
+    with Store(server.home) as store:
+        reading = job["progress"]["context"]
+        wait_for(lambda: bool(store.jobs("running", reading)), "the reading to begin", 20)
+    assert http.delete(path).status_code == 409
     session = http.post("/api/sessions", json={"context": job["progress"]["context"]}).json()
     asked = http.post(f"/api/sessions/{session['id']}/turns", json={"question": "Who?"}).json()
     turn = until(http, f"/api/turns/{asked['id']}", "failed", "done")

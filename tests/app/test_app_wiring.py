@@ -157,7 +157,7 @@ def test_what_is_clicked_while_the_page_opens_stands(
         await overlapping(monkeypatch, tab.open(context=context), tab.do("new-reading", "click"))
         await tab.tick()
         assert tab.shown["new-view"]["visible"]
-        assert 'data-query=""' in tab.value("where")
+        assert 'data-query="?new=1"' in tab.value("where")
 
     play(service, scene)
 

@@ -100,7 +100,7 @@ def test_every_turn_is_timed_and_counted(tmp_path: Path) -> None:
     )
     assert [(row["method"], row["turn"]) for row in rows] == [(m, t) for m in ("full", "locret") for t in (1, 2, 3)]
     assert all(row["asked"] == 2 and row["seconds"] > 0 for row in rows)
-    assert "locret 64 | 800 |" in pages.turns(rows)
+    assert "locret 160 | 800 |" in pages.turns(rows)
 
 
 @books

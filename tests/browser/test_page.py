@@ -315,7 +315,7 @@ def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_
 
 def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server: Server, tmp_path: Path) -> None:
     book = tmp_path / "Short.txt"
-    book.write_text(book_text(8), encoding="utf-8")
+    book.write_text(book_text(11), encoding="utf-8")
     visit(tab, server)
     tab.get_by_role("button", name="New reading").click()
     tab.locator("#files input[type=file]").set_input_files([book])

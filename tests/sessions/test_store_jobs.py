@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sessions import NotFound, Store, StoreError, processes
+from sessions import NotFound, Store, StoreError, processes, stamp
 
 
 def test_a_job_from_queue_to_end(filled: Any) -> None:
@@ -55,6 +55,41 @@ def test_a_job_goes_to_one_worker_only(store: Store) -> None:
     assert sorted(job for mine in claimed.values() for job in mine) == sorted(ids)
     assert all(mine == sorted(mine, key=ids.index) for mine in claimed.values())  # oldest first
     assert {worker.name for worker in store.workers() if worker.alive} == {"a", "b", "c"}
+
+
+def test_turns_of_a_session_are_answered_one_after_another(filled: Any, other_process: Callable) -> None:
+    store, session = filled.store, filled.session()
+    turns = [store.add_turn(session.id, question) for question in ("first", "second")]
+    jobs = [store.add_job("answer", turn.id) for turn in reversed(turns)]
+    elsewhere = filled.store.add_turn(filled.session().id, "in another session")
+    store.add_job("answer", elsewhere.id)
+    assert [store.is_behind(turn.id) for turn in (*turns, elsewhere)] == [False, True, False]
+    claimed = [store.next_job(f"worker-{number}") for number in range(3)]
+    assert [job and job.subject_id for job in claimed] == [turns[0].id, elsewhere.id, None]
+    store.finish_turn(turns[0].id, answer="done")
+    following = store.next_job("worker-3")
+    assert following
+    assert following.id == jobs[0].id
+    store.finish_turn(turns[1].id, answer="done")
+    asking = other_process(f"store = Store(home)\nprint(store.add_turn('{session.id}', 'third').id)")
+    asking.communicate()
+    assert not store.is_behind(store.add_turn(session.id, "fourth").id)  # who asked the third has died
+
+
+def test_a_job_that_one_process_holds_something_for_is_left_to_it(filled: Any, other_process: Callable) -> None:
+    store = filled.store
+    other = other_process("from sessions import stamp\nprint(stamp(), flush=True)\nimport time\ntime.sleep(60)")
+    try:
+        store.add_job("ingest", "upload", {"holder": other.stdout.readline().strip()})
+        mine = store.add_job("ingest", "upload", {"holder": stamp()})
+        claimed = store.next_job("worker-1")
+        assert claimed
+        assert claimed.id == mine.id
+        assert store.next_job("worker-1") is None
+    finally:
+        other.kill()
+        other.communicate()
+    assert store.next_job("worker-1") is not None  # nobody is left to wait for
 
 
 def test_a_reading_is_queued_once_and_nothing_is_changed_if_it_cannot_be(
