@@ -340,6 +340,8 @@ def main() -> int:
     stale = ", ".join(name for name, result in results.items() if result["earlier"])
     kept = results.pop("facts-kept-stores", {"rows": []})["rows"]
     needles = rows_of(results, "needle")
+    order = list(dict.fromkeys(row["method"] for row in needles))
+    needles.sort(key=lambda row: (order.index(row["method"]), row["budget"] or 0))
     rows = [row for row in needles if ":" not in row["method"]]
     devices = sorted({str(result["machine"]["device"]) for result in results.values()})
     text = [
