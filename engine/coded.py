@@ -46,8 +46,7 @@ def check_codes(spec: ModelSpec, kind: torch.dtype) -> None:
         odd = [layer.head_size for layer in spec.layers if layer.head_size % 2]
         if odd:
             raise SettingsError(f"store=int4 needs an even head size, and this model's is {odd[0]}: take int8.")
-    # Of a GPU that is only planned for nothing is known.
-    on_gpu = spec.device.type == "cuda" and torch.cuda.is_available()
+    on_gpu = spec.device.type == "cuda"
     if kind == torch.float8_e4m3fn and on_gpu and torch.cuda.get_device_capability(spec.device) < (8, 9):
         raise SettingsError("store=fp8 needs a GPU of compute capability 8.9 or more: take int8.")
 
