@@ -95,6 +95,13 @@ def archive(path: Path, members: dict[str, str | bytes], method: int = zipfile.Z
     return path
 
 
+def with_member(path: Path, member: str, data: bytes) -> Path:
+    """The same archive with other bytes in one member."""
+    with zipfile.ZipFile(path) as file:
+        members: dict[str, str | bytes] = {name: file.read(name) for name in file.namelist()}
+    return archive(path, members | {member: data})
+
+
 def epub(path: Path, chapters: dict[str, str], nav: str = "", **more: str | bytes) -> Path:
     """An EPUB 3 of the chapters given (file name -> body markup)."""
     items = "".join(f'<item id="{n}" href="{n}" media-type="application/xhtml+xml"/>' for n in chapters)

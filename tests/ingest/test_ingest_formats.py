@@ -8,7 +8,6 @@ from pathlib import Path
 import docx
 import pymupdf
 import pytest
-from docx.oxml import parse_xml
 
 from ingest import BrokenFile, Document, UnsupportedFormat, ingest
 from tests.ingest import makers
@@ -63,7 +62,7 @@ def test_the_spine_loses_no_chapter_without_a_warning(tmp_path: Path) -> None:
     )
     package = package.replace("</manifest>", '<item id="map" href="map.svg" media-type="image/svg+xml"/></manifest>')
     package = package.replace("</spine>", '<itemref idref="map"/><itemref idref="3.xhtml"/></spine>')
-    document = ingest(_with(path, "book/package.opf", package.encode()))
+    document = ingest(makers.with_member(path, "book/package.opf", package.encode()))
     assert [page.label for page in document.pages] == ["Chapter 1", "Chapter 2"]
     assert len(document.warnings) == 2
     assert "map.svg (image/svg+xml) was not read" in document.warnings[0]
@@ -229,26 +228,6 @@ def test_fb2_has_named_entities_and_titles_of_stanzas(tmp_path: Path) -> None:
     assert document.text == "Café au lait — fine & good.\n\nI\nLine."
 
 
-def test_a_page_that_is_shown_turned_is_read_as_it_is_shown(tmp_path: Path) -> None:
-    def made(name: str, rotation: int) -> str:
-        with pymupdf.open() as document:
-            for number in range(3):
-                page = document.new_page(width=700, height=700)
-                page.set_rotation(rotation)
-                lines = [(60, 40, "The Annual Report"), (60, 120, "Country"), (200, 120, "1990")]
-                lines += [(60, 134, "Norway"), (200, 134, f"{number}12"), (60, 148, "Chile"), (200, 148, "7")]
-                lines += [(60, 300 + 14 * y, f"{y + 1}. Open valve {y}.") for y in range(3)]
-                for x, y, words in [*lines, (300, 680, str(number + 1))]:
-                    page.insert_text(pymupdf.Point(x, y) * page.derotation_matrix, words, rotate=rotation)
-            document.save(tmp_path / name)
-        return ingest(tmp_path / name).text
-
-    upright = made("upright.pdf", 0)
-    assert "Country | 1990\nNorway | 012\nChile | 7" in upright
-    assert "Annual Report" not in upright
-    assert [made(f"{rotation}.pdf", rotation) for rotation in (90, 180, 270)] == [upright] * 3
-
-
 def test_markdown_code_keeps_its_indentation(tmp_path: Path) -> None:
     code = "def f(x):\n    if x:\n        return 1\n\n    return 2"
     assert read(tmp_path / "a.md", f"# Code\n\n```python\n{code}\n```\n\n- item\n\n      a\n        b\n").text == (
@@ -302,125 +281,6 @@ def test_fb2_and_docx_tables_keep_their_columns(tmp_path: Path) -> None:
     table.rows[3].cells[2].text = "90"
     document.save(str(tmp_path / "a.docx"))
     assert ingest(tmp_path / "a.docx").text == f"{expected}\nBoth | | 90"
-
-
-def test_docx_reads_what_paragraphs_hide(tmp_path: Path) -> None:
-    document = docx.Document()
-    document.add_heading("Report", 1)
-    paragraph = document.add_paragraph("Kept ")
-    w = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
-    paragraph._p.append(parse_xml(f"<w:ins {w}><w:r><w:t>inserted</w:t></w:r></w:ins>"))
-    paragraph._p.append(parse_xml(f"<w:del {w}><w:r><w:delText>deleted</w:delText></w:r></w:del>"))
-    document.element.body.insert(
-        2, parse_xml(f"<w:sdt {w}><w:sdtContent><w:p><w:r><w:t>In a control.</w:t></w:r></w:p></w:sdtContent></w:sdt>")
-    )
-    document.add_heading("Details", 2)
-    document.add_paragraph("One", style="List Bullet")
-    document.add_paragraph("Two", style="List Bullet")
-    document.core_properties.title = "Word Document"
-    document.save(str(tmp_path / "a.docx"))
-    read_back = ingest(tmp_path / "a.docx")
-    assert read_back.title == "Report"
-    assert [page.text for page in read_back.pages] == [
-        "Report\n\nKept inserted\n\nIn a control.",
-        "Details\n\n- One\n- Two",
-    ]
-
-
-W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-M = "http://schemas.openxmlformats.org/officeDocument/2006/math"
-
-
-def word(path: Path, body: str) -> Path:
-    """A Word document whose body is the markup given."""
-    document = docx.Document()
-    for element in parse_xml(f'<w:body xmlns:w="{W}" xmlns:m="{M}">{body}</w:body>'):
-        document.element.body.insert(len(document.element.body) - 1, element)
-    document.save(str(path))
-    return path
-
-
-RAISED = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>5</w:t></w:r>'
-CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        (f"<w:p><w:r><w:t>10</w:t></w:r>{RAISED}</w:p>", "10^5"),
-        (
-            "<w:p><w:r><w:ruby><w:rt><w:r><w:t>とう</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>塔</w:t></w:r></w:rubyBase>"
-            "</w:ruby></w:r></w:p>",
-            "塔",
-        ),
-        (
-            "<w:tbl><w:tr>" + CELL.format("a", "") + "<w:sdt><w:sdtContent>" + CELL.format("b", "") + "</w:sdtContent>"
-            "</w:sdt></w:tr><w:sdt><w:sdtContent><w:tr>"
-            + CELL.format("c", "<w:tbl><w:tr>" + CELL.format("inner", "") + "</w:tr></w:tbl><w:p/>")
-            + "</w:tr></w:sdtContent></w:sdt></w:tbl>",
-            "a | b\nc inner",
-        ),
-        (
-            "<w:p><w:r><w:t>a</w:t><w:txbxContent><w:p><w:r><w:t>b</w:t><w:txbxContent><w:p><w:r><w:t>c</w:t></w:r></w:p>"
-            "</w:txbxContent></w:r></w:p></w:txbxContent></w:r><w:del><w:r><w:txbxContent><w:p><w:r><w:t>gone</w:t></w:r>"
-            "</w:p></w:txbxContent></w:r></w:del></w:p>",
-            "a\n\nb\n\nc",
-        ),
-        (
-            "<w:p><w:r><w:t>So </w:t></w:r><m:oMath><m:r><m:t>y=</m:t></m:r><m:f><m:num><m:r><m:t>1</m:t></m:r></m:num>"
-            "<m:den><m:r><m:t>2+x</m:t></m:r></m:den></m:f><m:sSup><m:e><m:d><m:e><m:r><m:t>a</m:t></m:r></m:e></m:d>"
-            "</m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup><m:rad><m:deg><m:r><m:t>3</m:t></m:r></m:deg><m:e><m:r><m:t>b</m:t></m:r>"
-            "</m:e></m:rad></m:oMath></w:p>",
-            "So y=1/(2+x)(a)^2√[3](b)",
-        ),
-    ],
-    ids=["superscript", "ruby", "nested table", "boxes", "formula"],
-)
-def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
-    assert ingest(word(tmp_path / "a.docx", body)).text == expected
-
-
-def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
-    cite = '<w:r><w:footnoteReference w:id="{}"/></w:r>'
-    path = word(tmp_path / "a.docx", f"<w:p><w:r><w:t>Word</w:t></w:r>{cite.format(7)}{cite.format(2)}</w:p>")
-    notes = (
-        f'<w:footnotes xmlns:w="{W}"><w:footnote w:id="2"><w:p><w:r><w:t>First.</w:t></w:r></w:p><w:p><w:r><w:t>Then'
-        "</w:t><w:tab/><w:t>more</w:t><w:br/><w:t>lines.</w:t></w:r></w:p></w:footnote></w:footnotes>"
-    )
-    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/footnotes"
-    rels = "word/_rels/document.xml.rels"
-    with zipfile.ZipFile(path) as archive:
-        linked = archive.read(rels).replace(
-            b"</Relationships>", f'<Relationship Id="n" Type="{kind}" Target="footnotes.xml"/></Relationships>'.encode()
-        )
-    _with(_with(path, rels, linked), "word/footnotes.xml", notes.encode())
-    # The note of the first mark is not there; the second keeps its number.
-    assert ingest(path).text == "Word[1][2]\n\n[2] First. Then more lines."
-
-
-def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path: Path) -> None:
-    path = word(tmp_path / "a.docx", "<w:p><w:r><w:t>Words.</w:t></w:r></w:p>")
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    usual = b"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
-    for kind in (
-        b"application/vnd.ms-word.document.macroEnabled.main+xml",
-        b"application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
-    ):
-        types = members["[Content_Types].xml"].replace(usual, kind)
-        assert types != members["[Content_Types].xml"]
-        document = ingest(makers.archive(tmp_path / "a.docm", members | {"[Content_Types].xml": types}))
-        assert (document.format, document.text) == ("docx", "Words.")
-    strict = {
-        name: re.sub(rb"http://schemas.openxmlformats.org/(\w+)/2006/", rb"http://purl.oclc.org/ooxml/\1/", data)
-        if not name.startswith(("[", "docProps"))
-        else data
-        for name, data in members.items()
-    }
-    strict["_rels/.rels"] = strict["_rels/.rels"].replace(
-        b"purl.oclc.org/ooxml/package/", b"schemas.openxmlformats.org/package/2006/"
-    )
-    assert ingest(makers.archive(tmp_path / "strict.docx", strict)).text == "Words."
 
 
 def test_fb2_note_marks_and_powers(tmp_path: Path) -> None:
@@ -524,13 +384,6 @@ def test_markup_that_declares_no_encoding_is_guessed_with_a_warning(tmp_path: Pa
     assert words.strip() in document.text
     assert not document.warnings
     book = makers.epub(tmp_path / "a.epub", {"a.xhtml": ""})
-    document = ingest(_with(book, "book/a.xhtml", b"<html><body>" + body))
+    document = ingest(makers.with_member(book, "book/a.xhtml", b"<html><body>" + body))
     assert words.strip() in document.text
     assert any("book/a.xhtml" in warning and "cp1251" in warning for warning in document.warnings)
-
-
-def _with(path: Path, member: str, data: bytes) -> Path:
-    """The same archive with other bytes in one member."""
-    with zipfile.ZipFile(path) as archive:
-        members: dict[str, str | bytes] = {name: archive.read(name) for name in archive.namelist()}
-    return makers.archive(path, members | {member: data})

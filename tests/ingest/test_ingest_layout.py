@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pymupdf
 import pytest
 
 from ingest import ingest
@@ -133,3 +134,23 @@ def test_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
     text = ingest(makers.pdf(tmp_path / "a.pdf", [left + right])).text
     order = [text.index(f"left {n} of") for n in range(20)] + [text.index(f"right {n} of") for n in range(20)]
     assert order == sorted(order)
+
+
+def test_a_page_that_is_shown_turned_is_read_as_it_is_shown(tmp_path: Path) -> None:
+    def made(name: str, rotation: int) -> str:
+        with pymupdf.open() as document:
+            for number in range(3):
+                page = document.new_page(width=700, height=700)
+                page.set_rotation(rotation)
+                lines = [(60, 40, "The Annual Report"), (60, 120, "Country"), (200, 120, "1990")]
+                lines += [(60, 134, "Norway"), (200, 134, f"{number}12"), (60, 148, "Chile"), (200, 148, "7")]
+                lines += [(60, 300 + 14 * y, f"{y + 1}. Open valve {y}.") for y in range(3)]
+                for x, y, words in [*lines, (300, 680, str(number + 1))]:
+                    page.insert_text(pymupdf.Point(x, y) * page.derotation_matrix, words, rotate=rotation)
+            document.save(tmp_path / name)
+        return ingest(tmp_path / name).text
+
+    upright = made("upright.pdf", 0)
+    assert "Country | 1990\nNorway | 012\nChile | 7" in upright
+    assert "Annual Report" not in upright
+    assert [made(f"{rotation}.pdf", rotation) for rotation in (90, 180, 270)] == [upright] * 3
