@@ -191,20 +191,14 @@ def plan_reading(model: "engine.Model", name: str, method: "engine.Method", toke
     Raises:
         AppError: it cannot fit; the sentence says what would.
     """
-    import torch
-
     import engine
 
-    shared = model.device.type == "cpu"
-    host = engine.free_bytes(torch.device("cpu"))
-    machine = engine.Machine(host if shared else engine.free_bytes(model.device), host, shared)
-    sizes = engine.skeleton_of(model.network, model.spec)
-    planner = engine.Planner(sizes, machine, model.turn_length, len(model.chat.prefix))
+    planner = engine.Planner.of_loaded(model, engine.Machine.now(model.device))
     quantize = split_model(name)[1]
     plan = planner.plan(method, tokens, quantize, weights=False)
     if plan.fits:
         return plan
-    raise AppError(f"{shortage(plan, shared)} {_instead(planner, plan, weights=False)}")
+    raise AppError(f"{shortage(plan, planner.machine.shared)} {_instead(planner, plan, weights=False)}")
 
 
 def estimate(

@@ -131,7 +131,6 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """Work until stopped; an error in one job never ends the thread."""
-        self._taken(lambda: self.service.store.heartbeat(self.name))  # so that others of this home know of it
         while not self._stopping.is_set():
             self._wake.clear()
             try:

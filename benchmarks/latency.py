@@ -16,21 +16,7 @@ from typing import Any
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
-from engine import (
-    Answer,
-    Conversation,
-    Machine,
-    Method,
-    Model,
-    Plan,
-    Planner,
-    Reader,
-    Sampling,
-    free_bytes,
-    measure_rates,
-    memory_report,
-    skeleton_of,
-)
+from engine import Answer, Conversation, Machine, Planner, Reader, Sampling, measure_rates, memory_report
 
 DECODED = 32  # tokens of the second answer, whose speed is taken
 
@@ -40,7 +26,8 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
     model = shared.open_model(options)
     trial = Haystack(model, options.data).trial("prose", tokens, 0.5, options.seed)
     method = shared.variant(name, budget)
-    plan = planned(model, method, len(trial.ids), options.quantize)
+    machine = Machine.now(model.device, measure_rates(model.device, model.spec.dtype))
+    plan = Planner.of_loaded(model, machine).plan(method, len(trial.ids), options.quantize, weights=False)
     reader = Reader(model, method, trial.ids)
     progress = None
     for progress in reader.run():  # noqa: B007 - the last record counts
@@ -75,15 +62,6 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
             "answering": (plan.answer_tokens_per_sec or 0) / second.tokens_per_second,
         },
     }
-
-
-def planned(model: Model, method: Method, tokens: int, quantize: str) -> Plan:
-    """The plan of a reading with a model that is loaded, on this machine as it is now."""
-    free = free_bytes(model.device)
-    shared_memory = model.device.type == "cpu"
-    machine = Machine(free, free, shared_memory, measure_rates(model.device, model.spec.dtype))
-    planner = Planner(skeleton_of(model.network, model.spec), machine, model.turn_length, len(model.chat.prefix))
-    return planner.plan(method, tokens, quantize)
 
 
 def main(argv: list[str] | None = None) -> int:

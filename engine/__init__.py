@@ -30,7 +30,7 @@ from engine.reader import Reader
 from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Usage
 from engine.sampling import Sampling
 from engine.seam import window_of
-from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton, skeleton_of
+from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton
 
 __all__ = [
     "DEFAULT_METHOD",
@@ -78,7 +78,6 @@ __all__ = [
     "memory_report",
     "read_config",
     "skeleton",
-    "skeleton_of",
     "suited_method",
     "tokens_of",
     "window_of",

@@ -16,15 +16,19 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import torch
+
 from engine.flops import operations
 from engine.footprint import Footprint, Task, TurnTokens
+from engine.measure import free_bytes
 from engine.method import Method
 from engine.methods import METHODS, make_method, suited_method
+from engine.model import Model
 from engine.passes import NOVELTY_ROWS
 from engine.rates import Rates
 from engine.reader import default_chunk
 from engine.records import DEVICE, DISK, HOST
-from engine.skeleton import QUANTIZATIONS, Skeleton
+from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton_of
 
 LEAST_CHUNK = 64
 QUESTION = 50  # tokens of the question whose first token is timed
@@ -53,6 +57,12 @@ class Machine:
     rates: Rates | None = None
     base: int = 0
     disk: int | None = None
+
+    @classmethod
+    def now(cls, device: torch.device, rates: Rates | None = None) -> Machine:
+        """The one at hand, with the memory that is free at the moment."""
+        shared, host = device.type == "cpu", free_bytes(torch.device("cpu"))
+        return cls(host if shared else free_bytes(device), host, shared, rates)
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,11 @@ class Planner:
         """turn_tokens, prefix: from the model's chat template; without a tokenizer they are estimated."""
         self.model, self.machine = model, machine
         self.turn_tokens, self.prefix = turn_tokens or estimated_turn, prefix
+
+    @classmethod
+    def of_loaded(cls, model: Model, machine: Machine) -> Planner:
+        """Plans readings by a model that is loaded."""
+        return cls(skeleton_of(model.network, model.spec), machine, model.turn_length, len(model.chat.prefix))
 
     def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True) -> Plan:
         """What reading a text of so many tokens needs, in the largest passes that fit.

@@ -302,10 +302,8 @@ def _loose(element: etree._Element) -> Iterator[str]:
     yield element.text or ""
     for child in element:
         tag = _tag(child)
-        if tag in _TABLE_PARTS and not _hidden(child):
-            yield from _loose(child)
-        elif tag and tag not in _TABLE_PARTS | _CELLS | _SKIPPED and not _hidden(child):
-            yield _inline_text(child)
+        if tag and not (tag in _CELLS or tag in _SKIPPED or _hidden(child)):
+            yield from _loose(child) if tag in _TABLE_PARTS else [_inline_text(child)]
         yield child.tail or ""
 
 

@@ -79,18 +79,9 @@ class Deletion(Jobs):
                         f"Worker {job['worker']} is busy with {subject} (job {job['id']}, {job['kind']}): "
                         "cancel that job, or wait for it, then delete."
                     )
-        # The command line works without jobs.
-        active = "NOT IN (SELECT subject_id FROM jobs WHERE status IN ('queued', 'running'))"
-        for subject in subjects:
-            busy = self._rows(
-                f"""SELECT owner, updated_at AS seen_at FROM contexts
-                WHERE id = :id AND status = 'reading' AND id {active} UNION ALL
-                SELECT owner, coalesce(drafts.updated_at, created_at) FROM turns
-                LEFT JOIN drafts ON turn_key = turns.key WHERE id = :id AND status = 'answering' AND id {active}""",
-                {"id": subject},
-            )
-            if any(row["owner"] != stamp() and is_alive(row["owner"], row["seen_at"]) for row in busy):
-                raise InUse(f"Another program is busy with {subject}: stop it, or wait for it, then delete.")
+        for row in self._without_jobs():
+            if row["id"] in subjects and row["alive"] and row["owner"] != stamp():
+                raise InUse(f"Another program is busy with {row['id']}: stop it, or wait for it, then delete.")
 
     def _folder(self, kind: str, id: str) -> Path:
         return self.home / _FOLDERS[kind] / id

@@ -4,6 +4,7 @@ import json
 import time
 from typing import Any
 
+from sessions.database import kind_of
 from sessions.errors import StoreError
 from sessions.measurements import Measurements
 from sessions.processes import is_alive, stamp
@@ -74,15 +75,16 @@ class Jobs(Measurements):
             self.heartbeat(worker)
             where, values = ("", []) if kind is None else ("AND kind = ?", [kind])
             rows = self._rows(f"SELECT * FROM jobs WHERE status = 'queued' {where} ORDER BY key", values)
-            rows = [row for row in rows if not self._is_for_others(row) and not self.is_behind(row["subject_id"])][:1]
-            if not rows:
+            ours = (row for row in rows if not self._is_for_others(row) and not self.is_behind(row["subject_id"]))
+            row = next(ours, None)
+            if row is None:
                 return None
             db.execute(
                 "UPDATE jobs SET status = 'running', worker = ?, owner = ?, attempts = attempts + 1, "
                 "started_at = ?, updated_at = ? WHERE id = ?",
-                [worker, stamp(), now, now, rows[0]["id"]],
+                [worker, stamp(), now, now, row["id"]],
             )
-        return self.job(rows[0]["id"])
+        return self.job(row["id"])
 
     def _is_for_others(self, row: dict[str, Any]) -> bool:
         holder = json.loads(row["payload"]).get("holder")
@@ -168,9 +170,8 @@ class Jobs(Measurements):
         """Say that a worker of this process is there. Needed only for others who cannot look at this process."""
         with self._write() as db:
             db.table("workers").upsert({"name": worker, "owner": stamp(), "heartbeat_at": time.time()}, pk="name")
-            for row in self._rows("SELECT * FROM workers"):
-                if not is_alive(row["owner"], row["heartbeat_at"]):
-                    db.execute("DELETE FROM workers WHERE name = ?", [row["name"]])
+            for dead in [each for each in self.workers() if not each.alive]:
+                db.execute("DELETE FROM workers WHERE name = ?", [dead.name])
 
     def workers(self) -> list[WorkerRow]:
         """Everybody who claimed a job or gave a heartbeat, the most recent first."""
@@ -210,20 +211,24 @@ class Jobs(Measurements):
             WHERE jobs.status = 'running' ORDER BY jobs.key""")
         return [row for row in rows if not is_alive(row["owner"], row["seen_at"])]
 
-    def _end_orphans(self) -> None:
+    def _without_jobs(self) -> list[dict[str, Any]]:
+        """Turns being answered and contexts being read that no job is for, as by the command line: id, owner, alive."""
         active = "(SELECT subject_id FROM jobs WHERE status IN ('queued', 'running'))"
-        turns = self._rows(f"""
+        rows = self._rows(f"""
             SELECT turns.id, turns.owner, coalesce(drafts.updated_at, turns.created_at) AS seen_at FROM turns
-            LEFT JOIN drafts ON turn_key = turns.key WHERE status = 'answering' AND turns.id NOT IN {active}""")
-        for turn in turns:
-            if not is_alive(turn["owner"], turn["seen_at"]):
-                self._end_turn(turn["id"], "failed", _INTERRUPTED)
-        readings = self._rows(
-            f"SELECT id, owner, updated_at FROM contexts WHERE status = 'reading' AND id NOT IN {active}"
-        )
-        for reading in readings:
-            if not is_alive(reading["owner"], reading["updated_at"]):
-                self.update_context(reading["id"], status="paused")
+            LEFT JOIN drafts ON turn_key = turns.key WHERE status = 'answering' AND turns.id NOT IN {active}
+            UNION ALL
+            SELECT id, owner, updated_at FROM contexts WHERE status = 'reading' AND id NOT IN {active}""")
+        return [{**row, "alive": is_alive(row["owner"], row["seen_at"])} for row in rows]
+
+    def _end_orphans(self) -> None:
+        for row in self._without_jobs():
+            if row["alive"]:
+                continue
+            if kind_of(row["id"]) == "turn":
+                self._end_turn(row["id"], "failed", _INTERRUPTED)
+            else:
+                self.update_context(row["id"], status="paused")
 
     def _end_subject(self, id: str, status: str, error: str | None) -> None:
         self._end_turn(id, status, error)

@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from app.commands.common import (
@@ -82,7 +81,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", "AnswerOptions"]:
-    """The home, the session to ask in, which is begun when it is called for, and how to answer."""
+    """The home, what begins the session to ask in (to be called once) or finds it, and how to answer."""
     from app.shelf import find_context, find_session
     from app.turns import AnswerOptions, session_for
 
@@ -90,10 +89,9 @@ def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", 
     service = open_service(arguments)
     context = find_context(service, arguments.context)
     note_other_model(arguments, context)
-    if arguments.session:
-        session = session_for(service, context.id, find_session(service, arguments.session).id)
-        return service, lambda: session, options
-    return service, cache(lambda: session_for(service, context.id, None)), options
+    named = find_session(service, arguments.session).id if arguments.session else None
+    found = session_for(service, context.id, named) if named else None
+    return service, lambda: found or session_for(service, context.id, None), options
 
 
 def run_ask(arguments: Arguments) -> int:
@@ -101,9 +99,9 @@ def run_ask(arguments: Arguments) -> int:
     from app.turns import checked_question
 
     question = checked_question(arguments.question)  # before a session is begun for it
-    service, session, options = _open(arguments)
+    service, begin, options = _open(arguments)
     try:
-        turn = _answer(service, session(), question, options, quiet=arguments.json)
+        turn = _answer(service, begin(), question, options, quiet=arguments.json)
         if turn.status == "cancelled":
             return 1
         if arguments.json:
@@ -117,10 +115,10 @@ def run_chat(arguments: Arguments) -> int:
     """Answer questions from standard input until it ends."""
     from app.turns import checked_question
 
-    service, session, options = _open(arguments)
+    service, begin, options = _open(arguments)
+    session = None
     try:
         note("An empty line ends it.")
-        told = False
         while True:
             if sys.stdin.isatty():
                 print("> ", end="", file=sys.stderr, flush=True)
@@ -128,10 +126,10 @@ def run_chat(arguments: Arguments) -> int:
             if not line.strip():
                 return 0
             question = checked_question(line)
-            if not told:
-                note(f"Session {session().id}.")
-                told = True
-            turn = _answer(service, session(), question, options)
+            if session is None:  # not before there is something to ask in it
+                session = begin()
+                note(f"Session {session.id}.")
+            turn = _answer(service, session, question, options)
             if turn.status == "cancelled" and not sys.stdin.isatty():
                 return 1
     finally:

@@ -27,7 +27,6 @@ def run(arguments: Arguments, shared: argparse.ArgumentParser) -> int:
     import importlib
 
     _, options = shared.parse_known_args(arguments.options, arguments)
-
     benchmark = importlib.import_module(f"benchmarks.{arguments.benchmark}")
     argv = ["--device", arguments.device, *(["--json"] if arguments.json else [])]
     name = named_model(arguments.model, arguments.quantize)

@@ -73,19 +73,18 @@ class Actions:
 
     def choose_method(self, name: str, model: str | None) -> list[Any]:
         """A method or a model was chosen: show the method's budget and settings, as they suit the model."""
-        row = self._method(name, model)
+        methods = suiting(self._model(model) or self.service.models.default)
+        row = next(row for row in methods if row["name"] == name)
         shown = (gr.update(visible=group == name) for group in self.groups)
         filled = self._filled(name, {"budget": row["budget"], **row["settings"]})
         return [*filled, *shown, *(gr.update(value=None) for _ in self.presets)]
 
     def choose_preset(self, name: str, *chosen: str | None) -> list[Any]:
         """A preset was chosen: fill in its settings. chosen: of each method that has presets, the one chosen."""
-        preset = dict(zip(self.presets, chosen, strict=True))[name]
-        return self._filled(name, self._method(name, None)["presets"][preset] if preset else {})
+        import engine
 
-    def _method(self, name: str, model: str | None) -> dict[str, Any]:
-        methods = suiting(self._model(model) or self.service.models.default)
-        return next(row for row in methods if row["name"] == name)
+        preset = dict(zip(self.presets, chosen, strict=True))[name]
+        return self._filled(name, engine.make_method(name, preset=preset).settings() if preset else {})
 
     def _filled(self, method: str, settings: Mapping[str, Any]) -> list[Any]:
         """Updates of the budget and of all fields: those of a method's settings that are given."""

@@ -14,7 +14,7 @@ from benchmarks.gpu_check.gauge import free_all, wait
 from benchmarks.gpu_check.methods import check_method
 from benchmarks.gpu_check.parity import KERNELS, SEAM, check_kernels, check_seam
 from benchmarks.random_models import config_of, random_model
-from engine import METHODS, Machine, Model, Planner, Rates, measure_rates, skeleton_of
+from engine import METHODS, Machine, Model, Planner, Rates, measure_rates
 from engine.beacons import FILE as BEACONS
 from engine.beacons import Beacons, save_beacons
 from engine.beside import forget
@@ -70,12 +70,8 @@ def check_model(check: Check, name: str, rates: Rates, share_sec: float) -> None
     model = check.attempt({"model": name}, share_sec, lambda over: _model(check, name))
     if model is None:
         return
-    planner = Planner(
-        skeleton_of(model.network, model.spec),
-        Machine(check.limit, int(psutil.virtual_memory().available * 0.9), check.place.type == "cpu", rates),
-        model.turn_length,
-        len(model.chat.prefix),
-    )
+    host = int(psutil.virtual_memory().available * 0.9)
+    planner = Planner.of_loaded(model, Machine(check.limit, host, check.place.type == "cpu", rates))
 
     def measure(method: str, over: float) -> None:
         if method in CACHES:

@@ -20,7 +20,8 @@ from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import check_model
 from benchmarks.random_models import SHAPES, config_of, random_model
-from engine import METHODS, Machine, Planner, Rates, skeleton, skeleton_of
+from engine import METHODS, Machine, Planner, Rates, skeleton
+from engine.skeleton import skeleton_of
 
 CPU = torch.device("cpu")
 RATES = Rates(1e11, 1e10, 1e10, 1e11, 1e10)
