@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,14 @@ def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Pat
     row = read(service, begin(service, [added.documents[0].id], "exact", {"budget": 320}).id, lambda report: None)
     service.close()
     return folder / "home", row.id
+
+
+@pytest.fixture(autouse=True)
+def hears_interrupts() -> Iterator[None]:
+    """A shell's background processes, and so tests that are run as one, ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def interrupting(home: Path, *questions: str) -> threading.Thread:
