@@ -27,6 +27,7 @@ RUNS = {
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
 RETRIEVING = "infllm,infinitehip"
+FAR = f"exact,infinipot,locret,{RETRIEVING},recall"
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
 BEACONS = "beacon:ratio=8:budget=none"  # all of them, eight times fewer than tokens
 KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") for store in ("model", "int8", "int4"))
@@ -89,14 +90,10 @@ PLAN = [
     Run("passkey-retrieving", "needle", passkeys(f"{RETRIEVING},recall", "2K,8K", 10, "1024")),
     Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K", 4, "512,2048,4096")),
     Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "32K", 4, "1024")),
-    Run(
-        "passkey-far",
-        "needle",
-        "--methods locret,infinipot --kinds passkey --tokens 128K,1M --depths 0.5 --trials 1",
-        False,
-    ),
+    Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 2, "1024"), False),
+    Run("passkey-128k-retrieving", "needle", passkeys(f"{RETRIEVING},recall", "128K", 2, "1024"), False),
+    Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
-    Run("passkey-long", "needle", passkeys(f"exact,{CONDENSING}", "512K", 3, "1024"), False),
 ]
 
 

@@ -144,15 +144,14 @@ class Conversation:
         )
 
     def _look(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
-        """Where a method looks twice: ask once, and see what was looked at; the memory then looks only there."""
-        if not self.memory.looks_twice():
-            return
-        before = self.memory.snapshot()
-        self.mass.clear()
-        self.memory.mass = self.mass
-        self._feed(prompt, on_pass=on_pass)
-        self.memory = before
-        self.memory.focus(self.mass.total)
+        """Where a method looks again: ask once, and see what was looked at; the memory then looks only there."""
+        while self.memory.looks_again():
+            before = self.memory.snapshot()
+            self.mass.clear()
+            self.memory.mass = self.mass
+            self._feed(prompt, on_pass=on_pass)
+            self.memory = before
+            self.memory.focus(self.mass.total)
 
     def _forget_reasoning(self, asked: Memory, ids: list[int]) -> None:
         """Go back to where the question had been asked, and remember the answer as if nothing else had been said."""

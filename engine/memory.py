@@ -94,12 +94,13 @@ class Memory(ABC):
         """Make room by the method's own rule; only called when `room()` is short."""
         raise AssertionError(f"{type(self).__name__} never runs out of room")
 
-    def looks_twice(self) -> bool:
-        """Whether a question that comes now is to be asked twice, with `focus` between."""
+    def looks_again(self) -> bool:
+        """Whether a question that comes now is to be asked once more after it, with `focus` between."""
         return False
 
     def focus(self, mass: Tensor | None) -> None:  # noqa: B027 - most memories keep what they look at and no more
-        """Look only where a question gave its attention, float32 [source tokens], until told otherwise; None: anywhere.
+        """Look only where a question gave its attention, float32 [source tokens], until told otherwise; None: it has
+        been answered, and the next may look anywhere.
 
         See `focus.py`.
         """

@@ -17,7 +17,7 @@ from torch import Tensor
 from engine.attention import Lists, Picked, Segment, Shown
 from engine.cache import POLICIES, DeviceCache
 from engine.coded import CODES, check_codes
-from engine.focus import WIDEST, Focus
+from engine.focus import WIDEST, Gaze
 from engine.footprint import Footprint, Task
 from engine.host import SLAB, HostTier, full_entries, host_bytes, on_host, page_of, slab_bytes
 from engine.measure import require_memory
@@ -49,12 +49,12 @@ def check_store(store: str, tier: str = HOST) -> None:
 
 
 def check_looks(looks: int) -> None:
-    """Refuse any number of looks but one and two.
+    """Refuse any number of looks but one, two and three.
 
     Raises:
         SettingsError: with the number.
     """
-    require(looks in (1, 2), f"looks is 1 or 2, not {looks}.")
+    require(looks in (1, 2, 3), f"looks is 1, 2 or 3, not {looks}.")
 
 
 def cache_units(spec: ModelSpec, wanted: int | None, needed: int) -> int:
@@ -98,7 +98,7 @@ def plan_retrieving(
 
     chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
     to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
-    full slabs go; cached: bytes of the device's cache; looks: how often a question is asked.
+    full slabs go; cached: bytes of the device's cache; looks: how often a question is asked at most.
     """
     seen = plan_window(spec, task, sinks, window)
     far = max(0, task.total - sinks)
@@ -112,7 +112,7 @@ def plan_retrieving(
     searched = math.ceil(compared * far)
     while_reading = more + searched / 2 if reading else 0.0  # half of the text is there on average
     usage = Usage(usage.entries, {**usage.bytes, DEVICE: usage.bytes[DEVICE] + cached})
-    picking = picked_in_pass(spec, more, task.chunk) if looks == 2 or not reading else 0
+    picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
     sources = 4 * far if spec.device.type == "cuda" else 0
     return dataclasses.replace(
         seen,
@@ -122,7 +122,7 @@ def plan_retrieving(
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
         searched=searched,
-        looks=looks,
+        looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
         explicit=reading,  # what is chosen is gathered for the queries that chose it
         host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, away)),  # full, and on its way
         operations=OPERATIONS,
@@ -177,7 +177,7 @@ class RetrievingMemory(WindowMemory):
         looks: int = 1,
     ) -> None:
         """dtype: of the host tier; query_block: queries of a pass that choose together; tier: where full slabs go;
-        looks: how often a question is asked.
+        looks: how often a question is asked at most.
 
         Raises:
             SettingsError: codes that this model or its device cannot have.
@@ -189,7 +189,7 @@ class RetrievingMemory(WindowMemory):
         self.cache: DeviceCache | None = None
         self.looks = looks
         self.answering = False  # in a conversation
-        self.focused: Focus | None = None  # where to look
+        self.gaze = Gaze(looks - 1)
         self.looked_at: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
         # Of this pass, by layer: what the cache was asked for, and what it was given [NB, N]
         self._looked: dict[int, Tensor] = {}
@@ -233,7 +233,8 @@ class RetrievingMemory(WindowMemory):
         super().begin(source)
         far = self.seen + len(source) - self.sinks - self.window
         self.host.settle(needed=far)
-        self.looked_at = None if self.focused is None else self.focused.behind(max(0, far))
+        focus = self.gaze.focus
+        self.looked_at = None if focus is None else focus.behind(max(0, far))
         self._blocks, self._looked, self._given = {}, {}, {}
 
     @property
@@ -241,13 +242,13 @@ class RetrievingMemory(WindowMemory):
         """Entries of the host tier that the next token's window does not show."""
         return int(self.evicted(1)[0])
 
-    def looks_twice(self) -> bool:
+    def looks_again(self) -> bool:
         """In a conversation, once more is far than may stand out."""
-        return self.looks == 2 and self.answering and self.far > WIDEST
+        return self.gaze.again > 0 and self.answering and self.far > WIDEST
 
     def focus(self, mass: Tensor | None) -> None:
         """What has stood out behind the window."""
-        self.focused = None if mass is None else Focus.of(mass, self.host.source(), self.far)
+        self.gaze = Gaze(self.looks - 1) if mass is None else self.gaze.after(mass, self.host.source(), self.far)
 
     def evicted(self, count: int) -> Tensor:
         """Entries of the host tier that have left the window of each block of the pass's queries: int64 [NB], on the

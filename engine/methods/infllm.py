@@ -58,9 +58,10 @@ class InfLLM(Method):
     """budget: what one query sees at most: sinks, window, units, and tokens that do not fill a unit or block yet.
 
     sinks: initial tokens l_I; block: l_bs, tokens per memory unit; representatives: r_k; units: k_m, looked up for
-    each block of query_block queries (l_X); looks: 2 if a question is asked again of the passages that stood out (which
-    the paper does not do), else 1; store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: units that the
-    device holds, None for what suits it; policy: which are given up (cache.POLICIES).
+    each block of query_block queries (l_X); looks: 2 if a question is asked again of the passages that stood out, 3 if
+    in between, where none did, of more of them closely (neither is the paper's), else 1; store: a key of `DTYPES`;
+    tier: host, or disk for full slabs; cache: units that the device holds, None for what suits it; policy: which are
+    given up (cache.POLICIES).
     What is left of the budget is the window.
     """
 
@@ -85,7 +86,7 @@ class InfLLM(Method):
     representatives: int = 8
     units: int = 64
     query_block: int = 32
-    looks: int = 2
+    looks: int = 3
     store: str = "bfloat16"
     tier: str = HOST
     cache: int | None = None
@@ -217,7 +218,7 @@ class InfLLMMemory(RetrievingMemory):
 
     def picks(self) -> int:
         """At a second look, as many as all units together."""
-        return 0 if self.focused is None else self.settings.units * self.settings.block
+        return 0 if self.gaze.focus is None else self.settings.units * self.settings.block
 
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """Initial tokens, looked-up units with the tokens that do not fill one yet, and the window."""

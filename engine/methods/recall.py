@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from engine.attention import Lists, Segment, Shown
-from engine.focus import WIDEST, Focus
+from engine.focus import WIDEST, Gaze
 from engine.footprint import Footprint, Task
 from engine.host import HostTier, host_bytes, page_of
 from engine.measure import require_memory
@@ -172,7 +172,7 @@ class Recall(Method):
         chunk = parse_stages(self.stages)[0].chunk
         compared = 1.0 if self.select == "exact" else 2 * math.log2(max(chunk, 2)) / chunk
         searched = math.ceil(compared * task.tokens)
-        by_search = self.select == "exact" or self.looks == 2
+        by_search = self.select == "exact" or self.looks > 1
         stored = host_bytes(spec, DTYPES[self.store], task.tokens, task.total)
         return dataclasses.replace(
             plain,
@@ -181,7 +181,7 @@ class Recall(Method):
             widest=plain.widest + (far if self.while_reading else 0),
             answering=plain.answering + far,
             searched=searched,
-            looks=self.looks,
+            looks=min(self.looks, 2),
             explicit=plain.explicit or self.while_reading,
             operations=OPERATIONS,
             tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
@@ -203,7 +203,7 @@ class RecallingMemory(SlotMemory):
         self.pruning = Pruning(self.spec, parse_stages(settings.stages), rules)
         self.far = 0  # entries of the host tier that may be selected: what has come since is all in the gist
         self.answering = False  # whether this is a conversation's
-        self.focused: Focus | None = None  # where to look
+        self.gaze = Gaze(settings.looks - 1)
         self.looked_at: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
         self._passing: list[tuple[Tensor, Tensor]] = []  # keys and values of the pass, layer by layer
         self._made: dict[int, QueryBlocks] = {}  # blocks of the pass by their size
@@ -219,7 +219,8 @@ class RecallingMemory(SlotMemory):
         """A longer pass ends the decoding before it."""
         super().begin(source)
         self.host.settle(needed=self.far)
-        self.looked_at = None if self.focused is None else self.focused.behind(self.far)
+        focus = self.gaze.focus
+        self.looked_at = None if focus is None else focus.behind(self.far)
         self.pruning.begin(self.answering and len(source) == 1)
         self._passing, self._made = [], {}
 
@@ -227,7 +228,7 @@ class RecallingMemory(SlotMemory):
         """Where queries search, no more than what they pick has room for."""
         limit, recall = super().pass_limit(), self.settings_of_recall
         searching = recall.select == "exact" and (self.answering or recall.while_reading)
-        if self.focused is None and not searching:
+        if self.gaze.focus is None and not searching:
             return limit
         return min(limit, pickable(self.spec, recall.selected))
 
@@ -318,13 +319,14 @@ class RecallingMemory(SlotMemory):
         place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
         return (held.gather(1, place) == flat).view(index.shape)
 
-    def looks_twice(self) -> bool:
+    def looks_again(self) -> bool:
         """In a conversation, once more is far than may stand out."""
-        return self.settings_of_recall.looks == 2 and self.answering and self.far > WIDEST
+        return self.gaze.again > 0 and self.answering and self.far > WIDEST
 
     def focus(self, mass: Tensor | None) -> None:
         """What has stood out, in the gist or beside it."""
-        self.focused = None if mass is None else Focus.of(mass, self.host.source(), self.far)
+        looks = self.settings_of_recall.looks
+        self.gaze = Gaze(looks - 1) if mass is None else self.gaze.after(mass, self.host.source(), self.far)
 
     def static(self) -> bool:
         """What is selected changes from token to token."""

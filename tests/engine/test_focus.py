@@ -1,4 +1,4 @@
-"""The second look: what stands out of a question's attention, and that a question asked twice leaves no other trace."""
+"""Looking again: what stands out of a question's attention, and that a question asked again leaves no other trace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from engine import Answer, Conversation, Model, Sampling, SettingsError
-from engine.focus import AROUND, Focus
+from engine.focus import AROUND, CLOSE, Focus, Gaze
 from engine.memory import NOT_IN_SOURCE, AttentionMass
 from engine.methods.exact import Exact
 from engine.methods.infinipot import InfiniPot
@@ -63,6 +63,28 @@ def test_where_nothing_stands_out_everything_is_looked_at(text: int, times: floa
     mass = torch.ones(text)
     mass[400:449] = times
     assert (Focus.of(mass, torch.arange(text, dtype=torch.int32), text) is not None) == stands_out
+
+
+def test_where_nothing_stands_out_the_best_passages_may_be_looked_at_closely() -> None:
+    """A third look is judged as the first one was: then something stands out or all is looked at."""
+    source = torch.arange(100_000, dtype=torch.int32)
+    overview, found = torch.ones(100_000), torch.zeros(100_000)
+    places = range(2000, 82_000, 4000)  # more than CLOSE
+    for rank, place in enumerate(places):
+        overview[place : place + 49] = 2.0 - 0.01 * rank
+    found[6010] = 1.0
+    first = Gaze(2).after(overview, source, len(source))
+    assert (first.again, first.focus is not None) == (1, True)
+    looked = set(first.focus.behind(len(source)).tolist())  # type: ignore[union-attr]
+    assert {place for place in places if place in looked} == set(places[:CLOSE])
+    assert first.after(overview, source, len(source)) == Gaze(0)
+    second = first.after(found, source, len(source))
+    assert (second.again, set(second.focus.entries.tolist())) == (  # type: ignore[union-attr]
+        0,
+        set(range(6010 - AROUND, 6011 + AROUND)),
+    )
+    assert Gaze(1).after(overview, source, len(source)) == Gaze(0)
+    assert Gaze(2).after(found, source, len(source)).again == 0
 
 
 def test_what_the_window_shows_is_looked_at_when_it_has_left_it() -> None:
@@ -161,7 +183,7 @@ def test_a_turn_that_is_replayed_looks_where_it_looked(
     assert focused[1] is not None
     assert torch.equal(focused[0].entries, focused[1].entries)
     for conversation in (said, replayed):
-        assert conversation.memory.focused is None  # type: ignore[attr-defined]
+        assert conversation.memory.gaze.focus is None  # type: ignore[attr-defined]
 
 
 def test_a_catalyst_is_no_question(model: Model) -> None:
@@ -193,7 +215,30 @@ def test_a_short_text_is_looked_at_once(model: Model, focused: list[Focus | None
     assert focused == []
 
 
+def test_a_question_asked_three_times_in_vain_is_answered_as_one_asked_once(
+    model: Model, method: Looking, focused: list[Focus | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.focus.AHEAD", float("inf"))
+    looked = []
+    close = Focus.close
+
+    def noted(*given: Any) -> Focus:
+        looked.append(close(*given))
+        return looked[-1]
+
+    monkeypatch.setattr(Focus, "close", staticmethod(noted))
+    once, thrice = (
+        Conversation(read(model, dataclasses.replace(method, looks=looks), long_text(), 256)) for looks in (1, 3)
+    )
+    for number, question in enumerate(("Who?", "And where is it that they went?"), start=1):
+        assert answer_of(once, question).text == answer_of(thrice, question).text
+        assert (focused, len(looked)) == ([None] * 2 * number, number)
+        assert 0 < len(looked[-1].entries) < LONG
+    assert torch.allclose(once.mass.total, thrice.mass.total, atol=1e-5)
+    assert once.usage().entries == thrice.usage().entries
+
+
 @pytest.mark.parametrize("method", METHODS.values())
-def test_looks_are_one_or_two(method: Looking) -> None:
-    with pytest.raises(SettingsError, match="looks is 1 or 2, not 3"):
-        dataclasses.replace(method, looks=3)
+def test_looks_are_one_to_three(method: Looking) -> None:
+    with pytest.raises(SettingsError, match="looks is 1, 2 or 3, not 4"):
+        dataclasses.replace(method, looks=4)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, make_method
-from engine.focus import Focus
+from engine.focus import Focus, Gaze
 from engine.memory import AttentionMass, Memory
 from engine.methods.recall import RecallingMemory
 from tests.engine.plain import GROUP, SCALE, stream, tail, through
@@ -100,7 +100,7 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
     context = read(model, qkv, budget=GIST + 24, select="exact", top_k=24)
     fork = context.fork()
     among = [*range(20, 80), *range(150, 155)]
-    fork.focused = Focus(torch.tensor([*among, *range(context.far, TEXT)]), TEXT)
+    fork.gaze = Gaze(0, Focus(torch.tensor([*among, *range(context.far, TEXT)]), TEXT))
     fork.mass = AttentionMass(TEXT + 9, torch.device("cpu"))
     output = through(fork, tail(qkv, TEXT), 16)
     hidden = set(range(context.far)) - set(among)
@@ -119,7 +119,7 @@ def test_the_second_look_sees_of_gist_and_text_what_stood_out(model: Model) -> N
 
 def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> None:
     memory = read(model, stream(TEXT), budget=GIST + 24, select="exact", top_k=24)
-    memory.focused = Focus(torch.arange(20, 80), TEXT)
+    memory.gaze = Gaze(0, Focus(torch.arange(20, 80), TEXT))
     memory.begin(torch.zeros(1, dtype=torch.int32))
     assert memory._in_sight(LAYER) is not None
     memory.observed = []
