@@ -88,7 +88,8 @@ def main(argv: list[str] | None = None) -> int:
             host.length = whole
             traffic = cache.traffic
             rate = traffic.misses / (traffic.hits + traffic.misses)
-            rows.append({"policy": policy, "units": units, "tokens": chosen.tokens, "lookups": len(recorder.calls)})
+            lookups = sum(len(index) for _, _, index, _ in recorder.calls)
+            rows.append({"policy": policy, "units": units, "tokens": chosen.tokens, "lookups": lookups})
             rows[-1] |= {"hits": traffic.hits, "misses": traffic.misses}
             rows[-1] |= {"miss_rate": rate}
             print(rows[-1], file=sys.stderr, flush=True)

@@ -3,7 +3,8 @@
 A unit is `size` entries of all KV heads of a layer, the memory unit of InfLLM or the last chunk of InfiniteHiP. What a
 block of queries has chosen is looked up in the table; what is missing is gathered from the host tier in one go and
 takes the place of what the policy gives up: the least recently used (`lru`), the lowest decayed sum of attention
-(`frequency`, InfLLM's appendix, equation 1, d = 0.1), the first that came (`fifo`), or any (`random`). Entries of the
+(`frequency`, InfLLM's appendix, equation 1, d = 0.1; what was looked up since the last pass was over, and so has no sum
+yet, is given up last), the first that came (`fifo`), or any (`random`). Entries of the
 host tier never change, so an answer is the same with and without a cache. Sizes: H KV heads, NB blocks of queries, N
 entries chosen for a block, D head size.
 """
@@ -48,6 +49,7 @@ class CachedLayer:
         self.place: dict[int, int] = {}  # unit -> place, the first that came first
         self.free = list(range(units))
         self.worth: dict[int, float] = {}  # unit -> when it was used last, or how much it was attended to
+        self.waiting: dict[int, int] = {}  # unit -> its last look-up, if what that was given is not known yet
 
 
 class DeviceCache:
@@ -112,6 +114,8 @@ class DeviceCache:
                 held.worth[unit] = 0.0
         if self.policy == "lru":
             held.worth.update(dict.fromkeys(units, float(self._lookups)))
+        elif self.policy == "frequency":
+            held.waiting.update(dict.fromkeys(units, self._lookups))
         return [unit for unit in missing if (unit + 1) * self.size > host.stored]
 
     def _make_room(self, held: CachedLayer, count: int, needed: set[int]) -> None:
@@ -124,7 +128,7 @@ class DeviceCache:
         if self.policy == "random":
             self._random.shuffle(others)
         elif self.policy != "fifo":  # the table itself is in the order of arrival
-            others.sort(key=held.worth.__getitem__)
+            others.sort(key=lambda unit: (held.waiting.get(unit, 0), held.worth[unit]))
         self.let_go(held, others[:short])
 
     def let_go(self, held: CachedLayer, units: list[int]) -> None:
@@ -132,6 +136,7 @@ class DeviceCache:
         for unit in units:
             held.free.append(held.place.pop(unit))
             held.worth.pop(unit)
+            held.waiting.pop(unit, None)
 
     def move(self, layer: int, held: CachedLayer, host: HostTier, units: list[int], places: list[int]) -> None:
         """Bring units to their places, all of them in one gather."""
@@ -142,18 +147,20 @@ class DeviceCache:
         self.traffic.moved_bytes += keys.nbytes + values.nbytes
 
     def attended(self, layer: int, index: Tensor, probability: Tensor) -> None:
-        """Count what each unit was given: s = s * d + its sum of attention, for the units that were looked up.
+        """Count what each unit was given, for every look-up of the pass: s = s * d + its sum of attention there.
 
         index: [NB, N], as given to `gather`; probability: float32 [NB, N] on the host, summed over heads and queries.
         """
         if self.policy != "frequency" or layer not in self._layers:
             return
-        worth = self._layers[layer].worth
-        seen = index >= 0
-        units, number = torch.unique(index[seen] // self.size, return_inverse=True)
-        sums = torch.zeros(len(units)).index_add_(0, number, probability[seen])
-        for unit in worth:
-            worth[unit] *= DECAY
-        for unit, total in zip(units.tolist(), sums.tolist(), strict=True):
-            if unit in worth:
-                worth[unit] += total
+        held = self._layers[layer]
+        held.waiting.clear()
+        for chosen, given in zip(index, probability, strict=True):
+            seen = chosen >= 0
+            units, number = torch.unique(chosen[seen] // self.size, return_inverse=True)
+            sums = torch.zeros(len(units)).index_add_(0, number, given[seen])
+            for unit in held.worth:
+                held.worth[unit] *= DECAY
+            for unit, total in zip(units.tolist(), sums.tolist(), strict=True):
+                if unit in held.worth:
+                    held.worth[unit] += total

@@ -39,7 +39,8 @@ class Footprint:
     usage: when the reading is finished, as `Memory.usage` will count it.
     spare_bytes: on the device, beside that, for the moments in which the memory is condensed or packed.
     tail_bytes: on the device, for a conversation's own fork.
-    host_spare_bytes: in host memory, beside usage, while the text is read.
+    host_spare_bytes: in host memory, beside usage, while the text is read or saved.
+    host_tail_bytes: in host memory, for a conversation's own fork.
     operations: of PyTorch, views included, that a layer takes for a token of an answer, however little they do.
     passed: tokens that go through the model, catalyst prompts included.
     attended: entries that a token attends to while reading, on average.
@@ -68,6 +69,7 @@ class Footprint:
     coded: bool = False
     explicit: bool = False
     host_spare_bytes: int = 0
+    host_tail_bytes: int = 0
     operations: int = 190
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,7 @@ from kernels.gathering import taken
 from kernels.rows import Bank, Levels, Pages, Slabs, take
 
 SLAB = 32768  # entries
+FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
 SCORE_BYTES = 256 << 20  # room that the scores of one search may take
 PACKED_BYTES = 64 << 20  # room on the device that what goes to the host together may take
@@ -89,6 +91,14 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
     return capacity * (coded + 4) + scales + waiting + (2 * width * 4 if paged else 0)
 
 
+@cache
+def pin_exactly() -> None:
+    """Pinned memory takes what it is asked for and goes back when it is freed: by itself PyTorch rounds it up to a
+    power of two, which may be twice as much, and keeps it.
+    """
+    torch._C._accelerator_setAllocatorSettings("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:64")
+
+
 def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
     """Of the entries of such a reading, those in full slabs."""
     page = page_of(dtype)
@@ -147,7 +157,8 @@ class HostTier:
         return self.spec.device.type == "cuda"
 
     def _new_slab(self, stored: int) -> Slab:
-        capacity = SLAB if self.shared == 0 else max(self.page, SLAB // 16)
+        own = sum(slab.capacity for slab in self.slabs[self.shared :])
+        capacity = SLAB if self.shared == 0 else min(SLAB, max(FIRST_OF_CONVERSATION, own))
         if self.expected // self.page * self.page > stored:
             capacity = min(capacity, self.expected // self.page * self.page - stored)
         banks = [
@@ -159,6 +170,8 @@ class HostTier:
 
     def _new_bank(self, layer: LayerSpec, capacity: int, levels: Levels | None) -> Bank:
         pinned = self.pinned
+        if pinned:
+            pin_exactly()
         heads, size = layer.kv_heads, layer.head_size
         if levels is None:
             return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
@@ -432,6 +445,7 @@ class HostTier:
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
         copied = self.pinned and not stay
         if copied:
+            pin_exactly()
             every = (tensor for name in names for tensor in parts[name].values())
             needed = sum(tensor.nbytes for tensor in every if not tensor.is_pinned())
             require_memory(needed, torch.device("cpu"), "Opening this reading for a GPU")

@@ -139,9 +139,9 @@ class Planner:
         workspace = self._workspace(method, footprint, rows, quantize)
         kept = footprint.usage.bytes
         held += footprint.weight_bytes
-        # Packing and a fork's tail never come at once: a reading is over when the first question is asked.
+        # Packing or saving, and a fork's tail, never come at once: a reading is over when the first question is asked.
         device = held + kept[DEVICE] + max(footprint.spare_bytes, footprint.tail_bytes) + workspace + self.machine.base
-        host = kept.get(HOST, 0) + footprint.host_spare_bytes
+        host = kept.get(HOST, 0) + max(footprint.host_spare_bytes, footprint.host_tail_bytes)
         if self.machine.shared:
             device, host = device + host, 0
         storable = self.machine.disk is None or sum(kept.values()) <= self.machine.disk

@@ -19,7 +19,16 @@ from engine.cache import POLICIES, DeviceCache
 from engine.coded import CODES, check_codes
 from engine.focus import WIDEST, Gaze
 from engine.footprint import Footprint, Task
-from engine.host import SLAB, HostTier, full_entries, host_bytes, on_host, page_of, slab_bytes
+from engine.host import (
+    FIRST_OF_CONVERSATION,
+    SLAB,
+    HostTier,
+    full_entries,
+    host_bytes,
+    on_host,
+    page_of,
+    slab_bytes,
+)
 from engine.measure import require_memory
 from engine.method import require
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
@@ -57,9 +66,12 @@ def check_looks(looks: int) -> None:
     require(looks in (1, 2, 3), f"looks is 1, 2 or 3, not {looks}.")
 
 
-def cache_units(spec: ModelSpec, wanted: int | None, needed: int) -> int:
-    """Units that the device's cache holds: as wanted, else twice what a block of queries needs on a GPU, and none."""
-    return wanted if wanted is not None else 2 * needed if spec.device.type == "cuda" else 0
+def cache_units(spec: ModelSpec, wanted: int | None, needed: int, tier: str) -> int:
+    """Units that the device's cache holds: as wanted, else none where attention reads the host tier in place, and twice
+    what a block of queries needs where a GPU cannot, because full slabs are on disk.
+    """
+    in_place = spec.device.type != "cuda" or tier == HOST
+    return wanted if wanted is not None else 0 if in_place else 2 * needed
 
 
 def check_cache(wanted: int | None, policy: str, needed: int) -> None:
@@ -124,7 +136,8 @@ def plan_retrieving(
         searched=searched,
         looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
         explicit=reading,  # what is chosen is gathered for the queries that chose it
-        host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, away)),  # full, and on its way
+        host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, far)),  # on its way to disk, or copied to be saved
+        host_tail_bytes=slab_bytes(spec, dtype, FIRST_OF_CONVERSATION),
         operations=OPERATIONS,
     )
 
@@ -223,9 +236,10 @@ class RetrievingMemory(WindowMemory):
     def reserve(self, tokens: int) -> None:
         """Refuse a text that the host's memory cannot hold; else the last slab is no larger than it must be."""
         self.host.expected = tokens
-        # On their way to disk, a full slab and the next one are there at once.
-        held = tokens if self.tier == HOST else min(tokens, 2 * SLAB)
+        # A slab is there twice while it is saved, or on its way to disk while the next one fills.
+        held = min(tokens, SLAB) if self.tier == DISK else tokens
         needed = host_bytes(self.spec, self.host.dtype, held, held)
+        needed += slab_bytes(self.spec, self.host.dtype, min(tokens, SLAB))
         require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
     def begin(self, source: Tensor) -> None:

@@ -158,7 +158,7 @@ class InfiniteHiP(Method):
         """The first stage looks at two keys for each halving of each chunk; what comes after does not grow."""
         if self.budget is None:
             return super().plan(spec, task)
-        units = cache_units(spec, self.cache, self.cached_at_once())
+        units = cache_units(spec, self.cache, self.cached_at_once(), self.tier)
         cached = cache_bytes(spec, units, parse_stages(self.stages)[-1].chunk)
         stream, chunk = self.budget - self._beside_stream(), parse_stages(self.stages)[0].chunk
         compared = 2 * math.log2(max(chunk, 2)) / chunk
@@ -190,7 +190,7 @@ class InfiniteHiPMemory(RetrievingMemory):
         other = LayerRule(settings.pruning, self.stages[-1].keep)
         rules = [first if layer < settings.first_layers else other for layer in range(len(spec.layers))]
         self.pruning = Pruning(spec, self.stages, rules)
-        units = cache_units(spec, settings.cache, settings.cached_at_once())
+        units = cache_units(spec, settings.cache, settings.cached_at_once(), settings.tier)
         self.use_cache(units, self.stages[-1].chunk, settings.policy)
 
     @property

@@ -130,7 +130,7 @@ class InfLLM(Method):
         """Queries are compared with one key for each unit."""
         if self.budget is None:
             return super().plan(spec, task)
-        cached = cache_bytes(spec, cache_units(spec, self.cache, self.units + 1), self.block)
+        cached = cache_bytes(spec, cache_units(spec, self.cache, self.units + 1, self.tier), self.block)
         window, chosen = self.budget - self._beside_window(), (self.units + 1) * self.block
         plain = plan_retrieving(
             spec,
@@ -198,7 +198,8 @@ class InfLLMMemory(RetrievingMemory):
         dtype, block = DTYPES[settings.store], settings.query_block
         super().__init__(spec, settings.sinks, window, dtype, block, settings.tier, settings.looks)
         self.settings = settings
-        self.use_cache(cache_units(spec, settings.cache, settings.units + 1), settings.block, settings.policy)
+        cached = cache_units(spec, settings.cache, settings.units + 1, settings.tier)
+        self.use_cache(cached, settings.block, settings.policy)
         like = torch.empty(0, dtype=spec.dtype, device=spec.device)
         self.units = [Units(like.new_empty(0, layer.kv_heads * layer.head_size)) for layer in spec.layers]
         # r_m of the entries behind the last unit, as far as their window has passed; per layer float32 [entries]

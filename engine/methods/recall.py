@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from engine.attention import Lists, Segment, Shown
+from engine.errors import SettingsError
 from engine.focus import WIDEST, Gaze
 from engine.footprint import Footprint, Task
-from engine.host import HostTier, host_bytes, page_of
+from engine.host import SLAB, HostTier, host_bytes, page_of, slab_bytes
 from engine.measure import require_memory
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method, TurnTokens, require
@@ -149,10 +150,15 @@ class Recall(Method):
 
         Raises:
             WeightsError: no retaining heads for this model.
-            SettingsError: the catalyst prompt leaves no room to read.
+            SettingsError: the catalyst prompt leaves no room to read, or the gist none for the rule `dynamic`.
         """
         if self.budget is None:
             return SlotMemory(spec)
+        if self.pruning == "dynamic" and self.budget - self.selected > spec.window - 16:
+            raise SettingsError(
+                f"The rule 'dynamic' puts far keys between a gist of {self.budget - self.selected} and the model's "
+                f"window of {spec.window}: give a budget of at most {self.selected + spec.window - 16}."
+            )
         gist = self.condensing()
         memory = (
             gist.new_memory(spec, turn_tokens, RecallingRetained)
@@ -184,6 +190,7 @@ class Recall(Method):
             looks=min(self.looks, 2),
             explicit=plain.explicit or self.while_reading,
             operations=OPERATIONS,
+            host_spare_bytes=slab_bytes(spec, DTYPES[self.store], min(SLAB, task.tokens)),  # copied to be saved
             tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
         )
 

@@ -75,6 +75,24 @@ def test_what_is_given_up(model: Model, host: HostTier) -> None:
     assert sum(looked_up(unlucky, host, unit) for unit in (0, 1, 2, 0, 3, 0, 1)) >= 4
 
 
+def test_frequency_gives_up_what_earlier_look_ups_wanted_before_what_this_pass_does(
+    model: Model, host: HostTier
+) -> None:
+    """What the attention to a pass's own look-ups was is known only when it is over."""
+    cache = DeviceCache(model.spec, 4, 8, "frequency")
+    assert looked_up(cache, host, 0, 1) == 2
+    cache.attended(1, torch.tensor([[0, 8]]), torch.tensor([[9.0, 8.0]]))
+    assert [looked_up(cache, host, *pair) for pair in ((2, 3), (4, 5), (2, 4), (4, 5))] == [2, 2, 0, 0]
+    # 2 and 4 were wanted together, 3 not since the first look-up
+    blocks = torch.tensor([[16, 24], [32, 40], [16, 32], [32, 40]])
+    cache.attended(1, blocks, torch.tensor([[1.0, 5.0], [1.0, 1.0], [2.0, 1.0], [1.0, 1.0]]))
+    worth = cache.layer(1).worth
+    expected = {2: (1.0 * 0.01 + 2.0) * 0.1, 3: 5.0 * 0.001, 4: (1.0 * 0.1 + 1.0) * 0.1 + 1.0, 5: 1.0 * 0.01 + 1.0}
+    assert worth == pytest.approx(expected)
+    assert looked_up(cache, host, 0) == 1  # in the place of 3
+    assert [looked_up(cache, host, unit) for unit in (2, 4, 5)] == [0, 0, 0]
+
+
 def test_a_unit_that_is_not_full_yet_is_not_kept(model: Model, host: HostTier) -> None:
     cache = DeviceCache(model.spec, 3, 8, "lru")
     assert looked_up(cache, host, 17, 18) == 2  # 18 has entries 144 to 149

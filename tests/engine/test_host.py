@@ -22,7 +22,7 @@ HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
 
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slabs of 64 entries, forks' of 4, so that a few hundred entries fill several."""
+    """Slabs of 64 entries, so that a few hundred fill several."""
     monkeypatch.setattr("engine.host.SLAB", 64)
 
 
@@ -252,3 +252,12 @@ def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monk
     index = torch.arange(tier.stored).expand(QUERY_HEADS, 1, -1)
     for ours, theirs in zip(tier.gather(1, index, index.device), expected.gather(1, index, index.device), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one that follows doubles what it has, and none is larger than a text's."""
+    monkeypatch.setattr("engine.host.SLAB", 1024)
+    fork = tier.fork()
+    for number in range(25):
+        fork.append(*entries(100, number))
+    assert [slab.capacity for slab in fork.slabs[fork.shared :]] == [256, 256, 512, 1024, 1024]

@@ -276,21 +276,38 @@ def test_sources_are_what_was_attended_to(spec: ModelSpec) -> None:
 
 
 def test_a_query_sees_no_more_than_the_budget(spec: ModelSpec) -> None:
-    rows = Plain(spec.layers[0].rope, *stream(120)[:2], "relative", "streaming").read(parse_stages(TWO_STAGES), 96, 120)
-    assert int((rows > 0).sum(dim=2).max()) == method().budget
+    qkv, settings = stream(120), method(first_pruning="relative")  # so that all layers choose alike
+    context = new_memory(spec, settings)
+    through(context, tail(qkv, 0, 96), 16)
+    fork, most = context.fork(), 0
+    fork.mass = AttentionMass(120, torch.device("cpu"))
+    for token in range(96, 120):
+        fork.mass.clear()
+        through(fork, tail(qkv, token, token + 1), 1)
+        most = max(most, int((fork.mass.total > 0).sum()))
+    keep = parse_stages(TWO_STAGES)[-1].keep
+    assert SINKS + STREAM + keep <= most <= settings.budget  # type: ignore[operator]
+
+
+PUBLISHED = {  # chunk, entries kept and refresh interval of each stage; what the first three layers keep
+    "3k": ([(256, 32768, 16), (32, 8192, 8), (8, 2048, 4)], 4096),
+    "3k-fast": ([(256, 32768, 32), (32, 8192, 16), (8, 2048, 8)], 4096),
+    "3k-flash": ([(256, 32768, 96), (32, 8192, 24), (8, 2048, 8)], 4096),
+    "5k": ([(64, 32768, 16), (32, 16384, 8), (16, 4096, 4)], 4096),
+    "16k-shallow": ([(32, 16384, 16)], 128 * 1024 - 1024),
+}
 
 
 def test_presets_are_the_published_settings() -> None:
-    three = make_method("infinitehip", preset="3k-flash")
-    assert isinstance(three, InfiniteHiP)
-    assert [(s.chunk, s.keep, s.refresh) for s in parse_stages(three.stages)] == [
-        (256, 32768, 96),
-        (32, 8192, 24),
-        (8, 2048, 8),
-    ]
-    assert three.budget == 256 + 1024 + 4096 + 63  # the first layers keep 4096
-    for name in InfiniteHiP.presets:
-        assert make_method("infinitehip", preset=name).budget
+    assert set(InfiniteHiP.presets) == {"pocket", "pocket-fast", *PUBLISHED}
+    for name, (stages, first) in PUBLISHED.items():
+        preset = make_method("infinitehip", preset=name)
+        assert isinstance(preset, InfiniteHiP)
+        assert [(s.chunk, s.keep, s.refresh) for s in parse_stages(preset.stages)] == stages
+        assert {s.query_block for s in parse_stages(preset.stages)} == {64}
+        assert (preset.sinks, preset.first_layers, preset.looks) == (256, 3, 1)
+        assert (preset.first_recent or preset.first_keep) == first
+        assert preset.budget == 256 + 1024 + first + 63  # the stream, and a block of queries
 
 
 @pytest.mark.parametrize(

@@ -141,18 +141,43 @@ def test_a_unit_is_represented_once_and_for_all(model: Model) -> None:
 
 
 def test_a_query_sees_no_more_than_the_budget(model: Model) -> None:
-    rows = infllm(model.spec.layers[0].rope, *stream(110)[:2], in_blocks(0, 110, BLOCK))
-    seen = int((rows > 0).sum(dim=2).max())
+    qkv = stream(120)
+    memory = new_memory(model.spec)
+    through(memory, tail(qkv, 0, 104), BLOCK)
+    memory.mass, most = AttentionMass(120, torch.device("cpu")), 0
+    for token in range(104, 120):
+        memory.mass.clear()
+        through(memory, tail(qkv, token, token + 1), 1)
+        most = max(most, int((memory.mass.total > 0).sum()))
     assert SETTINGS.budget is not None
-    assert 4 + WINDOW + 3 * 6 < seen <= SETTINGS.budget
+    assert 4 + WINDOW + 3 * 6 < most <= SETTINGS.budget
 
 
-def test_presets_are_the_published_settings() -> None:
-    mistral = make_method("infllm", preset="mistral-12k")
-    assert isinstance(mistral, InfLLM)
-    assert (mistral.sinks, mistral.block, mistral.units, mistral.representatives) == (128, 128, 64, 4)
-    for name in InfLLM.presets:
-        assert make_method("infllm", preset=name).budget
+PUBLISHED = {  # local window, units, queries of a block, representatives
+    "mistral": (4096, 16, 512, 4),
+    "mistral-12k": (4096, 64, 512, 4),
+    "llama-3": (4096, 16, 512, 4),
+    "qwen-1.5": (4096, 16, 512, 4),
+    "vicuna": (2048, 16, 512, 4),
+    "minicpm": (2048, 16, 512, 4),
+    "million": (4096, 16, 2048, 1),
+}
+
+
+def test_presets_are_the_published_settings(model: Model) -> None:
+    assert set(InfLLM.presets) == {"pocket", *PUBLISHED}
+    for name, (window, units, query_block, representatives) in PUBLISHED.items():
+        method = make_method("infllm", preset=name)
+        assert isinstance(method, InfLLM)
+        memory = method.new_memory(model.spec, lambda text: 0)
+        assert isinstance(memory, InfLLMMemory)
+        assert (memory.window, method.units, method.query_block, method.representatives) == (
+            window,
+            units,
+            query_block,
+            representatives,
+        )
+        assert (method.sinks, method.block, method.looks) == (128, 128, 1)
     assert make_method("infllm", preset="mistral", units=8).settings()["units"] == 8
 
 

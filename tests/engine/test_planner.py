@@ -17,6 +17,7 @@ from engine.planner import Machine, Plan, Planner
 from engine.rates import Rates, measure_rates
 from engine.records import DEVICE, HOST
 from engine.skeleton import skeleton, skeleton_of
+from kernels.rows import tensors_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import answer
 from tests.engine.test_architectures import small_config
@@ -95,8 +96,26 @@ def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, na
         pass
     conversation = Conversation(reader.context())
     answer(conversation, "Who?", tokens=40)
-    device = conversation.usage().bytes[DEVICE]
-    assert device <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+    taken, planned = conversation.usage().bytes, footprint.usage.bytes
+    assert taken[DEVICE] <= planned[DEVICE] + footprint.tail_bytes
+    assert taken.get(HOST, 0) <= planned.get(HOST, 0) + footprint.host_tail_bytes
+
+
+@pytest.mark.parametrize("name", ["exact", "exact:int8", "infllm", "infinitehip", "recall"])
+def test_saving_takes_no_more_than_planned(model: Model, ids: Tensor, name: str) -> None:
+    """A slab that is not full is copied, so that only what counts of it is written."""
+    method = with_store(name)
+    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    reader = Reader(model, method, ids, 64)
+    running, copied = reader.run(), 0
+    for _ in running:
+        slabs = reader.memory.host.slabs  # type: ignore[attr-defined]
+        held = [t for slab in slabs for bank in (*slab.keys, *slab.values) for t in tensors_of(bank)]
+        there = {t.untyped_storage().data_ptr() for t in (*held, *(slab.source for slab in slabs))}
+        parts = [part for part_name, part in reader.state()[0].items() if part_name.startswith("host-0")]
+        saved = [t for part in parts for t in part.tensors.values()]
+        copied = max(copied, sum(t.nbytes for t in saved if t.untyped_storage().data_ptr() not in there))
+    assert 0 < copied <= footprint.host_spare_bytes
 
 
 def with_store(name: str) -> Method:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence, Set
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 from engine import Model, SettingsError, make_method
 from engine.focus import Focus, Gaze
 from engine.memory import AttentionMass, Memory
-from engine.methods.recall import RecallingMemory
+from engine.methods.recall import Recall, RecallingMemory
 from tests.engine.plain import GROUP, SCALE, stream, tail, through
 
 TEXT, GIST, LAYER = 300, 136, 2
@@ -158,3 +159,10 @@ def test_selection_runs_in_questions_and_answers(model: Model) -> None:
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         make_method("recall", **settings)
+
+
+def test_a_gist_as_long_as_the_models_window_leaves_no_room_for_dynamic_positions(model: Model) -> None:
+    settings = Recall(budget=256 + 500, gist="infinipot", pruning="dynamic")
+    with pytest.raises(SettingsError, match="give a budget of at most 752"):
+        settings.new_memory(model.spec, lambda text: 0)
+    dataclasses.replace(settings, budget=752).new_memory(model.spec, lambda text: 0)
