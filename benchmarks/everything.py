@@ -9,7 +9,20 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from benchmarks import ablation, cache, consistency, growth, latency, mass, needle, neighbours, rounds, speed, turns
+from benchmarks import (
+    ablation,
+    cache,
+    consistency,
+    growth,
+    latency,
+    mass,
+    needle,
+    neighbours,
+    random_heads,
+    rounds,
+    speed,
+    turns,
+)
 from benchmarks.report import RESULTS
 
 RUNS = {
@@ -24,11 +37,13 @@ RUNS = {
     "ablation": ablation.main,
     "growth": growth.main,
     "cache": cache.main,
+    "random-heads": random_heads.main,
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
 RETRIEVING = "infllm,infinitehip"
 FAR = f"exact,infinipot,locret,{RETRIEVING},recall"
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
+RATIOS = ",".join(f"beacon:ratio={ratio}" for ratio in (2, 4, 8, 16, 32))
 BEACONS = "beacon:ratio=8:budget=none"  # all of them, eight times fewer than tokens
 KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") for store in ("model", "int8", "int4"))
 
@@ -72,7 +87,8 @@ PLAN = [
     Run("facts-recall", "needle", "--methods recall --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-far", "needle", "--methods recall,infinitehip --budgets 1024 --tokens 128K --trials 2"),
     Run("facts-recall-1m", "needle", "--methods recall --budgets 1024 --tokens 1M --trials 1"),
-    Run("facts-beacon", "needle", "--methods beacon,beacon:ratio=2 --budgets 1024 --tokens 512,1K --trials 4"),
+    Run("facts-beacon", "needle", f"--methods beacon,{RATIOS} --budgets 1024 --tokens 512,1K,2K --trials 4"),
+    Run("random-heads", "random-heads", "--tokens 2K,8K --budget 512 --trials 5"),
     Run("hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K --trials 4"),
     Run("mass", "mass", "--tokens 4K --trials 2"),
     Run("ablation", "ablation", "--tokens 4K --trials 2"),
@@ -84,10 +100,12 @@ PLAN = [
     Run("neighbours", "neighbours", "--entries 256,512 --tokens 1K,1920 --trials 3"),
     Run("rounds", "rounds", "--turns 2000 --budget 1024"),
     Run("turns", "turns", "--methods full,exact,locret,infinipot --budget 512 --tokens 1536 --trials 5"),
+    Run("turns-beacon", "turns", "--methods beacon:ratio=2 --budget 1024 --tokens 1536 --trials 5 --no-press"),
     Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
+    Run("passkey-full", "needle", "--methods full --kinds passkey,prose --tokens 1K,2K --trials 20"),
     Run("passkey", "needle", passkeys("exact,streaming,truncate,infinipot,locret", "2K,8K", 20, "1024")),
-    Run("passkey-halves", "needle", passkeys("infinipot-cap,infinipot-nuc", "2K,8K", 10, "1024")),
-    Run("passkey-retrieving", "needle", passkeys(f"{RETRIEVING},recall", "2K,8K", 10, "1024")),
+    Run("passkey-halves", "needle", passkeys("infinipot-cap,infinipot-nuc", "2K,8K", 20, "1024")),
+    Run("passkey-retrieving", "needle", passkeys(f"{RETRIEVING},recall", "2K,8K", 20, "1024")),
     Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K", 4, "512,2048,4096")),
     Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "32K", 4, "1024")),
     Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 2, "1024"), False),

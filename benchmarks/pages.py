@@ -243,7 +243,23 @@ def turns(rows: list[Row]) -> str:
     return "\n\n".join(["## One question a turn", note, markdown(header, lines)])
 
 
-SECTIONS = {"consistency": consistency, "neighbours": neighbours, "rounds": rounds, "turns": turns}
+def random_heads(rows: list[Row]) -> str:
+    """Locret with trained heads and with random ones."""
+    lines = [
+        [row["heads"] + (" †" if row["earlier"] else ""), str(row["budget"]), length(row["tokens"]), percent([row])]
+        for row in sorted(rows, key=lambda row: row["heads"], reverse=True)
+    ]
+    note = f"Facts as above, {rows[0]['asked']} questions a cell, exact answers in %: Locret's Table 6."
+    return "\n\n".join(["## Retaining heads", note, markdown(["heads", "budget", "tokens", "right"], lines)])
+
+
+SECTIONS = {
+    "random-heads": random_heads,
+    "consistency": consistency,
+    "neighbours": neighbours,
+    "rounds": rounds,
+    "turns": turns,
+}
 
 
 def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
