@@ -14,6 +14,7 @@ from benchmarks import (
     cache,
     consistency,
     growth,
+    haystack,
     latency,
     mass,
     needle,
@@ -43,6 +44,7 @@ CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
 RETRIEVING = "infllm,infinitehip"
 FAR = f"exact,infinipot,locret,{RETRIEVING},recall"
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
+UNSEEN = ",".join(haystack.UNSEEN)
 RATIOS = ",".join(f"beacon:ratio={ratio}" for ratio in (2, 4, 8, 16, 32))
 BEACONS = "beacon:ratio=8:budget=none"  # all of them, eight times fewer than tokens
 KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") for store in ("model", "int8", "int4"))
@@ -76,6 +78,12 @@ PLAN = [
     Run("latency-retrieving", "latency", f"--methods {RETRIEVING} --budget 1024 --tokens 100K,1M", False),
     Run("plans", "latency", f"--methods {PLANNED} --tokens 8K,32K"),
     Run("facts-full", "needle", "--methods full --tokens 256,512,1K,2K --trials 20"),
+    Run("facts-unseen", "needle", f"--methods full --kinds {UNSEEN} --tokens 512,1K --trials 12"),
+    Run(
+        "facts-unseen-exact",
+        "needle",
+        f"--methods exact --budgets 512 --kinds {UNSEEN} --tokens 2K,8K --trials 12",
+    ),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 10"),
     Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 10"),
     Run("facts-kept-stores", "needle", f"--methods {KEPT} --budgets 1024 --tokens 2K --trials 8"),

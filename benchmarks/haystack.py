@@ -1,9 +1,10 @@
 """Needle documents: something worth asking about, hidden at a known depth in a text of a known length.
 
-Five kinds. `passkey`: InfiniPot's own, one pass key in repeated filler. `prose`: one pass key in real novels.
-`facts`: eight facts about invented names spread over real novels, asked one after another in one conversation. `two`:
-two pass keys in real novels, to be given in order. `pairs`: nothing but keys and their values, the keys alike but for
-their last four digits (as hard as RULER's NIAH-MK3, which has UUIDs); four of them are asked for.
+Seven kinds. `passkey`: InfiniPot's own, one pass key in repeated filler. `prose`: one pass key in real novels.
+`facts`: eight facts about invented names spread over real novels, asked one after another in one conversation.
+`relations` and `wordings`: such facts of relations, or in wordings and with questions, that training had nothing of.
+`two`: two pass keys in real novels, to be given in order. `pairs`: nothing but keys and their values, the keys alike
+but for their last four digits (as hard as RULER's NIAH-MK3, which has UUIDs); four of them are asked for.
 Prose is of books that the pocket model never saw; names are from the syllables kept for measuring. What is no name (one
 fact in seven is about "the rusty shed" or "garden 990") is of words and numbers that training has too.
 """
@@ -29,8 +30,9 @@ DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
 FACTS = 8
 PAIRS = 4  # questions about a document of pairs
-KINDS = ("passkey", "prose", "facts", "two", "pairs")
-SPREAD = ("facts", "two", "pairs")  # kinds whose needles lie anywhere
+UNSEEN = ("relations", "wordings")  # facts that training had nothing like
+KINDS = ("passkey", "prose", "facts", *UNSEEN, "two", "pairs")
+SPREAD = ("facts", *UNSEEN, "two", "pairs")  # kinds whose needles lie anywhere
 
 
 class NoProse(EngineError):
@@ -81,8 +83,10 @@ class Haystack:
     def trial(self, kind: str, tokens: int, depth: float, seed: int) -> Trial:
         """One document of exactly `tokens` tokens; the same seed gives the same document."""
         rng = random.Random(f"{kind} {tokens} {depth} {seed}")
+        if kind == "facts" or kind in UNSEEN:
+            return self._facts(rng, tokens, kind)
         if kind in SPREAD:
-            return {"facts": self._facts, "two": self._two, "pairs": self._pairs}[kind](rng, tokens)
+            return {"two": self._two, "pairs": self._pairs}[kind](rng, tokens)
         hay = self._filler(tokens) if kind == "passkey" else self._stretch(rng, tokens)
         key = str(rng.randrange(10000, 100000))
         needle = self._ids(f" The pass key is {key}. Remember it. {key} is the pass key.")
@@ -95,16 +99,16 @@ class Haystack:
         """Real prose and nothing else; the same seed gives the same."""
         return self._stretch(random.Random(f"stretch {tokens} {seed}"), tokens)
 
-    def _facts(self, rng: random.Random, tokens: int) -> Trial:
+    def _facts(self, rng: random.Random, tokens: int, kind: str) -> Trial:
         hay = self._stretch(rng, tokens)
-        chosen = list(distinct_facts(rng, FACTS))
+        chosen = list(distinct_facts(rng, FACTS, facts.FactMaker([], kind == "relations", kind == "wordings")))
         ids, spans = self._scattered(rng, hay, [" " + fact.statement for fact in chosen])
         questions = [
             Question(facts.question(rng, fact.relation, fact.subject), fact.value, *span)
             for fact, span in zip(chosen, spans, strict=True)
         ]
         rng.shuffle(questions)
-        return Trial("facts", ids, questions, None)
+        return Trial(kind, ids, questions, None)
 
     def _two(self, rng: random.Random, tokens: int) -> Trial:
         hay = self._stretch(rng, tokens)
@@ -186,9 +190,8 @@ def held_out_prose(data: Path) -> str:
     return "\n\n".join(text for name, text in read_books(data) if name in HELD_OUT_BOOKS)
 
 
-def distinct_facts(rng: random.Random, count: int) -> Iterator[facts.Fact]:
+def distinct_facts(rng: random.Random, count: int, maker: facts.FactMaker) -> Iterator[facts.Fact]:
     """Facts about as many different names."""
-    maker = facts.FactMaker([])
     names: set[str] = set()
     while len(names) < count:
         subject = facts.make_subject(rng, True)

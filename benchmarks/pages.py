@@ -111,6 +111,8 @@ TITLES = {
     "passkey": "One pass key in the paper's repeated filler",
     "prose": "One pass key in real prose",
     "facts": "Eight facts in real prose, asked one after another in one conversation",
+    "relations": "Eight facts of relations that training had nothing of",
+    "wordings": "Eight facts in wordings, and asked with questions, that training had nothing of",
     "two": "Two pass keys in real prose, to be given in order",
     "pairs": "Keys and values and nothing else, the keys nearly alike",
 }

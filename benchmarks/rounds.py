@@ -24,6 +24,7 @@ from benchmarks.report import named, publish
 from engine import Answer, Conversation, Model, Reader, Sampling
 from engine.records import DEVICE
 from training.pocket import facts
+from training.pocket.facts import FactMaker
 
 OPENING = "This is a game of rock, paper, scissors. In some rounds the player says something worth remembering."
 MOVES = ("rock", "paper", "scissors")
@@ -36,7 +37,7 @@ ANSWER = 32
 def messages(turns: int, seed: int) -> Iterator[tuple[str, int, str]]:
     """What the player says in each round; the lag and the answer where it is a question, else 0 and nothing."""
     rng = random.Random(seed)
-    told = distinct_facts(rng, turns // EVERY + 1)
+    told = distinct_facts(rng, turns // EVERY + 1, FactMaker([]))
     asked: dict[int, tuple[str, int, str]] = {}
     for turn in range(turns):
         said = f"Round {turn + 1}. I play {rng.choice(MOVES)}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from benchmarks.haystack import DATA, FACTS, Haystack, NoProse, is_right
 from benchmarks.pages import accuracy, kept_stores, length
 from engine import Model
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
+from training.pocket import relations
 
 books = pytest.mark.skipif(not (DATA / "books").is_dir(), reason="the books of ../shared/data are not there")
 
@@ -28,6 +30,24 @@ def test_a_pass_key_lies_where_it_says(model: Model, depth: float) -> None:
     assert abs(question.start / 3000 - depth) < 0.08
     around = model.decode(trial.ids[: question.start].tolist())
     assert not around or around.rstrip().endswith(".")
+
+
+@books
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("relations", [noun for _, noun, _ in relations.attributes(True)]),
+        ("wordings", [re.sub(r"\\{\w\\}", ".+", re.escape(text)) for text in relations.UNSEEN_QUESTIONS]),
+    ],
+)
+def test_what_training_had_nothing_of_is_asked(model: Model, kind: str, words: list[str]) -> None:
+    trial = Haystack(model).trial(kind, 3000, 0.0, 1)
+    assert len(trial.questions) == FACTS
+    for question in trial.questions:
+        stated = model.decode(trial.ids[question.start : question.end].tolist())
+        assert question.answer.lower() in stated.lower()
+    asked = [question.text for question in trial.questions]
+    assert sum(any(re.search(word, text, re.IGNORECASE) for word in words) for text in asked) >= FACTS // 2
 
 
 @books
