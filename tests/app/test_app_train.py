@@ -8,6 +8,7 @@ import pytest
 from app.cli import main
 from tests.app.helpers import book_text
 from tests.app.tiny import make_tiny_model
+from training.locret import LocretSettings
 from training.pocket import PocketSettings
 
 
@@ -73,6 +74,30 @@ def test_the_pocket_model_is_trained_with_the_seed_that_was_given(
     monkeypatch.setattr("training.pocket.train", lambda settings, on_step: taken.append(settings))
     assert main([*before, "train", "pocket", *after]) == 0
     assert [settings.seed for settings in taken] == [seed]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--model", "org/model:nf4", "train", "locret"),
+        ("train", "locret", "--model", "org/model:nf4"),
+        ("--quantize", "nf4", "--model", "org/model", "train", "locret"),
+        ("train", "locret", "--model", "org/model", "--quantize", "nf4"),
+        ("--quantize", "8bit", "train", "locret", "--model", "org/model", "--quantize", "nf4"),
+    ],
+)
+def test_heads_are_trained_for_the_weights_that_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    taken: list[LocretSettings] = []
+    monkeypatch.setattr("training.locret.train", lambda settings, on_step: taken.append(settings))
+    assert main(command) == 0
+    assert [(settings.model, settings.quantize) for settings in taken] == [("org/model", "nf4")]
+
+
+def test_beacons_are_not_trained_for_quantised_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quantize", "nf4", "train", "beacon"]) == 2
+    assert "the model's own projections as they are, so quantize must be none, not nf4." in capsys.readouterr().err
 
 
 def test_wrong_settings_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

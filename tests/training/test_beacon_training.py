@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 from pathlib import Path
 
@@ -10,14 +11,14 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from engine import Model, Reader, SettingsError, WeightsError, make_method
-from engine.beacons import FILE, RATIOS, save_beacons
+from engine import Model, Reader, SettingsError, WeightsError, load_model, make_method
+from engine.beacons import FILE, RATIOS, find_beacons, save_beacons
 from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
 from tests.training.resuming import trained_and_resumed
 from training.beacon import BeaconSettings, train
 from training.beacon.examples import Generated, Rows
-from training.beacon.train import Run, first_beacons, learn_from
+from training.beacon.train import Run, finish, first_beacons, learn_from
 from training.beacon.unrolled import read_through
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
@@ -99,6 +100,39 @@ def test_loss_falls(model: Model, chosen: BeaconSettings) -> None:
     assert lines[-1].rate < lines[4].rate == 1.0
 
 
+def test_what_has_no_gradient_stays_the_copy_it_began_as(model: Model, chosen: BeaconSettings) -> None:
+    """Decay once pulled projections towards zero, and not towards the model's own."""
+    run = Run(chosen, model, Rows(chosen, model))
+    begun = [weight.detach().clone() for weight in run.beacons.parameters()]
+    run.optimiser.step(1.0)
+    assert all(map(torch.equal, run.beacons.parameters(), begun))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_a_low_precision_is_trained_for_and_measured(
+    folder: Path, chosen: BeaconSettings, dtype: torch.dtype
+) -> None:
+    """Beacons stay float32 beside it, as on a GPU: measuring once failed where training did not."""
+    low = load_model(folder, device="cpu", dtype=dtype)
+    run = Run(dataclasses.replace(chosen, steps=3, batch=2), low, Rows(chosen, low))
+    for _ in range(3):
+        run.step()
+    assert all(weight.dtype == torch.float32 for weight in run.beacons.parameters())
+    assert all(math.isfinite(each.loss) for each in run.measure())
+
+
+def test_weights_are_written_before_anything_is_measured(
+    model: Model, chosen: BeaconSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(chosen, model, Rows(chosen, model))
+    monkeypatch.setattr(run, "measure", lambda: 1 / 0)
+    out = chosen.out
+    assert out is not None
+    with pytest.raises(ZeroDivisionError):
+        finish(run, out)
+    assert find_beacons(model.spec, str(out)).window == 64
+
+
 def test_train_writes_weights_that_a_reading_uses_and_resume_equals_uninterrupted(
     model: Model, chosen: BeaconSettings, tmp_path: Path
 ) -> None:
@@ -151,7 +185,15 @@ def test_what_is_missing_is_named(chosen: BeaconSettings) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"steps": 0}, {"warmup": 24}, {"muon_rate": 0.0}, {"plain_share": 2.0}, {"window": 40}, {"max_tokens": 9}],
+    [
+        {"steps": 0},
+        {"warmup": 24},
+        {"muon_rate": 0.0},
+        {"plain_share": 2.0},
+        {"window": 40},
+        {"max_tokens": 9},
+        {"quantize": "nf4"},
+    ],
 )
 def test_impossible_settings_are_refused(change: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from engine import Model, Reader, SettingsError, load_model, make_method
-from engine.retaining import FILE
+from engine.retaining import FILE, find_heads
 from tests.training.resuming import trained_and_resumed
 from training.locret import LocretSettings, train
 from training.locret.examples import Example, Generated, Rows
@@ -107,6 +108,21 @@ def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
     for _ in reader.run():
         pass
     assert reader.context().usage().entries["device"] == 72
+
+
+def test_heads_are_trained_for_a_model_in_four_bits(chosen: LocretSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("bitsandbytes")
+    asked = {}
+
+    def load(source: str, **how: str) -> Model:
+        asked.update(how)
+        return load_model(source, **how)
+
+    monkeypatch.setattr(sys.modules[Run.__module__], "load_model", load)
+    packed = train(dataclasses.replace(chosen, steps=6, warmup=2, held_out=1, quantize="nf4"))
+    assert asked == {"device": "cpu", "quantize": "nf4"}
+    heads = find_heads(load_model(chosen.model, device="cpu", quantize="nf4").spec, str(packed))
+    assert heads.widths == [16, 16, 16]
 
 
 def test_rows_are_put_in_the_words_of_the_template(model: Model, chosen: LocretSettings) -> None:
@@ -208,6 +224,7 @@ def test_what_is_missing_is_named(chosen: LocretSettings, model: Model, tmp_path
         {"max_tokens": 9},
         {"width": -1},
         {"queries": "all"},
+        {"quantize": "int2"},
     ],
 )
 def test_impossible_settings_are_refused(change: dict) -> None:

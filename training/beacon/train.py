@@ -130,7 +130,7 @@ class Run(loop.Run[Progress]):
             example = self.examples.draw(self.steps * batch + index, plain)
             windows = -(-len(example.ids) // self.window)
             ratios = rng.choices(self.ratios(), k=windows)
-            answer, language, accuracy = self.losses(example, ratios)
+            answer, language, accuracy = self.losses(example, self.window, ratios)
             torch.autograd.backward([(answer + self.settings.language * language) / batch])
             totals += torch.tensor([float(answer.detach()), float(language.detach()), accuracy]) / batch
             self.tokens += len(example.ids)
@@ -162,11 +162,15 @@ class Run(loop.Run[Progress]):
         left = 1 - self.steps / self.settings.steps
         return min(1.0, (self.steps + 1) / max(1, self.settings.warmup), 0.04 + left / 0.4)
 
-    def losses(self, example: Example, ratios: list[int]) -> tuple[Tensor, Tensor, float]:
-        """Losses of answers and of plain text, and the share of right answers, of an example read at these ratios."""
+    def losses(self, example: Example, window: int, ratios: list[int]) -> tuple[Tensor, Tensor, float]:
+        """Losses of answers and of plain text, and the share of right answers, of an example.
+
+        Args:
+            window: tokens between two condensings; ratios: of each window in turn.
+        """
         device, dtype = self.model.device, self.model.spec.dtype
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            hidden = read_through(self.model, self.beacons, example.ids, self.window, ratios)
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):  # beacons are trained in float32
+            hidden = read_through(self.model, self.beacons, example.ids, window, ratios)
             ids, weights = example.ids.to(device), example.weights.to(device)
             return scored(hidden[None], ids[None], weights[None], self.model.logits)
 
@@ -180,9 +184,7 @@ class Run(loop.Run[Progress]):
             for number in range(self.settings.held_out):
                 example = self.examples.held_out(number)
                 ratios = [ratio] * -(-len(example.ids) // window)
-                hidden = read_through(self.model, self.beacons, example.ids, window, ratios)
-                ids, weights = example.ids.to(self.model.device), example.weights.to(self.model.device)
-                answer, _, right = scored(hidden[None], ids[None], weights[None], self.model.logits)
+                answer, _, right = self.losses(example, window, ratios)
                 losses, accuracy = losses + float(answer), accuracy + right
             found.append(Measured(ratio, losses / self.settings.held_out, accuracy / self.settings.held_out))
         return found
@@ -196,7 +198,7 @@ def window_of(settings: BeaconSettings, model: Model) -> int:
 
 
 def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None = None) -> Path:
-    """Train, checkpoint, measure, and write beacons and their card.
+    """Train, checkpoint, write the beacons, measure them, and write their card.
 
     Args:
         settings: see `BeaconSettings`.
@@ -223,10 +225,10 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
 
 
 def finish(run: Run, out: Path) -> None:
-    """Measure the beacons on held-out examples, and write them and their card."""
-    settings, measured = run.settings, run.measure()
+    """Write the beacons, measure them on held-out examples, and write their card."""
     facts = {"window": str(run.window), "steps": str(run.steps), "tokens": str(run.tokens)}
     save_beacons(run.beacons, out, run.model.spec, facts)
+    settings, measured = run.settings, run.measure()
     lines = [
         f"| {'no beacons, all of it' if each.ratio == RAW else each.ratio} | {each.loss:.3f} | {each.accuracy:.0%} |"
         for each in measured

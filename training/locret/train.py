@@ -12,10 +12,9 @@ whole.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -150,7 +149,7 @@ def _mean(losses: list[Loss]) -> Loss:
 
 
 def train(settings: LocretSettings, progress: Callable[[Progress], None] | None = None) -> Path:
-    """Train, checkpoint, measure, and write heads and their card.
+    """Train, checkpoint, write the heads, measure them, and write their card.
 
     Args:
         settings: see `LocretSettings`.
@@ -164,7 +163,7 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
     """
     loop.checkpoint_of(settings)
     out = loop.output_of(settings, FILE)
-    model = load_model(settings.model, device=settings.device)
+    model = load_model(settings.model, device=settings.device, quantize=settings.quantize)
     run = Run(settings, model, open_examples(settings, model))
     loop.run_through(run, settings, progress)
     finish(run, out)
@@ -172,11 +171,10 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
 
 
 def finish(run: Run, out: Path) -> None:
-    """Measure the heads on held-out examples, and write them and their card."""
-    measured = run.measure()
-    facts = {"steps": str(run.steps), "tokens": str(run.tokens), "held_out": json.dumps(asdict(measured))}
+    """Write the heads, measure them on held-out examples, and write their card."""
+    facts = {"steps": str(run.steps), "tokens": str(run.tokens)}
     save_heads(run.heads, out, run.model.spec, facts)
-    settings = run.settings
+    settings, measured = run.settings, run.measure()
     card = CARD.format(
         model=run.model.name,
         data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",
