@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import shutil
 from pathlib import Path
@@ -181,6 +182,23 @@ def test_what_is_missing_is_named(chosen: BeaconSettings) -> None:
         train(dataclasses.replace(chosen, resume=True))
     with pytest.raises(SettingsError, match="give a file for them"):
         train(dataclasses.replace(chosen, model="someone/a-model", out=None))
+
+
+def test_examples_must_outlast_a_window(
+    chosen: BeaconSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where none does, a training once ran to its end and taught beacons nothing."""
+    with pytest.raises(SettingsError, match=r"at most 256 tokens end within a window of 256.*raise max_tokens"):
+        train(dataclasses.replace(chosen, window=256))
+    rows = tmp_path / "short.jsonl"
+    short = json.dumps({"text": "A cat. " * 10, "question": "Who?", "answer": "A cat."})
+    rows.write_text((short + "\n") * 40)
+    with pytest.raises(SettingsError, match="None of the first 32 examples is longer than a window of 512"):
+        train(dataclasses.replace(chosen, data=rows, window=512, max_tokens=1024))
+    long = json.dumps({"text": "A cat. " * 90, "question": "Who?", "answer": "A cat."})
+    rows.write_text((short + "\n") * 35 + (long + "\n") * 5)
+    train(dataclasses.replace(chosen, data=rows, window=512, max_tokens=1024, steps=1, warmup=0))
+    assert "examples only 5 are longer than a window of 512 tokens" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from engine import Model, Reader, SettingsError, load_model, make_method
 from engine.retaining import FILE, find_heads
+from tests.engine.conftest import tiny_config
 from tests.training.resuming import trained_and_resumed
 from training.locret import LocretSettings, train
 from training.locret.examples import Example, Generated, Rows
 from training.locret.labels import overlap, watch
 from training.locret.train import Run
+from training.pocket import checkpoint
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
 from training.pocket.train import model_config
@@ -108,6 +112,53 @@ def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
     for _ in reader.run():
         pass
     assert reader.context().usage().entries["device"] == 72
+
+
+@pytest.fixture
+def begun(chosen: LocretSettings) -> LocretSettings:
+    """Settings to go on with from a checkpoint of two steps."""
+    short = dataclasses.replace(chosen, steps=2, warmup=1, held_out=1, max_tokens=256)
+    train(short)
+    return dataclasses.replace(short, steps=3, resume=True)
+
+
+def test_a_run_goes_on_only_as_it_was_begun(begun: LocretSettings, folder: Path, data: Path, tmp_path: Path) -> None:
+    """Heads of one model once got the header of another, and a card of ten steps said four."""
+    torch.manual_seed(5)
+    other = shutil.copytree(folder, tmp_path / "other")
+    LlamaForCausalLM(tiny_config()).save_pretrained(other)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(data.read_text() * 2)
+    ours, theirs = (load_model(each, device="cpu").spec.embedding[:8] for each in (folder, other))
+    for change, named in (
+        ({"model": str(other)}, f"embeddings of the model {ours} there, {theirs} here"),
+        ({"seed": 3}, "seed 20 there, 3 here"),
+        ({"data": rows}, rf"data rows.jsonl of {data.stat().st_size:,} bytes there, rows.jsonl of"),
+        ({"held_out": 2}, "held_out 1 there, 2 here"),
+        ({"width": 8}, r"widths \[16, 16, 16\] there, \[8, 8, 8\] here"),
+        ({"steps": 1, "warmup": 0}, "2 steps on, and steps is 1"),
+    ):
+        with pytest.raises(SettingsError, match=named):
+            train(dataclasses.replace(begun, **change))
+    assert train(begun).is_file()
+
+
+def test_what_is_no_checkpoint_of_heads_is_named(begun: LocretSettings) -> None:
+    path = begun.work_dir / "checkpoint.safetensors"
+    whole = path.read_bytes()
+    checkpoint.save(path, checkpoint.load(path) | {"basis": {"kind": "beacon"}})
+    with pytest.raises(SettingsError, match="of beacon, and this training is of locret"):
+        train(begun)
+    checkpoint.save(path, {"network": torch.ones(3), "steps": 4})
+    with pytest.raises(SettingsError, match="of another training, and this training is of locret"):
+        train(begun)
+    save_file({"x": torch.ones(3)}, path)
+    with pytest.raises(SettingsError, match="no checkpoint"):
+        train(begun)
+    for content in (whole[:-100], whole[:50], b""):
+        path.write_bytes(content)
+        with pytest.raises(SettingsError, match=r"damaged.*without resume"):
+            train(begun)
 
 
 def test_heads_are_trained_for_a_model_in_four_bits(chosen: LocretSettings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ one sees.
 
 from __future__ import annotations
 
+import logging
 import random
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,10 +14,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine import Model
+from engine import Model, SettingsError
 from training.beacon.settings import BeaconSettings
 from training.data import Row, RowFile, builders, in_template
 from training.pocket.documents import Builder, Recipe
+
+LOOKED_AT = 32  # examples whose length is looked at before a training
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -115,3 +120,29 @@ class Rows:
 def open_examples(settings: BeaconSettings, model: Model) -> Examples:
     """What the settings name."""
     return Generated(settings, model) if settings.data is None else Rows(settings, model)
+
+
+def check_lengths(settings: BeaconSettings, window: int, examples: Examples) -> None:
+    """See that something is condensed in training at all; warn where it seldom is.
+
+    Raises:
+        SettingsError: examples that end within their first window.
+    """
+    if settings.max_tokens <= window:
+        raise SettingsError(
+            f"Examples of at most {settings.max_tokens} tokens end within a window of {window}, so that nothing would "
+            f"be condensed: raise max_tokens, or lower window."
+        )
+    longer = sum(len(examples.draw(number, plain=False).ids) > window for number in range(LOOKED_AT))
+    if longer == 0:
+        raise SettingsError(
+            f"None of the first {LOOKED_AT} examples is longer than a window of {window} tokens, so that nothing would "
+            f"be condensed: give longer texts, or lower window."
+        )
+    if longer < LOOKED_AT / 2:
+        log.warning(
+            "of the first %d examples only %d are longer than a window of %d tokens; the others teach beacons nothing",
+            LOOKED_AT,
+            longer,
+            window,
+        )

@@ -24,7 +24,7 @@ from engine.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons, sa
 from engine.methods.beacon import RAW, Beacon
 from training import loop
 from training.beacon.card import CARD
-from training.beacon.examples import Example, Examples, open_examples
+from training.beacon.examples import Example, Examples, check_lengths, open_examples
 from training.beacon.settings import BeaconSettings
 from training.beacon.unrolled import read_through
 from training.pocket.optimiser import Optimiser
@@ -114,7 +114,8 @@ class Run(loop.Run[Progress]):
         if settings.start is not None:
             learn_from(self.beacons, settings.start)
         self.optimiser = Optimiser(self.beacons, settings.muon_rate, settings.adam_rate)
-        super().__init__(self.beacons, self.optimiser)
+        basis = loop.basis_of(settings, model, "beacon") | {"window": self.window}
+        super().__init__(self.beacons, self.optimiser, basis)
 
     @property
     def plain(self) -> bool:
@@ -208,7 +209,8 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
         the file of the finished weights.
 
     Raises:
-        EngineError: the model or the data cannot be used, or `resume` without a checkpoint.
+        EngineError: the model or the data cannot be used, no example outlasts a window, or `resume` without a
+            checkpoint of this run.
     """
     torch.set_flush_denormal(True)  # sharp attention leaves denormal weights, which make a step slower
     loop.checkpoint_of(settings)
@@ -219,6 +221,7 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
             f"'{model.name}' has layers with a sliding window, for which beacons cannot be trained yet."
         )
     run = Run(settings, model, open_examples(settings, model))
+    check_lengths(settings, run.window, run.examples)
     loop.run_through(run, settings, progress)
     finish(run, out)
     return out

@@ -71,7 +71,8 @@ class Run(loop.Run[Progress]):
         widths = [settings.width or min(1024, input_width(layer) // 4) for layer in model.spec.layers]
         self.heads = RetainingHeads(model.spec, widths).to(model.device)
         self.optimiser = torch.optim.AdamW(self.heads.parameters(), settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
-        super().__init__(self.heads, self.optimiser)
+        basis = loop.basis_of(settings, model, "locret") | {"widths": widths}
+        super().__init__(self.heads, self.optimiser, basis)
 
     def step(self) -> Progress:
         """One optimiser step."""
@@ -159,7 +160,7 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
         the file of the finished heads.
 
     Raises:
-        EngineError: the model or the data cannot be used, or `resume` without a checkpoint.
+        EngineError: the model or the data cannot be used, or `resume` without a checkpoint of this run.
     """
     loop.checkpoint_of(settings)
     out = loop.output_of(settings, FILE)
