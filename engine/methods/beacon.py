@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from engine.beacons import RATIOS, Beacons, beacon_numbers, find_beacons
+from engine.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
 from engine.errors import WeightsError
 from engine.footprint import Footprint, Task
 from engine.memory import NOT_IN_SOURCE, Memory
@@ -54,6 +54,7 @@ class Beacon(Method):
     name: ClassVar[str] = "beacon"
     family: ClassVar[str] = "condensing"
     summary: ClassVar[str] = "Every few tokens are condensed into one trained token, 2 to 32 times smaller."
+    weights_setting: ClassVar[str | None] = KIND.setting
 
     budget: int | None = 2048
     ratio: int = 0
