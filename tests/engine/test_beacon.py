@@ -331,7 +331,7 @@ def test_the_spec_of_qwen2_7b_is_the_models_own() -> None:
     assert beacon_numbers(model.spec) == sum(shape.numel() for shape in own.values())
     assert make_method("beacon").window_tokens(model.spec) == 2048  # type: ignore[attr-defined]
     plan = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("beacon"), 100_000)
-    other = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("locret"), 100_000)
+    other = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("infinipot"), 100_000)
     assert plan.footprint.weight_bytes == 2 * beacon_numbers(model.spec)
     assert plan.device_bytes > other.device_bytes + 900_000_000, "the beacons' own projections take a GB"
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from engine import Model, Reader, SettingsError, WeightsError, load_model, make_method
@@ -18,7 +20,7 @@ from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
 from tests.training.resuming import trained_and_resumed
 from training.beacon import BeaconSettings, train
-from training.beacon.examples import Generated, Rows
+from training.beacon.examples import Example, Generated, Rows
 from training.beacon.train import Run, finish, first_beacons, learn_from
 from training.beacon.unrolled import read_through
 from training.pocket.prepare import Materials
@@ -99,6 +101,65 @@ def test_loss_falls(model: Model, chosen: BeaconSettings) -> None:
     assert after[0] == before[0], "the model itself is frozen"
     assert sum(each.loss for each in after[1:4]) < 0.9 * sum(each.loss for each in before[1:4])
     assert lines[-1].rate < lines[4].rate == 1.0
+
+
+def test_every_window_draws_a_ratio_of_its_phase(model: Model, chosen: BeaconSettings) -> None:
+    """Plain text begins with the smallest and gets the others in turn; questions have 2, 4 and 8."""
+    run = Run(dataclasses.replace(chosen, steps=100, plain_share=0.5, batch=4), model, Rows(chosen, model))
+    drawn: dict[int, list[list[int]]] = {}
+
+    def losses(example: Example, window: int, ratios: list[int]) -> tuple[Tensor, Tensor, float]:
+        assert (window, len(ratios)) == (64, -(-len(example.ids) // 64))
+        drawn.setdefault(run.steps, []).append(ratios)
+        nothing = run.beacons.embedding.weight.sum() * 0
+        return nothing, nothing, 0.0
+
+    run.losses = losses  # type: ignore[method-assign]
+    for _ in range(100):
+        run.step()
+    for begin, end, known in (
+        *((10 * count, 10 * count + 10, RATIOS[: count + 1]) for count in range(5)),
+        (50, 100, (2, 4, 8)),
+    ):
+        found = [ratios for step in range(begin, end) for ratios in drawn[step]]
+        assert {ratio for ratios in found for ratio in ratios} == set(known)
+        assert len(known) == 1 or any(len(set(ratios)) > 1 for ratios in found), "each window has its own"
+
+
+def test_the_loss_is_that_of_answers_and_a_share_of_plain_text(model: Model, chosen: BeaconSettings) -> None:
+    run = Run(dataclasses.replace(chosen, language=0.3), model, Rows(chosen, model))
+    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(3))
+    weights = torch.zeros(150)
+    weights[70:100], weights[120:130], weights[140:] = -1.0, 1.0, 0.5
+    run.examples = Given(Example(ids, weights))
+    run.optimiser.step = lambda rate: rate  # type: ignore[method-assign]
+    line = run.step()
+    gradients = [p.grad.clone() for p in run.beacons.parameters() if p.grad is not None]
+    run.beacons.zero_grad()
+    ratios = random.Random(f"{chosen.seed}/0").choices((2,), k=3)
+    said = model.logits(read_through(model, run.beacons, ids, 64, ratios)).log_softmax(-1)
+    each = -said[:-1].gather(1, ids[1:, None])[:, 0]
+    answer = (each * weights[1:].clamp(min=0)).sum() / 15
+    plain = each[69:99].mean()
+    assert line.loss == pytest.approx(float(answer.detach()), rel=1e-4)
+    assert line.language_loss == pytest.approx(float(plain.detach()), rel=1e-4)
+    (answer + 0.3 * plain).backward()  # type: ignore[no-untyped-call]
+    expected = [p.grad for p in run.beacons.parameters() if p.grad is not None]
+    for one, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-3)
+
+
+class Given:
+    """One example again and again."""
+
+    def __init__(self, example: Example) -> None:
+        self.example = example
+
+    def draw(self, number: int, plain: bool) -> Example:
+        return self.example
+
+    def held_out(self, number: int) -> Example:
+        return self.example
 
 
 def test_what_has_no_gradient_stays_the_copy_it_began_as(model: Model, chosen: BeaconSettings) -> None:

@@ -83,6 +83,49 @@ def test_chunks_change_neither_labels_nor_gradients(model: Model, chosen: Locret
         torch.testing.assert_close(one, whole, atol=1e-5, rtol=1e-4)
 
 
+def test_loss_and_gradients_are_those_of_equation_3(model: Model, chosen: LocretSettings) -> None:
+    """Written out over whole examples: Smooth-L1, and alpha times the squared difference of neighbours."""
+    run = Run(dataclasses.replace(chosen, alpha=0.5), model, Rows(chosen, model))
+    seen = watch(model, example(), 50)
+    seen.labels = [labels / 4 for labels in seen.labels]  # so that some are near enough for the square
+    found = run.pass_over(seen, 0.25)
+    gradients = [p.grad.clone() for p in run.heads.parameters() if p.grad is not None]
+    weights = [weight.detach().requires_grad_() for weight in run.heads.named_weights().values()]
+    scores = []
+    for layer in range(3):
+        q, k, v = seen.inputs(layer, 0, 60)
+        joined = torch.cat([each[head] for each in (q, k, v) for head in range(len(each))], dim=1)
+        hidden = joined @ weights[2 * layer].T
+        scores.append((hidden / (1 + torch.exp(-hidden)) @ weights[2 * layer + 1].T).T)
+    score = torch.cat(scores)
+    off = (score - torch.cat(seen.labels)).abs()
+    assert bool((off > 1).any())
+    assert bool((off < 1).any())
+    regression = torch.where(off < 1, off**2 / 2, off - 0.5).mean()
+    smoothing = ((score[:, :-1] - score[:, 1:]) ** 2).mean()
+    assert found.regression == pytest.approx(float(regression.detach()), rel=1e-4)
+    assert found.smoothing == pytest.approx(float(smoothing.detach()), rel=1e-4)
+    expected = torch.autograd.grad(0.25 * (regression + 0.5 * smoothing), weights)
+    assert len(gradients) == len(weights) == 6
+    for one, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-3)
+
+
+def test_no_gradient_is_larger_than_half(model: Model, chosen: LocretSettings) -> None:
+    run = Run(dataclasses.replace(chosen, alpha=1e4), model, Rows(chosen, model))
+    run.step()
+    largest = max(float(p.grad.abs().max()) for p in run.heads.parameters() if p.grad is not None)
+    assert largest == 0.5
+
+
+def test_the_rate_rises_and_falls_in_lines(model: Model, chosen: LocretSettings) -> None:
+    run = Run(dataclasses.replace(chosen, steps=10, warmup=4, rate=1.0), model, Rows(chosen, model))
+    rates = []
+    for run.steps in range(10):
+        rates.append(run.rate())
+    assert rates == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
+
+
 def test_overlap_counts_the_top_tenth() -> None:
     label = torch.arange(40.0).expand(2, 40)
     assert overlap(label, label) == 1.0

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from engine import Model, load_model
-from engine.retaining import FILE, RetainingHeads, input_width, save_heads
+from engine.retaining import FILE, RetainingHeads, save_heads, usual_width
 from training import loop
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
@@ -68,7 +68,7 @@ class Run(loop.Run[Progress]):
     def __init__(self, settings: LocretSettings, model: Model, examples: Examples) -> None:
         self.settings, self.model, self.examples = settings, model, examples
         torch.manual_seed(settings.seed)
-        widths = [settings.width or min(1024, input_width(layer) // 4) for layer in model.spec.layers]
+        widths = [settings.width or usual_width(layer) for layer in model.spec.layers]
         self.heads = RetainingHeads(model.spec, widths).to(model.device)
         self.optimiser = torch.optim.AdamW(self.heads.parameters(), settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
         basis = loop.basis_of(settings, model, "locret") | {"widths": widths}
