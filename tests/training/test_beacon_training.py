@@ -209,15 +209,26 @@ def test_train_writes_weights_that_a_reading_uses_and_resume_equals_uninterrupte
     assert reader.context().usage().entries["device"] == total // 64 * 8 + total % 64 + total % 64 // 8
 
 
-def test_rows_are_text_first_and_questions_later(model: Model, chosen: BeaconSettings) -> None:
+def test_rows_are_text_first_and_questions_later(model: Model, chosen: BeaconSettings, tmp_path: Path) -> None:
     rows = Rows(chosen, model)
     plain, asked = rows.draw(4, plain=True), rows.draw(4, plain=False)
-    assert model.decode(plain.ids.tolist()).rstrip().endswith("lives a cat.")
+    end = model.tokenizer.eos_token_id
+    assert model.decode(plain.ids[:-1].tolist()).rstrip().endswith("lives a cat.")
+    assert int(plain.ids[-1]) == end
     prefix = len(model.chat.prefix)
     assert plain.weights.tolist() == [0.0] * prefix + [-1.0] * (len(plain.ids) - prefix)
+    wide = Rows(dataclasses.replace(chosen, window=96), model).draw(4, plain=True)
+    assert prefix < 96
+    assert wide.weights.tolist() == [0.0] * 96 + [-1.0] * (len(wide.ids) - 96), "no beacon helps the first window"
+    row = {"text": "A cat. " * 90, "question": "Who?", "answer": "A cat."}
+    long = tmp_path / "long.jsonl"
+    long.write_text((json.dumps(row) + "\n") * 4)
+    cut = Rows(dataclasses.replace(chosen, data=long), model).draw(0, plain=True)
+    assert len(cut.ids) == 256
+    assert int(cut.ids[-1]) != end, "a text that goes on does not end"
     said = model.decode(asked.ids[asked.weights > 0].tolist())
     assert said.startswith("Cat ")
-    assert int(asked.ids[-1]) == model.tokenizer.eos_token_id
+    assert int(asked.ids[-1]) == end
     assert f"house {said[4:-1]}?" in model.decode(asked.ids.tolist())
 
 
@@ -234,7 +245,10 @@ def test_generated_examples_ask_about_their_document(
         assert torch.equal(this.ids, again.ids)
         assert bool((this.weights > 0).any())
         assert len(this.ids) <= 512
-        assert not torch.equal(this.ids, generated.draw(number, plain=True).ids)
+        text = generated.draw(number, plain=True)
+        assert not torch.equal(this.ids, text.ids)
+        assert not bool(text.weights[:64].any())
+        assert bool(text.weights[64:].any())
     assert not torch.equal(generated.held_out(0).ids, generated.draw(0, plain=False).ids)
 
 

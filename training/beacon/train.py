@@ -2,10 +2,12 @@
 
 Activation Beacon (https://arxiv.org/abs/2401.03462), section 3.2: next-token loss of text that is read window by
 window, each window with a ratio drawn at random, gradients flowing through all windows. Two phases: plain text with
-all ratios, the smallest first, then questions and answers with the smaller ones, as the authors' code has it. The
-projections begin as copies of the model's own, and the embedding as that of its token for the end of a text.
+the smallest ratio to begin with and a larger one more in turn, then questions and answers with the smaller ones, as the
+authors' code has it. The projections begin as copies of the model's own, and the embedding as that of its token for the
+end of a text.
 
-Not as the authors: Muon for the projections, and rates for a small model and minutes rather than days.
+Not as the authors: ratios that come in turn, Muon for the projections, and rates for a small model and minutes rather
+than days.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine import Model, SettingsError, load_model, make_method
+from engine import Model, SettingsError, load_model
 from engine.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons, save_beacons
-from engine.methods.beacon import RAW, Beacon
+from engine.methods.beacon import RAW
 from training import loop
 from training.beacon.card import CARD
-from training.beacon.examples import Example, Examples, check_lengths, open_examples
+from training.beacon.examples import Example, Examples, check_lengths, open_examples, window_of
 from training.beacon.settings import BeaconSettings
 from training.beacon.unrolled import read_through
 from training.pocket.optimiser import Optimiser
@@ -189,13 +191,6 @@ class Run(loop.Run[Progress]):
                 losses, accuracy = losses + float(answer), accuracy + right
             found.append(Measured(ratio, losses / self.settings.held_out, accuracy / self.settings.held_out))
         return found
-
-
-def window_of(settings: BeaconSettings, model: Model) -> int:
-    """The window to train with: the one that readings will have."""
-    method = make_method("beacon", window=settings.window)
-    assert isinstance(method, Beacon)
-    return method.window_tokens(model.spec)
 
 
 def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None = None) -> Path:
