@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from app.errors import UsageError
 from app.home import POCKET, model_source
 
 if TYPE_CHECKING:
@@ -18,6 +19,23 @@ def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Metho
     import engine
 
     return engine.suited_method(_window(model), name, **settings)
+
+
+def weights_setting(name: str | None) -> str:
+    """The setting of a method that names the file of its trained weights.
+
+    Raises:
+        UsageError: no method is named, or one that needs no such weights.
+    """
+    import engine
+
+    known = {each: kind.weights_setting for each, kind in engine.METHODS.items() if kind.weights_setting}
+    if name not in known:
+        raise UsageError(
+            f"--weights is for the methods {' and '.join(known)}, which need trained weights beside the model's own: "
+            f"name one of them with --method."
+        )
+    return known[name]
 
 
 def methods_table(model: str = POCKET) -> list[dict[str, Any]]:

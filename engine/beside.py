@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,6 +95,20 @@ def _load(kind: Kind, path: Path, spec: ModelSpec, build: Callable[[Shapes, Mapp
     trained.requires_grad_(False)
     trained.digest = _digest_of(weights)
     return trained
+
+
+def shapes_there(kind: Kind, spec: ModelSpec, given: str) -> Shapes | None:
+    """Shapes of the weights that `find` would find, for arithmetic; None if there are none that can be read."""
+    try:
+        path = _locate(kind, spec, given)
+        return _shapes(kind, path, _Stamp.of(path))
+    except WeightsError:
+        return None
+
+
+@lru_cache(maxsize=8)
+def _shapes(kind: Kind, path: Path, stamp: _Stamp) -> Shapes:
+    return {name: tuple(weight.shape) for name, weight in _read_weights(kind, path)[0].items()}
 
 
 def forget() -> None:

@@ -10,6 +10,7 @@ Files are those that the authors publish, by the names `model.layers.{i}.self_at
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from engine.beside import Kind, Shapes, Trained, find, save_weights
+from engine.beside import Kind, Shapes, Trained, find, save_weights, shapes_there
 from engine.errors import WeightsError
 from engine.seam import LayerSpec, ModelSpec
 
@@ -26,6 +27,7 @@ NAME = "model.layers.{layer}.self_attn.fc{part}.weight"
 PATTERN = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")
 KIND = Kind("locret", "retaining heads", "heads", PATTERN, NAME.format(layer=0, part=1))
 FILE = KIND.file  # where heads lie beside a model
+PAPERS_WIDTH = 1024
 
 
 class RetainingHead(nn.Module):
@@ -73,6 +75,21 @@ class RetainingHeads(Trained):
 def input_width(layer: LayerSpec) -> int:
     """(HQ + 2H) D: what a head looks at."""
     return (layer.query_heads + 2 * layer.kv_heads) * layer.head_size
+
+
+def usual_width(layer: LayerSpec) -> int:
+    """The hidden width of a head where nothing else is said: the paper's, or less where little goes in."""
+    return min(PAPERS_WIDTH, input_width(layer) // 4)
+
+
+def head_bytes(spec: ModelSpec, given: str) -> int:
+    """Bytes of the heads that `find_heads` would give, in the model's dtype; of the usual width if there are none."""
+    shapes = shapes_there(KIND, spec, given)
+    if shapes is None:
+        sizes = [usual_width(layer) * (input_width(layer) + layer.kv_heads) for layer in spec.layers]
+    else:
+        sizes = [math.prod(shape) for shape in shapes.values()]
+    return sum(sizes) * spec.dtype.itemsize
 
 
 def save_heads(heads: RetainingHeads, path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:

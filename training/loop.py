@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
+from safetensors import SafetensorError
 
-from engine import SettingsError
+from engine import Model, SettingsError
 from engine.beside import Trained
 from training.pocket import checkpoint
 from training.settings import TrainingSettings
@@ -33,8 +34,9 @@ class Optimiser(Protocol):
 class Run(ABC, Generic[Line]):
     """A training run: weights, optimiser and counters. `step` makes one step."""
 
-    def __init__(self, trained: Trained, optimiser: Optimiser) -> None:
-        self._trained, self._optimiser = trained, optimiser
+    def __init__(self, trained: Trained, optimiser: Optimiser, basis: dict[str, Any]) -> None:
+        """basis: what a continuation must agree with, plain values by their names for people; see `basis_of`."""
+        self._trained, self._optimiser, self.basis = trained, optimiser, basis
         self.steps = 0
         self.tokens = 0
         self.seconds = 0.0  # of work, over interruptions
@@ -46,6 +48,7 @@ class Run(ABC, Generic[Line]):
     def state(self) -> dict[str, Any]:
         """Everything that a continuation needs."""
         return {
+            "basis": self.basis,
             "weights": self._trained.named_weights(),
             "optimiser": self._optimiser.state_dict(),
             "steps": self.steps,
@@ -60,6 +63,18 @@ class Run(ABC, Generic[Line]):
             weight.copy_(state["weights"][name])
         self._optimiser.load_state_dict(state["optimiser"])
         self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
+
+
+def basis_of(settings: TrainingSettings, model: Model, kind: str) -> dict[str, Any]:
+    """What every training depends on: another kind, model, seed or file of examples would be another run."""
+    data = settings.data
+    return {
+        "kind": kind,
+        "embeddings of the model": model.spec.embedding[:8],
+        "seed": settings.seed,
+        "data": "made on the spot" if data is None else f"{data.name} of {data.stat().st_size:,} bytes",
+        "held_out": settings.held_out,
+    }
 
 
 def checkpoint_of(settings: TrainingSettings) -> Path:
@@ -85,11 +100,47 @@ def output_of(settings: TrainingSettings, file: str) -> Path:
     return settings.out or Path(settings.model) / file
 
 
+def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[str, Any]:
+    """What the checkpoint holds, after checking that it is this run's.
+
+    Raises:
+        SettingsError: naming both sides.
+    """
+    try:
+        state = checkpoint.load(path)
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise SettingsError(f"{path} is damaged or no checkpoint ({error}): start without resume.") from error
+    theirs = state.get("basis", {})
+    if theirs.get("kind") != run.basis["kind"]:
+        raise SettingsError(
+            f"The checkpoint at {path} is of {theirs.get('kind', 'another training')}, and this training is of "
+            f"{run.basis['kind']}: give another work_dir, or start without resume."
+        )
+    other = [
+        f"{name} {theirs.get(name)} there, {ours} here" for name, ours in run.basis.items() if theirs.get(name) != ours
+    ]
+    if other:
+        raise SettingsError(
+            f"The checkpoint at {path} is of another run ({'; '.join(other)}): go on with what it was begun with, give "
+            f"another work_dir, or start without resume."
+        )
+    if state["steps"] > settings.steps:
+        raise SettingsError(
+            f"The checkpoint at {path} is {state['steps']} steps on, and steps is {settings.steps}: give more steps, "
+            f"or start without resume."
+        )
+    return state
+
+
 def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[Line], None] | None) -> None:
-    """Make all steps; the checkpoint and log.jsonl are in `settings.work_dir`."""
+    """Make all steps; the checkpoint and log.jsonl are in `settings.work_dir`.
+
+    Raises:
+        SettingsError: `resume` with a checkpoint that is damaged, of another run, or beyond the last step.
+    """
     path = checkpoint_of(settings)
     if settings.resume:
-        run.restore(checkpoint.load(path))
+        run.restore(_state_at(path, run, settings))
     settings.work_dir.mkdir(parents=True, exist_ok=True)
     log_path = settings.work_dir / "log.jsonl"
     checkpoint.shorten_log(log_path, run.steps)

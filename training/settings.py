@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.skeleton import QUANTIZATIONS
 from training.pocket.settings import PocketSettings
 
 
@@ -19,6 +20,7 @@ class TrainingSettings:
         pocket_dir, data_dir: where the tokenised prose of the pocket model's own training lies, or is to be made from;
             only without `data`.
         device: auto, cpu or cuda.
+        quantize: none, 8bit or nf4: what the model's weights are kept in while others are trained for it.
         resume: continue from the checkpoint in `work_dir`.
         seed: fixes weights, documents, their order, and all else that is drawn.
         steps: length of the run.
@@ -36,6 +38,7 @@ class TrainingSettings:
     pocket_dir: Path = PocketSettings.work_dir
     data_dir: Path = PocketSettings.data_dir
     device: str = "auto"
+    quantize: str = "none"
     resume: bool = False
     seed: int = 20
     steps: int = 1000
@@ -49,6 +52,8 @@ class TrainingSettings:
         for name in ("steps", "batch", "held_out"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.quantize not in QUANTIZATIONS:
+            raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, not {self.quantize}")
         if not 0 <= self.warmup < self.steps:
             raise ValueError(f"warmup must lie between 0 and steps ({self.steps}), not {self.warmup}")
         if self.max_tokens < 256:

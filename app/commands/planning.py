@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from app.commands.common import Arguments, Commands, add_json_flag, note, print_json, table
+from app.commands.reading import add_weights, settings_of
 from app.words import byte_size, clock, printable, speed
 
 PLAN_COLUMNS = {
@@ -50,6 +51,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="another setting of the method"
     )
+    add_weights(parser)
     parser.add_argument("--gpu", metavar="SIZE", help="memory of the GPU to plan for, such as 24GiB")
     parser.add_argument("--host", metavar="SIZE", help="host memory to plan for, such as 64GiB (default: what is free)")
     parser.add_argument(
@@ -67,7 +69,6 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def run_plan(arguments: Arguments) -> int:
     """Plan; 1 if nothing fits."""
-    from app.commands.reading import settings_of
     from app.errors import UsageError
     from app.home import POCKET, canonical_model, home_folder, named_model
     from app.planning import Wanted, bytes_of, rates_of, report, tokens_of

@@ -58,6 +58,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         dest="settings",
         help="another setting of the method; may be given several times",
     )
+    add_weights(parser)
     parser.add_argument("--password", metavar="P", help="password of an encrypted file")
     parser.add_argument(
         "--ocr",
@@ -79,11 +80,20 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_resume)
 
 
+def add_weights(parser: argparse.ArgumentParser) -> None:
+    """--weights, for methods that need trained weights beside the model's own."""
+    parser.add_argument(
+        "--weights",
+        metavar="PATH",
+        help="file of the retaining heads (locret) or beacons (beacon) to use (default: those beside the model)",
+    )
+
+
 def settings_of(arguments: Arguments) -> dict[str, Any]:
     """The method's settings as given.
 
     Raises:
-        UsageError: not KEY=VALUE, or a budget that is no number.
+        UsageError: not KEY=VALUE, a budget that is no number, or weights for a method that has none.
     """
     settings: dict[str, Any] = {}
     for each in arguments.settings:
@@ -95,6 +105,13 @@ def settings_of(arguments: Arguments) -> dict[str, Any]:
         if arguments.budget.lower() != "none" and not arguments.budget.replace("_", "").replace(",", "").isdigit():
             raise UsageError(f"--budget takes a whole number (or none), not {arguments.budget!r}.")
         settings["budget"] = arguments.budget.replace(",", "")
+    if arguments.weights is not None:
+        from app.methods import weights_setting
+
+        key = weights_setting(arguments.method)
+        if key in settings:
+            raise UsageError(f"--weights and --set {key}= name the same file: give one of them.")
+        settings[key] = arguments.weights
     return settings
 
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from app.commands.common import Arguments, Commands, ProgressLine
 from app.errors import UsageError
-from app.home import POCKET, model_source
+from app.home import POCKET, model_source, named_model, split_model
 
 Settings = TypeVar("Settings")
 
@@ -70,9 +70,11 @@ def _for_a_model(settings: type[Settings], what: str, arguments: Arguments) -> S
     from training.flags import settings_parser
 
     parser = settings_parser(settings, f"stockpot train {what}")
-    parser.set_defaults(model=arguments.model or POCKET, device=arguments.device, seed=arguments.seed or 0)
+    parser.set_defaults(model=arguments.model or POCKET, quantize=arguments.quantize)
+    parser.set_defaults(device=arguments.device, seed=arguments.seed or 0)
     chosen = parser.parse_args(arguments.settings)
-    chosen.model = model_source(chosen.model)
+    name = named_model(chosen.model, chosen.quantize) or POCKET
+    chosen.model, chosen.quantize = model_source(name), split_model(name)[1]
     return _checked(settings, chosen)
 
 

@@ -8,12 +8,14 @@ take places like any token. A window that is not full yet keeps raw entries and 
 continue in it, and are condensed like the text when it fills.
 
 The ratio alpha is chosen when a text is read: given, or the smallest with which text and one further window fit the
-budget (`ratio=0`), which is none at all where the raw entries fit. The same ratio serves the conversation.
+budget (`ratio=0`), which is none at all where the raw entries fit. The same ratio serves the conversation, unless it is
+none: then each window that begins later has the smallest with which it fits beside what is there.
 
 Not in the paper, whose beacons grow with the text: what happens above the budget. Then every second beacon is dropped,
 counted from the beginning of the text, and from there on only every second new one is kept; next time every fourth,
-and so on. So what is kept is spread evenly over all that was read and said, as a larger ratio would have it. The
-budget counts what outlasts its window; the open window comes on top (`passing`).
+and so on. So what is kept is spread evenly over all that was read and said, as a larger ratio would have it. A text
+that was read without beacons stays whole, and of the conversation the oldest entries go. The budget counts what
+outlasts its window; the open window comes on top (`passing`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from engine.beacons import RATIOS, Beacons, beacon_numbers, find_beacons
+from engine.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
 from engine.errors import WeightsError
 from engine.footprint import Footprint, Task
 from engine.memory import NOT_IN_SOURCE, Memory
@@ -52,6 +54,7 @@ class Beacon(Method):
     name: ClassVar[str] = "beacon"
     family: ClassVar[str] = "condensing"
     summary: ClassVar[str] = "Every few tokens are condensed into one trained token, 2 to 32 times smaller."
+    weights_setting: ClassVar[str | None] = KIND.setting
 
     budget: int | None = 2048
     ratio: int = 0
@@ -81,13 +84,17 @@ class Beacon(Method):
 
     def ratio_for(self, spec: ModelSpec, tokens: int) -> int:
         """Alpha for a text of so many tokens, the prefix included; RAW if it fits as it is."""
+        if self.ratio and self.budget is not None:
+            return self.ratio
+        return self.ratio_beside(spec, 0, tokens // self.window_tokens(spec) + 1)
+
+    def ratio_beside(self, spec: ModelSpec, held: int, windows: int) -> int:
+        """The smallest ratio with which so many windows fit the budget beside `held` entries; if none, the largest."""
         if self.budget is None:
             return RAW
-        if self.ratio:
-            return self.ratio
         window = self.window_tokens(spec)
         able = [ratio for ratio in (RAW, *RATIOS) if window % ratio == 0]
-        return next((each for each in able if (tokens // window + 1) * window // each <= self.budget), able[-1])
+        return next((each for each in able if held + windows * window // each <= self.budget), able[-1])
 
     def stride_for(self, beacons: int) -> int:
         """Of how many beacons one is kept when so many have outlasted their windows."""
@@ -165,7 +172,8 @@ class BeaconMemory(SlotMemory):
         self.settings = settings
         self.beacons = beacons
         self.window = settings.window_tokens(spec)
-        self.ratio = settings.ratio_for(spec, 0)  # until a text is announced
+        self.ratio = settings.ratio_for(spec, 0)  # of the open window; until a text is announced, of an empty one
+        self.whole: int | None = None  # tokens of a text that is kept raw; None where it has beacons
         self.made = 0  # beacons that have outlasted their windows, whether still there or not
         self.fresh = 0  # raw tokens in the open window
         self._arriving = 0  # raw tokens of the pass
@@ -176,6 +184,7 @@ class BeaconMemory(SlotMemory):
         """Learns how long the text is, and chooses the ratio."""
         super().reserve(tokens)
         self.ratio = self.settings.ratio_for(self.spec, tokens)
+        self.whole = tokens if self.ratio == RAW else None
 
     def _beacons_in(self, tokens: int) -> int:
         """Beacons among so many first tokens of a window."""
@@ -230,25 +239,39 @@ class BeaconMemory(SlotMemory):
         named = slots.clone()
         if self.ratio != RAW:
             named[old:] -= 1
-        before = self.settings.stride_for(self.made)
-        number = torch.cat([torch.arange(1, old + 1) * before, self.made + torch.arange(1, new + 1)])
+        kept = self._evenly(old, new) if self.whole is None else self._latest(old + new)
         self.made += new
-        kept = number % self.settings.stride_for(self.made) == 0
         slots, named = torch.stack([slots[kept], named[kept]]).to(self.spec.device, non_blocking=True)
         sources = [self.positions(layer)[:, named] for layer in range(len(self.spec.layers))]
         self.keep([slots.expand(layer.kv_heads, -1) for layer in self.spec.layers])
         for held, source in zip(self.own, sources, strict=True):
             held.source[:, : self.length] = source
         self.fresh = 0
+        if self.whole is not None:
+            self.ratio = self.settings.ratio_beside(self.spec, self.entries, 1)
+
+    def _evenly(self, old: int, new: int) -> Tensor:
+        """Which of the old entries and the new stay, bool [old + new]: every `stride_for` of all that were made."""
+        before = self.settings.stride_for(self.made)
+        number = torch.cat([torch.arange(1, old + 1) * before, self.made + torch.arange(1, new + 1)])
+        return number % self.settings.stride_for(self.made + new) == 0
+
+    def _latest(self, count: int) -> Tensor:
+        """Which of so many entries stay, bool [count]: the raw text, and the latest of what was said that fit."""
+        assert self.whole is not None
+        assert self.settings.budget is not None
+        slot = torch.arange(count)
+        return (slot < self.whole) | (slot >= count - (self.settings.budget - self.whole))
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """The slots, and where in the window they stand."""
         parts, meta = super().state()
-        return parts, meta | {"ratio": self.ratio, "made": self.made, "fresh": self.fresh}
+        return parts, meta | {"ratio": self.ratio, "whole": self.whole, "made": self.made, "fresh": self.fresh}
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """The ratio is that of the text, even if a conversation is restored."""
+        """The ratio is that of the open window, even if a conversation is restored."""
         super().restore(parts, meta)
+        self.whole = meta.get("whole")
         self.ratio, self.made, self.fresh = int(meta["ratio"]), int(meta["made"]), int(meta["fresh"])
 
 

@@ -29,7 +29,7 @@ from engine.coded import MODEL, STORES, Coding
 from engine.footprint import Footprint, Task
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
-from engine.retaining import RetainingHeads, find_heads
+from engine.retaining import KIND, RetainingHeads, find_heads, head_bytes
 from engine.seam import ModelSpec
 from engine.sharing import SHARES, widest
 from engine.slots import SlotMemory, pooled
@@ -50,6 +50,7 @@ class Locret(Method):
     name: ClassVar[str] = "locret"
     family: ClassVar[str] = "condensing"
     summary: ClassVar[str] = "A fixed memory of what trained heads, judging as they read, expect to matter."
+    weights_setting: ClassVar[str | None] = KIND.setting
 
     budget: int | None = 2048
     chunk: int | None = None
@@ -104,8 +105,8 @@ class Locret(Method):
         return 0 if self.budget is None else 1
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """The last tokens come on top of what the last eviction left."""
-        plain = super().plan(spec, task)
+        """The last tokens come on top of what the last eviction left; the heads lie beside the model's weights."""
+        plain = dataclasses.replace(super().plan(spec, task), weight_bytes=head_bytes(spec, self.heads))
         if self.budget is None:
             return plain
         text = max(0, task.total - self.local)

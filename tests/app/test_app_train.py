@@ -8,6 +8,7 @@ import pytest
 from app.cli import main
 from tests.app.helpers import book_text
 from tests.app.tiny import make_tiny_model
+from training.locret import LocretSettings
 from training.pocket import PocketSettings
 
 
@@ -63,6 +64,40 @@ def test_beacons_are_trained_and_read_with(tmp_path: Path, rows: Path, capsys: p
 
 
 @pytest.mark.parametrize(
+    ("what", "setting", "options"),
+    [("locret", "heads", ["--width", "8"]), ("beacon", "weights", ["--window", "32", "--batch", "1"])],
+)
+def test_a_file_of_ones_own_weights_is_read_with(
+    tmp_path: Path, rows: Path, capsys: pytest.CaptureFixture[str], what: str, setting: str, options: list[str]
+) -> None:
+    model, own = make_tiny_model(tmp_path / "model"), tmp_path / "own.safetensors"
+    book = tmp_path / "The Keeper.txt"
+    book.write_text(book_text(12), encoding="utf-8")
+    work = ["--work-dir", str(tmp_path / "work"), "--held-out", "1", "--out", str(own), "--max-tokens", "256"]
+    train = ["train", what, "--model", str(model), "--data", str(rows), "--steps", "1", "--warmup", "0", *work]
+    assert main([*train, *options]) == 0
+    capsys.readouterr()
+    here = ["--home", str(tmp_path / "home"), "--model", str(model), "--device", "cpu"]
+    read_with = ["--method", what, "--budget", "64", "--weights", str(own), "--json"]
+    read_with += ["--set", "window=32"] if what == "beacon" else []
+    assert main([*here, "ingest", str(book), *read_with]) == 0
+    context = json.loads(capsys.readouterr().out)["context"]
+    assert main([*here, "ask", context, "Who sleeps?", "--max-tokens", "2"]) == 0
+    capsys.readouterr()
+    assert main([*here, "plan", "--tokens", "2000", *read_with]) == 0
+    (plan,) = json.loads(capsys.readouterr().out)["plans"]
+    assert plan["settings"][setting] == str(own)
+
+
+def test_weights_are_for_methods_that_have_some(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--tokens", "2000", "--method", "infinipot", "--weights", "own.safetensors"]) == 2
+    assert "--weights is for the methods locret and beacon" in capsys.readouterr().err
+    twice = ["--set", "heads=a.safetensors", "--weights", "b.safetensors"]
+    assert main(["plan", "--tokens", "2000", "--method", "locret", *twice]) == 2
+    assert "--weights and --set heads= name the same file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("before", "after", "seed"),
     [((), (), 20), (("--seed", "0"), (), 0), (("--seed", "5"), (), 5), (("--seed", "5"), ("--seed", "6"), 6)],
 )
@@ -73,6 +108,30 @@ def test_the_pocket_model_is_trained_with_the_seed_that_was_given(
     monkeypatch.setattr("training.pocket.train", lambda settings, on_step: taken.append(settings))
     assert main([*before, "train", "pocket", *after]) == 0
     assert [settings.seed for settings in taken] == [seed]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("--model", "org/model:nf4", "train", "locret"),
+        ("train", "locret", "--model", "org/model:nf4"),
+        ("--quantize", "nf4", "--model", "org/model", "train", "locret"),
+        ("train", "locret", "--model", "org/model", "--quantize", "nf4"),
+        ("--quantize", "8bit", "train", "locret", "--model", "org/model", "--quantize", "nf4"),
+    ],
+)
+def test_heads_are_trained_for_the_weights_that_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    taken: list[LocretSettings] = []
+    monkeypatch.setattr("training.locret.train", lambda settings, on_step: taken.append(settings))
+    assert main(command) == 0
+    assert [(settings.model, settings.quantize) for settings in taken] == [("org/model", "nf4")]
+
+
+def test_beacons_are_not_trained_for_quantised_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--quantize", "nf4", "train", "beacon"]) == 2
+    assert "the model's own projections as they are, so quantize must be none, not nf4." in capsys.readouterr().err
 
 
 def test_wrong_settings_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from engine.rope import NoRope
 from engine.seam import LayerSpec, ModelSpec, Projection, run
 from engine.skeleton import skeleton, skeleton_of
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.reading import answer, next_logits, read
+from tests.engine.reading import answer, loaded, next_logits, read
 from tests.engine.test_architectures import small_config
 
 SMALL = Beacon(budget=256, window=24, ratio=4)
@@ -191,6 +191,37 @@ def test_what_is_kept_is_spread_evenly_over_the_text(model: Model, ids: Tensor) 
             assert sorted(head[len(expected) :].unique().tolist())[1:] == list(range(last - prefix, 301))
 
 
+def test_a_conversation_that_outgrows_a_raw_text_leaves_the_text_whole(model: Model, ids: Tensor) -> None:
+    """Its windows get beacons as soon as they would not fit raw; above the budget its oldest entries go."""
+    method, text = Beacon(budget=206, window=24), 148 - len(model.chat.prefix)
+    context = read(model, method, ids[:text])
+    said = torch.cat([ids, ids])[: 20 + 24 * 12]  # the window that the text ends in has room for twenty more
+    numbers = 1000 + torch.arange(len(said), dtype=torch.int32)
+    memory, kept, ratios = context.memory.fork(), [NOT_IN_SOURCE] * (148 - text) + list(range(text)), []
+    assert isinstance(memory, BeaconMemory)
+    at, full = 0, 20
+    for step in feed(model, method, memory, said, numbers, 11):
+        if step.tokens == 0:
+            ratio = (1, 1, 2, 8)[min(len(ratios), 3)]  # 168, 192 and 204 entries, and then three more each time
+            kept += range(1000 + at + ratio - 1, 1000 + full, ratio)
+            kept = kept[:148] + kept[148:][-58:]
+            assert all(head.tolist() == kept for head in memory.positions(1))
+            ratios.append(ratio)
+            at, full = full, full + 24
+    assert len(ratios) == 12
+    assert memory.usage().entries[DEVICE] <= 206 + method.passing(model.spec)
+    question = torch.tensor([1, 80, 81, 2])
+    again = context.memory.fork()
+    parts, meta = memory.state()
+    again.restore(loaded(parts), meta)
+    found = []
+    for each in (memory, again):
+        source = torch.full((len(said),), NOT_IN_SOURCE, dtype=torch.int32)
+        steps = feed(model, method, each, torch.cat([said[4:], question]), source, 64)
+        found.append([step.hidden for step in steps if step.hidden is not None][-1])
+    assert torch.equal(*found)
+
+
 def test_a_budget_holds_at_any_length(model: Model) -> None:
     for settings in ({}, {"ratio": 2}, {"ratio": 32, "budget": 64}):
         method = make_method("beacon", **settings)
@@ -300,7 +331,7 @@ def test_the_spec_of_qwen2_7b_is_the_models_own() -> None:
     assert beacon_numbers(model.spec) == sum(shape.numel() for shape in own.values())
     assert make_method("beacon").window_tokens(model.spec) == 2048  # type: ignore[attr-defined]
     plan = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("beacon"), 100_000)
-    other = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("locret"), 100_000)
+    other = Planner(model, Machine(64 << 30, 64 << 30, False)).plan(make_method("infinipot"), 100_000)
     assert plan.footprint.weight_bytes == 2 * beacon_numbers(model.spec)
     assert plan.device_bytes > other.device_bytes + 900_000_000, "the beacons' own projections take a GB"
 

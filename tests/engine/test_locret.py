@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import Conversation, Model, Reader, SettingsError, WeightsError, fingerprint, make_method
+from engine.footprint import Task
 from engine.memory import NOT_IN_SOURCE
 from engine.methods.locret import Locret, RetainedMemory
 from engine.passes import feed
@@ -320,6 +321,25 @@ def test_the_fingerprint_changes_with_the_heads(model: Model, ids: Tensor, tmp_p
         save_heads(RetainingHeads(model.spec, [24] * 3), path, model.spec, {})
         found.append(fingerprint(model, settings, ids))
     assert found[0] == found[2] != found[1]
+
+
+def test_a_plan_counts_the_heads(model: Model, tmp_path: Path) -> None:
+    """Those in the file, or of the paper's width where there is none yet; a gist's heads too."""
+    path, task = tmp_path / "heads.safetensors", Task(1000, 4, 256, len)
+    for width in (24, 40):
+        save_heads(RetainingHeads(model.spec, [width] * 3), path, model.spec, {})
+        heads = find_heads(model.spec, str(path))
+        held = sum(weight.nbytes for weight in heads.parameters())
+        assert make_method("locret", heads=str(path)).plan(model.spec, task).weight_bytes == held
+    beside = sum(weight.nbytes for weight in find_heads(model.spec, "").parameters())
+    assert make_method("recall").plan(model.spec, task).weight_bytes == beside
+    assert make_method("recall", gist="infinipot").plan(model.spec, task).weight_bytes == 0
+    llama = spec_like(32, *LLAMA[:3])
+    size = 2 * sum(tensor.numel() for tensor in published(32, LLAMA[1], LLAMA[3], "meta").values())
+    wanted = dataclasses.replace(llama, dtype=torch.bfloat16)
+    path.write_bytes(b"damaged")
+    for heads in ("", str(path), str(tmp_path / "none.safetensors")):
+        assert make_method("locret", heads=heads).plan(wanted, task).weight_bytes == size
 
 
 def test_the_path_of_heads_is_remembered_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

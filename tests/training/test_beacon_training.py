@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from engine import Model, Reader, SettingsError, WeightsError, make_method
-from engine.beacons import FILE, RATIOS, save_beacons
+from engine import Model, Reader, SettingsError, WeightsError, load_model, make_method
+from engine.beacons import FILE, RATIOS, find_beacons, save_beacons
 from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
 from tests.training.resuming import trained_and_resumed
 from training.beacon import BeaconSettings, train
-from training.beacon.examples import Generated, Rows
-from training.beacon.train import Run, first_beacons, learn_from
+from training.beacon.examples import Example, Generated, Rows
+from training.beacon.train import Run, finish, first_beacons, learn_from
 from training.beacon.unrolled import read_through
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
@@ -99,6 +103,98 @@ def test_loss_falls(model: Model, chosen: BeaconSettings) -> None:
     assert lines[-1].rate < lines[4].rate == 1.0
 
 
+def test_every_window_draws_a_ratio_of_its_phase(model: Model, chosen: BeaconSettings) -> None:
+    """Plain text begins with the smallest and gets the others in turn; questions have 2, 4 and 8."""
+    run = Run(dataclasses.replace(chosen, steps=100, plain_share=0.5, batch=4), model, Rows(chosen, model))
+    drawn: dict[int, list[list[int]]] = {}
+
+    def losses(example: Example, window: int, ratios: list[int]) -> tuple[Tensor, Tensor, float]:
+        assert (window, len(ratios)) == (64, -(-len(example.ids) // 64))
+        drawn.setdefault(run.steps, []).append(ratios)
+        nothing = run.beacons.embedding.weight.sum() * 0
+        return nothing, nothing, 0.0
+
+    run.losses = losses  # type: ignore[method-assign]
+    for _ in range(100):
+        run.step()
+    for begin, end, known in (
+        *((10 * count, 10 * count + 10, RATIOS[: count + 1]) for count in range(5)),
+        (50, 100, (2, 4, 8)),
+    ):
+        found = [ratios for step in range(begin, end) for ratios in drawn[step]]
+        assert {ratio for ratios in found for ratio in ratios} == set(known)
+        assert len(known) == 1 or any(len(set(ratios)) > 1 for ratios in found), "each window has its own"
+
+
+def test_the_loss_is_that_of_answers_and_a_share_of_plain_text(model: Model, chosen: BeaconSettings) -> None:
+    run = Run(dataclasses.replace(chosen, language=0.3), model, Rows(chosen, model))
+    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(3))
+    weights = torch.zeros(150)
+    weights[70:100], weights[120:130], weights[140:] = -1.0, 1.0, 0.5
+    run.examples = Given(Example(ids, weights))
+    run.optimiser.step = lambda rate: rate  # type: ignore[method-assign]
+    line = run.step()
+    gradients = [p.grad.clone() for p in run.beacons.parameters() if p.grad is not None]
+    run.beacons.zero_grad()
+    ratios = random.Random(f"{chosen.seed}/0").choices((2,), k=3)
+    said = model.logits(read_through(model, run.beacons, ids, 64, ratios)).log_softmax(-1)
+    each = -said[:-1].gather(1, ids[1:, None])[:, 0]
+    answer = (each * weights[1:].clamp(min=0)).sum() / 15
+    plain = each[69:99].mean()
+    assert line.loss == pytest.approx(float(answer.detach()), rel=1e-4)
+    assert line.language_loss == pytest.approx(float(plain.detach()), rel=1e-4)
+    (answer + 0.3 * plain).backward()  # type: ignore[no-untyped-call]
+    expected = [p.grad for p in run.beacons.parameters() if p.grad is not None]
+    for one, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-3)
+
+
+class Given:
+    """One example again and again."""
+
+    def __init__(self, example: Example) -> None:
+        self.example = example
+
+    def draw(self, number: int, plain: bool) -> Example:
+        return self.example
+
+    def held_out(self, number: int) -> Example:
+        return self.example
+
+
+def test_what_has_no_gradient_stays_the_copy_it_began_as(model: Model, chosen: BeaconSettings) -> None:
+    """Decay once pulled projections towards zero, and not towards the model's own."""
+    run = Run(chosen, model, Rows(chosen, model))
+    begun = [weight.detach().clone() for weight in run.beacons.parameters()]
+    run.optimiser.step(1.0)
+    assert all(map(torch.equal, run.beacons.parameters(), begun))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_a_low_precision_is_trained_for_and_measured(
+    folder: Path, chosen: BeaconSettings, dtype: torch.dtype
+) -> None:
+    """Beacons stay float32 beside it, as on a GPU: measuring once failed where training did not."""
+    low = load_model(folder, device="cpu", dtype=dtype)
+    run = Run(dataclasses.replace(chosen, steps=3, batch=2), low, Rows(chosen, low))
+    for _ in range(3):
+        run.step()
+    assert all(weight.dtype == torch.float32 for weight in run.beacons.parameters())
+    assert all(math.isfinite(each.loss) for each in run.measure())
+
+
+def test_weights_are_written_before_anything_is_measured(
+    model: Model, chosen: BeaconSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(chosen, model, Rows(chosen, model))
+    monkeypatch.setattr(run, "measure", lambda: 1 / 0)
+    out = chosen.out
+    assert out is not None
+    with pytest.raises(ZeroDivisionError):
+        finish(run, out)
+    assert find_beacons(model.spec, str(out)).window == 64
+
+
 def test_train_writes_weights_that_a_reading_uses_and_resume_equals_uninterrupted(
     model: Model, chosen: BeaconSettings, tmp_path: Path
 ) -> None:
@@ -113,15 +209,26 @@ def test_train_writes_weights_that_a_reading_uses_and_resume_equals_uninterrupte
     assert reader.context().usage().entries["device"] == total // 64 * 8 + total % 64 + total % 64 // 8
 
 
-def test_rows_are_text_first_and_questions_later(model: Model, chosen: BeaconSettings) -> None:
+def test_rows_are_text_first_and_questions_later(model: Model, chosen: BeaconSettings, tmp_path: Path) -> None:
     rows = Rows(chosen, model)
     plain, asked = rows.draw(4, plain=True), rows.draw(4, plain=False)
-    assert model.decode(plain.ids.tolist()).rstrip().endswith("lives a cat.")
+    end = model.tokenizer.eos_token_id
+    assert model.decode(plain.ids[:-1].tolist()).rstrip().endswith("lives a cat.")
+    assert int(plain.ids[-1]) == end
     prefix = len(model.chat.prefix)
     assert plain.weights.tolist() == [0.0] * prefix + [-1.0] * (len(plain.ids) - prefix)
+    wide = Rows(dataclasses.replace(chosen, window=96), model).draw(4, plain=True)
+    assert prefix < 96
+    assert wide.weights.tolist() == [0.0] * 96 + [-1.0] * (len(wide.ids) - 96), "no beacon helps the first window"
+    row = {"text": "A cat. " * 90, "question": "Who?", "answer": "A cat."}
+    long = tmp_path / "long.jsonl"
+    long.write_text((json.dumps(row) + "\n") * 4)
+    cut = Rows(dataclasses.replace(chosen, data=long), model).draw(0, plain=True)
+    assert len(cut.ids) == 256
+    assert int(cut.ids[-1]) != end, "a text that goes on does not end"
     said = model.decode(asked.ids[asked.weights > 0].tolist())
     assert said.startswith("Cat ")
-    assert int(asked.ids[-1]) == model.tokenizer.eos_token_id
+    assert int(asked.ids[-1]) == end
     assert f"house {said[4:-1]}?" in model.decode(asked.ids.tolist())
 
 
@@ -138,7 +245,10 @@ def test_generated_examples_ask_about_their_document(
         assert torch.equal(this.ids, again.ids)
         assert bool((this.weights > 0).any())
         assert len(this.ids) <= 512
-        assert not torch.equal(this.ids, generated.draw(number, plain=True).ids)
+        text = generated.draw(number, plain=True)
+        assert not torch.equal(this.ids, text.ids)
+        assert not bool(text.weights[:64].any())
+        assert bool(text.weights[64:].any())
     assert not torch.equal(generated.held_out(0).ids, generated.draw(0, plain=False).ids)
 
 
@@ -149,9 +259,34 @@ def test_what_is_missing_is_named(chosen: BeaconSettings) -> None:
         train(dataclasses.replace(chosen, model="someone/a-model", out=None))
 
 
+def test_examples_must_outlast_a_window(
+    chosen: BeaconSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where none does, a training once ran to its end and taught beacons nothing."""
+    with pytest.raises(SettingsError, match=r"at most 256 tokens end within a window of 256.*raise max_tokens"):
+        train(dataclasses.replace(chosen, window=256))
+    rows = tmp_path / "short.jsonl"
+    short = json.dumps({"text": "A cat. " * 10, "question": "Who?", "answer": "A cat."})
+    rows.write_text((short + "\n") * 40)
+    with pytest.raises(SettingsError, match="None of the first 32 examples is longer than a window of 512"):
+        train(dataclasses.replace(chosen, data=rows, window=512, max_tokens=1024))
+    long = json.dumps({"text": "A cat. " * 90, "question": "Who?", "answer": "A cat."})
+    rows.write_text((short + "\n") * 35 + (long + "\n") * 5)
+    train(dataclasses.replace(chosen, data=rows, window=512, max_tokens=1024, steps=1, warmup=0))
+    assert "examples only 5 are longer than a window of 512 tokens" in caplog.text
+
+
 @pytest.mark.parametrize(
     "change",
-    [{"steps": 0}, {"warmup": 24}, {"muon_rate": 0.0}, {"plain_share": 2.0}, {"window": 40}, {"max_tokens": 9}],
+    [
+        {"steps": 0},
+        {"warmup": 24},
+        {"muon_rate": 0.0},
+        {"plain_share": 2.0},
+        {"window": 40},
+        {"max_tokens": 9},
+        {"quantize": "nf4"},
+    ],
 )
 def test_impossible_settings_are_refused(change: dict) -> None:
     with pytest.raises(ValueError, match=next(iter(change))):

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from engine import Model, Reader, SettingsError, load_model, make_method
-from engine.retaining import FILE
+from engine.retaining import FILE, find_heads
+from tests.engine.conftest import tiny_config
 from tests.training.resuming import trained_and_resumed
 from training.locret import LocretSettings, train
 from training.locret.examples import Example, Generated, Rows
 from training.locret.labels import overlap, watch
 from training.locret.train import Run
+from training.pocket import checkpoint
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
 from training.pocket.train import model_config
@@ -78,6 +83,49 @@ def test_chunks_change_neither_labels_nor_gradients(model: Model, chosen: Locret
         torch.testing.assert_close(one, whole, atol=1e-5, rtol=1e-4)
 
 
+def test_loss_and_gradients_are_those_of_equation_3(model: Model, chosen: LocretSettings) -> None:
+    """Written out over whole examples: Smooth-L1, and alpha times the squared difference of neighbours."""
+    run = Run(dataclasses.replace(chosen, alpha=0.5), model, Rows(chosen, model))
+    seen = watch(model, example(), 50)
+    seen.labels = [labels / 4 for labels in seen.labels]  # so that some are near enough for the square
+    found = run.pass_over(seen, 0.25)
+    gradients = [p.grad.clone() for p in run.heads.parameters() if p.grad is not None]
+    weights = [weight.detach().requires_grad_() for weight in run.heads.named_weights().values()]
+    scores = []
+    for layer in range(3):
+        q, k, v = seen.inputs(layer, 0, 60)
+        joined = torch.cat([each[head] for each in (q, k, v) for head in range(len(each))], dim=1)
+        hidden = joined @ weights[2 * layer].T
+        scores.append((hidden / (1 + torch.exp(-hidden)) @ weights[2 * layer + 1].T).T)
+    score = torch.cat(scores)
+    off = (score - torch.cat(seen.labels)).abs()
+    assert bool((off > 1).any())
+    assert bool((off < 1).any())
+    regression = torch.where(off < 1, off**2 / 2, off - 0.5).mean()
+    smoothing = ((score[:, :-1] - score[:, 1:]) ** 2).mean()
+    assert found.regression == pytest.approx(float(regression.detach()), rel=1e-4)
+    assert found.smoothing == pytest.approx(float(smoothing.detach()), rel=1e-4)
+    expected = torch.autograd.grad(0.25 * (regression + 0.5 * smoothing), weights)
+    assert len(gradients) == len(weights) == 6
+    for one, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-3)
+
+
+def test_no_gradient_is_larger_than_half(model: Model, chosen: LocretSettings) -> None:
+    run = Run(dataclasses.replace(chosen, alpha=1e4), model, Rows(chosen, model))
+    run.step()
+    largest = max(float(p.grad.abs().max()) for p in run.heads.parameters() if p.grad is not None)
+    assert largest == 0.5
+
+
+def test_the_rate_rises_and_falls_in_lines(model: Model, chosen: LocretSettings) -> None:
+    run = Run(dataclasses.replace(chosen, steps=10, warmup=4, rate=1.0), model, Rows(chosen, model))
+    rates = []
+    for run.steps in range(10):
+        rates.append(run.rate())
+    assert rates == pytest.approx([1 / 4, 2 / 4, 3 / 4, 1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])
+
+
 def test_overlap_counts_the_top_tenth() -> None:
     label = torch.arange(40.0).expand(2, 40)
     assert overlap(label, label) == 1.0
@@ -107,6 +155,68 @@ def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
     for _ in reader.run():
         pass
     assert reader.context().usage().entries["device"] == 72
+
+
+@pytest.fixture
+def begun(chosen: LocretSettings) -> LocretSettings:
+    """Settings to go on with from a checkpoint of two steps."""
+    short = dataclasses.replace(chosen, steps=2, warmup=1, held_out=1, max_tokens=256)
+    train(short)
+    return dataclasses.replace(short, steps=3, resume=True)
+
+
+def test_a_run_goes_on_only_as_it_was_begun(begun: LocretSettings, folder: Path, data: Path, tmp_path: Path) -> None:
+    """Heads of one model once got the header of another, and a card of ten steps said four."""
+    torch.manual_seed(5)
+    other = shutil.copytree(folder, tmp_path / "other")
+    LlamaForCausalLM(tiny_config()).save_pretrained(other)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(data.read_text() * 2)
+    ours, theirs = (load_model(each, device="cpu").spec.embedding[:8] for each in (folder, other))
+    for change, named in (
+        ({"model": str(other)}, f"embeddings of the model {ours} there, {theirs} here"),
+        ({"seed": 3}, "seed 20 there, 3 here"),
+        ({"data": rows}, rf"data rows.jsonl of {data.stat().st_size:,} bytes there, rows.jsonl of"),
+        ({"held_out": 2}, "held_out 1 there, 2 here"),
+        ({"width": 8}, r"widths \[16, 16, 16\] there, \[8, 8, 8\] here"),
+        ({"steps": 1, "warmup": 0}, "2 steps on, and steps is 1"),
+    ):
+        with pytest.raises(SettingsError, match=named):
+            train(dataclasses.replace(begun, **change))
+    assert train(begun).is_file()
+
+
+def test_what_is_no_checkpoint_of_heads_is_named(begun: LocretSettings) -> None:
+    path = begun.work_dir / "checkpoint.safetensors"
+    whole = path.read_bytes()
+    checkpoint.save(path, checkpoint.load(path) | {"basis": {"kind": "beacon"}})
+    with pytest.raises(SettingsError, match="of beacon, and this training is of locret"):
+        train(begun)
+    checkpoint.save(path, {"network": torch.ones(3), "steps": 4})
+    with pytest.raises(SettingsError, match="of another training, and this training is of locret"):
+        train(begun)
+    save_file({"x": torch.ones(3)}, path)
+    with pytest.raises(SettingsError, match="no checkpoint"):
+        train(begun)
+    for content in (whole[:-100], whole[:50], b""):
+        path.write_bytes(content)
+        with pytest.raises(SettingsError, match=r"damaged.*without resume"):
+            train(begun)
+
+
+def test_heads_are_trained_for_a_model_in_four_bits(chosen: LocretSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("bitsandbytes")
+    asked = {}
+
+    def load(source: str, **how: str) -> Model:
+        asked.update(how)
+        return load_model(source, **how)
+
+    monkeypatch.setattr(sys.modules[Run.__module__], "load_model", load)
+    packed = train(dataclasses.replace(chosen, steps=6, warmup=2, held_out=1, quantize="nf4"))
+    assert asked == {"device": "cpu", "quantize": "nf4"}
+    heads = find_heads(load_model(chosen.model, device="cpu", quantize="nf4").spec, str(packed))
+    assert heads.widths == [16, 16, 16]
 
 
 def test_rows_are_put_in_the_words_of_the_template(model: Model, chosen: LocretSettings) -> None:
@@ -208,6 +318,7 @@ def test_what_is_missing_is_named(chosen: LocretSettings, model: Model, tmp_path
         {"max_tokens": 9},
         {"width": -1},
         {"queries": "all"},
+        {"quantize": "int2"},
     ],
 )
 def test_impossible_settings_are_refused(change: dict) -> None:

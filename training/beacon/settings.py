@@ -32,6 +32,11 @@ class BeaconSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.quantize != "none":
+            raise ValueError(
+                f"beacons start from the model's own projections as they are, so quantize must be none, not "
+                f"{self.quantize}"
+            )
         for name in ("muon_rate", "adam_rate"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")

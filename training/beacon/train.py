@@ -2,10 +2,12 @@
 
 Activation Beacon (https://arxiv.org/abs/2401.03462), section 3.2: next-token loss of text that is read window by
 window, each window with a ratio drawn at random, gradients flowing through all windows. Two phases: plain text with
-all ratios, the smallest first, then questions and answers with the smaller ones, as the authors' code has it. The
-projections begin as copies of the model's own, and the embedding as that of its token for the end of a text.
+the smallest ratio to begin with and a larger one more in turn, then questions and answers with the smaller ones, as the
+authors' code has it. The projections begin as copies of the model's own, and the embedding as that of its token for the
+end of a text.
 
-Not as the authors: Muon for the projections, and rates for a small model and minutes rather than days.
+Not as the authors: ratios that come in turn, Muon for the projections, and rates for a small model and minutes rather
+than days.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine import Model, SettingsError, load_model, make_method
+from engine import Model, SettingsError, load_model
 from engine.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons, save_beacons
-from engine.methods.beacon import RAW, Beacon
+from engine.methods.beacon import RAW
 from training import loop
 from training.beacon.card import CARD
-from training.beacon.examples import Example, Examples, open_examples
+from training.beacon.examples import Example, Examples, check_lengths, open_examples, window_of
 from training.beacon.settings import BeaconSettings
 from training.beacon.unrolled import read_through
 from training.pocket.optimiser import Optimiser
@@ -114,7 +116,8 @@ class Run(loop.Run[Progress]):
         if settings.start is not None:
             learn_from(self.beacons, settings.start)
         self.optimiser = Optimiser(self.beacons, settings.muon_rate, settings.adam_rate)
-        super().__init__(self.beacons, self.optimiser)
+        basis = loop.basis_of(settings, model, "beacon") | {"window": self.window}
+        super().__init__(self.beacons, self.optimiser, basis)
 
     @property
     def plain(self) -> bool:
@@ -130,7 +133,7 @@ class Run(loop.Run[Progress]):
             example = self.examples.draw(self.steps * batch + index, plain)
             windows = -(-len(example.ids) // self.window)
             ratios = rng.choices(self.ratios(), k=windows)
-            answer, language, accuracy = self.losses(example, ratios)
+            answer, language, accuracy = self.losses(example, self.window, ratios)
             torch.autograd.backward([(answer + self.settings.language * language) / batch])
             totals += torch.tensor([float(answer.detach()), float(language.detach()), accuracy]) / batch
             self.tokens += len(example.ids)
@@ -162,11 +165,15 @@ class Run(loop.Run[Progress]):
         left = 1 - self.steps / self.settings.steps
         return min(1.0, (self.steps + 1) / max(1, self.settings.warmup), 0.04 + left / 0.4)
 
-    def losses(self, example: Example, ratios: list[int]) -> tuple[Tensor, Tensor, float]:
-        """Losses of answers and of plain text, and the share of right answers, of an example read at these ratios."""
+    def losses(self, example: Example, window: int, ratios: list[int]) -> tuple[Tensor, Tensor, float]:
+        """Losses of answers and of plain text, and the share of right answers, of an example.
+
+        Args:
+            window: tokens between two condensings; ratios: of each window in turn.
+        """
         device, dtype = self.model.device, self.model.spec.dtype
-        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-            hidden = read_through(self.model, self.beacons, example.ids, self.window, ratios)
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):  # beacons are trained in float32
+            hidden = read_through(self.model, self.beacons, example.ids, window, ratios)
             ids, weights = example.ids.to(device), example.weights.to(device)
             return scored(hidden[None], ids[None], weights[None], self.model.logits)
 
@@ -180,23 +187,14 @@ class Run(loop.Run[Progress]):
             for number in range(self.settings.held_out):
                 example = self.examples.held_out(number)
                 ratios = [ratio] * -(-len(example.ids) // window)
-                hidden = read_through(self.model, self.beacons, example.ids, window, ratios)
-                ids, weights = example.ids.to(self.model.device), example.weights.to(self.model.device)
-                answer, _, right = scored(hidden[None], ids[None], weights[None], self.model.logits)
+                answer, _, right = self.losses(example, window, ratios)
                 losses, accuracy = losses + float(answer), accuracy + right
             found.append(Measured(ratio, losses / self.settings.held_out, accuracy / self.settings.held_out))
         return found
 
 
-def window_of(settings: BeaconSettings, model: Model) -> int:
-    """The window to train with: the one that readings will have."""
-    method = make_method("beacon", window=settings.window)
-    assert isinstance(method, Beacon)
-    return method.window_tokens(model.spec)
-
-
 def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None = None) -> Path:
-    """Train, checkpoint, measure, and write beacons and their card.
+    """Train, checkpoint, write the beacons, measure them, and write their card.
 
     Args:
         settings: see `BeaconSettings`.
@@ -206,7 +204,8 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
         the file of the finished weights.
 
     Raises:
-        EngineError: the model or the data cannot be used, or `resume` without a checkpoint.
+        EngineError: the model or the data cannot be used, no example outlasts a window, or `resume` without a
+            checkpoint of this run.
     """
     torch.set_flush_denormal(True)  # sharp attention leaves denormal weights, which make a step slower
     loop.checkpoint_of(settings)
@@ -217,16 +216,17 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
             f"'{model.name}' has layers with a sliding window, for which beacons cannot be trained yet."
         )
     run = Run(settings, model, open_examples(settings, model))
+    check_lengths(settings, run.window, run.examples)
     loop.run_through(run, settings, progress)
     finish(run, out)
     return out
 
 
 def finish(run: Run, out: Path) -> None:
-    """Measure the beacons on held-out examples, and write them and their card."""
-    settings, measured = run.settings, run.measure()
+    """Write the beacons, measure them on held-out examples, and write their card."""
     facts = {"window": str(run.window), "steps": str(run.steps), "tokens": str(run.tokens)}
     save_beacons(run.beacons, out, run.model.spec, facts)
+    settings, measured = run.settings, run.measure()
     lines = [
         f"| {'no beacons, all of it' if each.ratio == RAW else each.ratio} | {each.loss:.3f} | {each.accuracy:.0%} |"
         for each in measured

@@ -12,17 +12,16 @@ whole.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
 from engine import Model, load_model
-from engine.retaining import FILE, RetainingHeads, input_width, save_heads
+from engine.retaining import FILE, RetainingHeads, save_heads, usual_width
 from training import loop
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
@@ -69,10 +68,11 @@ class Run(loop.Run[Progress]):
     def __init__(self, settings: LocretSettings, model: Model, examples: Examples) -> None:
         self.settings, self.model, self.examples = settings, model, examples
         torch.manual_seed(settings.seed)
-        widths = [settings.width or min(1024, input_width(layer) // 4) for layer in model.spec.layers]
+        widths = [settings.width or usual_width(layer) for layer in model.spec.layers]
         self.heads = RetainingHeads(model.spec, widths).to(model.device)
         self.optimiser = torch.optim.AdamW(self.heads.parameters(), settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
-        super().__init__(self.heads, self.optimiser)
+        basis = loop.basis_of(settings, model, "locret") | {"widths": widths}
+        super().__init__(self.heads, self.optimiser, basis)
 
     def step(self) -> Progress:
         """One optimiser step."""
@@ -150,7 +150,7 @@ def _mean(losses: list[Loss]) -> Loss:
 
 
 def train(settings: LocretSettings, progress: Callable[[Progress], None] | None = None) -> Path:
-    """Train, checkpoint, measure, and write heads and their card.
+    """Train, checkpoint, write the heads, measure them, and write their card.
 
     Args:
         settings: see `LocretSettings`.
@@ -160,11 +160,11 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
         the file of the finished heads.
 
     Raises:
-        EngineError: the model or the data cannot be used, or `resume` without a checkpoint.
+        EngineError: the model or the data cannot be used, or `resume` without a checkpoint of this run.
     """
     loop.checkpoint_of(settings)
     out = loop.output_of(settings, FILE)
-    model = load_model(settings.model, device=settings.device)
+    model = load_model(settings.model, device=settings.device, quantize=settings.quantize)
     run = Run(settings, model, open_examples(settings, model))
     loop.run_through(run, settings, progress)
     finish(run, out)
@@ -172,11 +172,10 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
 
 
 def finish(run: Run, out: Path) -> None:
-    """Measure the heads on held-out examples, and write them and their card."""
-    measured = run.measure()
-    facts = {"steps": str(run.steps), "tokens": str(run.tokens), "held_out": json.dumps(asdict(measured))}
+    """Write the heads, measure them on held-out examples, and write their card."""
+    facts = {"steps": str(run.steps), "tokens": str(run.tokens)}
     save_heads(run.heads, out, run.model.spec, facts)
-    settings = run.settings
+    settings, measured = run.settings, run.measure()
     card = CARD.format(
         model=run.model.name,
         data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",

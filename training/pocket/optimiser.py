@@ -67,7 +67,10 @@ class Muon:
 class Optimiser:
     """Muon and AdamW over one network, with one rate factor for both."""
 
-    def __init__(self, network: nn.Module, muon_rate: float = 2e-2, adam_rate: float = 3e-3) -> None:
+    def __init__(
+        self, network: nn.Module, muon_rate: float = 2e-2, adam_rate: float = 3e-3, decay: float = 0.0
+    ) -> None:
+        """decay: of the matrices, towards zero; 0 for weights that begin as something worth keeping."""
         matrices: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
         for name, parameter in network.named_parameters():
@@ -76,8 +79,7 @@ class Optimiser:
             )
         self.parameters = matrices + rest
         self.muon_rate, self.adam_rate = muon_rate, adam_rate
-        # less decay lets queries and keys grow until every softmax is saturated, and then nothing more is learned
-        self.muon = Muon(matrices, decay=0.1)
+        self.muon = Muon(matrices, decay=decay)
         self.adam = torch.optim.AdamW(rest, lr=adam_rate, betas=(0.9, 0.98), weight_decay=0.0)
 
     def step(self, factor: float) -> float:

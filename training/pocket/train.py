@@ -33,6 +33,7 @@ from training.scoring import scored
 
 logger = logging.getLogger(__name__)
 AVERAGE = 0.997  # decay of the running average, a step
+DECAY = 0.1  # with less, queries and keys grow until every softmax is saturated, and then nothing more is learned
 FALL = 0.8  # part of a run in which the rate falls: answers get better only while it does
 LOOK_BACK = 1.5  # makes the first heads' scores fall by two nats one token off their distance
 
@@ -169,7 +170,7 @@ class Run:
     def __init__(self, settings: PocketSettings, builder: Builder, stages: tuple[Stage, ...]) -> None:
         self.settings, self.builder, self.stages = settings, builder, stages
         self.network = load_network(settings.start) if settings.start else build_network(settings, builder)
-        self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate)
+        self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate, DECAY)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.steps, self.tokens, self.seconds, self.clock = 0, 0, 0.0, time.monotonic()
 
