@@ -79,8 +79,7 @@ def _examine(name: str, place: str, folder: Path) -> LocalModel:
 
     try:
         config = engine.read_config(folder)
-        if not any(folder.glob("*.safetensors")):
-            raise engine.ModelNotFound("Its weights are not here (no .safetensors file).")
+        engine.check_files(folder, config)
         engine.Chat(engine.load_tokenizer(folder))
         sizes = engine.skeleton(config, torch.bfloat16)
     except engine.EngineError as error:

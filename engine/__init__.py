@@ -5,6 +5,7 @@ Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers a
 """
 
 from engine.chat import Chat
+from engine.checkpoint import check_files
 from engine.context import Context, fingerprint
 from engine.conversation import Conversation
 from engine.errors import (
@@ -66,6 +67,7 @@ __all__ = [
     "UnsupportedModel",
     "Usage",
     "WeightsError",
+    "check_files",
     "device_named",
     "dtype_on",
     "fingerprint",

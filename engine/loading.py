@@ -22,10 +22,12 @@ from transformers.quantizers.quantizer_bnb_8bit import Bnb8BitHfQuantizer
 from transformers.utils import logging as transformers_logging
 
 from engine import architectures
+from engine.checkpoint import check_files, check_loaded
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
 from engine.hub import hub_is_silent
 from engine.measure import free_bytes
-from engine.skeleton import QUANTIZATIONS, Skeleton, check_quantization, skeleton
+from engine.refusing import cause_of, refusing
+from engine.skeleton import NO_MODEL, QUANTIZATIONS, Skeleton, check_quantization, skeleton
 
 PACKAGES = {  # what transformers needs for checkpoints that were published quantised
     "gptq": ("gptqmodel", "optimum", "accelerate"),
@@ -61,20 +63,11 @@ def read_config(source: str | Path) -> PretrainedConfig:
     """The configuration of a model, if the engine can use it. Of a folder, config.json is enough.
 
     Raises:
-        ModelNotFound: there is none.
-        UnsupportedModel: a vision model, one without a language model's head, an architecture or a way of
-            quantising that is not known, or one whose package is not installed.
+        ModelNotFound: there is none, or its config.json cannot be read.
+        UnsupportedModel: sizes that go with no model, a vision model, one without a language model's head, an
+            architecture or a way of quantising that is not known, or one whose package is not installed.
     """
-    silent = not Path(source).is_dir() and hub_is_silent(str(source))
-    try:
-        facts, _ = PretrainedConfig.get_config_dict(source)
-    except (OSError, ValueError) as error:
-        if silent:
-            raise ModelNotFound(
-                f"'{source}' is not on this machine, and the hub does not answer: give a folder with config.json, "
-                "or connect to the network and try again."
-            ) from error
-        raise ModelNotFound(f"There is no model at '{source}': give a folder with config.json, or a hub id.") from error
+    facts = _facts(source)
     if not facts.get("model_type"):
         raise ModelNotFound(f"There is no model at '{source}': its config.json names no model_type.")
     kind = str(facts["model_type"])
@@ -87,10 +80,35 @@ def read_config(source: str | Path) -> PretrainedConfig:
         raise UnsupportedModel(f"{heads[0]} does not generate text: choose a model that is a ...ForCausalLM.")
     architectures.check_kind(kind)
     _check_published(facts.get("quantization_config"))
-    config = AutoConfig.from_pretrained(source)
-    assert isinstance(config, PretrainedConfig)
-    architectures.check(config)
+    with refusing(UnsupportedModel, f"The config.json of '{source}' {NO_MODEL}"):
+        config = AutoConfig.from_pretrained(source)
+        assert isinstance(config, PretrainedConfig)
+        architectures.check(config)
     return config
+
+
+def _facts(source: str | Path) -> dict[str, Any]:
+    """What config.json says.
+
+    Raises:
+        ModelNotFound: there is none, or it cannot be read.
+    """
+    silent = not Path(source).is_dir() and hub_is_silent(str(source))
+    path = Path(source) / "config.json"
+    try:
+        facts, _ = PretrainedConfig.get_config_dict(source)
+    except Exception as error:
+        if path.is_file():
+            raise ModelNotFound(f"{path} cannot be read: fetch it anew ({cause_of(error)}).") from error
+        if silent:
+            raise ModelNotFound(
+                f"'{source}' is not on this machine, and the hub does not answer: give a folder with config.json, "
+                "or connect to the network and try again."
+            ) from error
+        raise ModelNotFound(f"There is no model at '{source}': give a folder with config.json, or a hub id.") from error
+    if not isinstance(facts, dict):
+        raise ModelNotFound(f"{path} cannot be read: fetch it anew (it holds no object).")
+    return facts
 
 
 def _check_published(quantization: dict[str, Any] | None) -> None:
@@ -119,7 +137,8 @@ def load_network(
     Raises:
         SettingsError: quantising without bitsandbytes, or what is quantised already.
         OutOfMemory: the weights do not fit the memory that is free.
-        ModelNotFound: weights that are missing or damaged.
+        ModelNotFound: weights that are missing, damaged or another model's.
+        UnsupportedModel: weights in codes without a word on what they stand for.
     """
     check_quantization(quantize)
     published = getattr(config, "quantization_config", None) is not None
@@ -139,14 +158,24 @@ def load_network(
     options: dict[str, Any] = {"device_map": {"": place}} if published else {}
     if quantize != "none":
         options["quantization_config"] = _quantization(quantize, place, dtype)
+    if Path(source).is_dir():
+        check_files(Path(source), config)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
-    try:
-        network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
-        if quantize == "none" and not published:
-            network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelNotFound(f"The model at '{source}' cannot be loaded: {error}") from error
+    logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # what it would report is refused below
+    with refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **options,
+        )
+    network, info = loaded
     assert isinstance(network, PreTrainedModel)
+    check_loaded(network, source, config, info)
+    if quantize == "none" and not published:
+        network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
     unpack_as_computed(network)
     return network
 

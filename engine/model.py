@@ -20,6 +20,7 @@ from engine.graphs import Recorder
 from engine.loading import device_named, dtype_on, load_network, read_config
 from engine.measure import ran_out
 from engine.memory import Memory
+from engine.refusing import refuse_pointers, refusing
 from engine.seam import ModelSpec, attach, run, sampled
 
 log = logging.getLogger(__name__)
@@ -179,10 +180,10 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     Raises:
         ModelNotFound: there is none.
     """
-    try:
+    if Path(source).is_dir():
+        refuse_pointers(Path(source), "tokenizer*")
+    with refusing(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise ModelNotFound(f"The model at '{source}' has no tokenizer that can be loaded: {error}") from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     return tokenizer
 

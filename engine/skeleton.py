@@ -16,13 +16,16 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from engine import architectures
+from engine.errors import UnsupportedModel
 from engine.method import require
+from engine.refusing import refusing
 from engine.rope import NoRope
 from engine.seam import LayerSpec, ModelSpec, projections_of, window_of
 
 NF4_BLOCK, NF4_NESTED = 64, 256  # weights that share a constant, and constants that share one of the second level
 NF4_TABLES = 4 * (16 + 256 + 1)  # per layer: the code, the code of the constants, their offset; float32
 QUANTIZATIONS = ("none", "8bit", "nf4")
+NO_MODEL = "describes no model that can be built, correct it or fetch it anew"
 CPU = torch.device("cpu")
 
 
@@ -89,19 +92,20 @@ def skeleton(config: PretrainedConfig, dtype: torch.dtype, device: torch.device 
     """The sizes of the model that a configuration describes, as it would be on a device.
 
     Raises:
-        UnsupportedModel: an architecture that the engine cannot use.
+        UnsupportedModel: an architecture that the engine cannot use, or sizes that go with none.
     """
     architectures.check(config)
-    with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    spec = ModelSpec(
-        _layers(config),
-        dtype,
-        device,
-        window_of(config),
-        projections=projections_of(network),
-    )
-    return _measure(network, config, spec)
+    with refusing(UnsupportedModel, f"The config.json of '{config.name_or_path}' {NO_MODEL}"):
+        with torch.device("meta"):
+            network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        spec = ModelSpec(
+            _layers(config),
+            dtype,
+            device,
+            window_of(config),
+            projections=projections_of(network),
+        )
+        return _measure(network, config, spec)
 
 
 def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
