@@ -80,9 +80,9 @@ def _examine(name: str, place: str, folder: Path) -> LocalModel:
     try:
         config = engine.read_config(folder)
         engine.check_files(folder, config)
-        engine.Chat(engine.load_tokenizer(folder))
+        engine.load_chat(folder, config)
         sizes = engine.skeleton(config, torch.bfloat16)
-    except engine.EngineError as error:
+    except Exception as error:  # whatever is wrong with one, the others are still listed
         return LocalModel(name, place, reason=phrase(error))
     return LocalModel(
         name,

@@ -124,7 +124,7 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
         disk=disk_free(home) if wanted.gpu is None else None,
     )
     try:
-        chat = engine.Chat(engine.load_tokenizer(source))
+        chat = engine.load_chat(source, config)
     except engine.ModelError:  # a config alone: lengths of prompts are estimated
         return engine.Planner(engine.skeleton(config, dtype, place), machine)
     return engine.Planner(

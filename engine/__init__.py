@@ -4,7 +4,6 @@ Lives here: the seam with transformers, attention, positions, memories, methods,
 Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers attached to token positions.
 """
 
-from engine.chat import Chat
 from engine.checkpoint import check_files
 from engine.context import Context, fingerprint
 from engine.conversation import Conversation
@@ -24,7 +23,7 @@ from engine.loading import device_named, dtype_on, read_config
 from engine.measure import free_bytes, memory_report
 from engine.method import Method
 from engine.methods import DEFAULT_METHOD, METHODS, make_method, suited_method
-from engine.model import Encoding, Model, load_model, load_tokenizer
+from engine.model import Encoding, Model, load_chat, load_model
 from engine.planner import GPU_BASE, Choice, Machine, Plan, Planner
 from engine.rates import Rates, measure_rates
 from engine.reader import Reader
@@ -40,7 +39,6 @@ __all__ = [
     "QUANTIZATIONS",
     "Answer",
     "AnswerPiece",
-    "Chat",
     "Choice",
     "Context",
     "ContextMismatch",
@@ -73,8 +71,8 @@ __all__ = [
     "fingerprint",
     "flash_choice",
     "free_bytes",
+    "load_chat",
     "load_model",
-    "load_tokenizer",
     "make_method",
     "measure_rates",
     "memory_report",

@@ -82,6 +82,11 @@ class Chat:
         ids: list[int] = self.tokenizer(text, **options)["input_ids"]
         return ids
 
+    def own_ids(self) -> set[int]:
+        """The ids of all that stands around what people and model say."""
+        pieces = self._first, self._following, self._answered, *self._openings
+        return {*self.prefix, *self.closing(), *(number for piece in pieces for number in self._ids(piece))}
+
     def question(self, text: str, first: bool = True) -> list[int]:
         """Ids of a question alone.
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from engine import architectures
 from engine.chat import Chat
-from engine.errors import ModelNotFound, OutOfMemory
+from engine.errors import ModelNotFound, OutOfMemory, UnsupportedModel
 from engine.graphs import Recorder
 from engine.loading import device_named, dtype_on, load_network, read_config
 from engine.measure import ran_out
@@ -166,26 +166,39 @@ def load_model(
     """
     place = device_named(device)
     config = read_config(source)
-    tokenizer = load_tokenizer(source)
-    Chat(tokenizer)  # refuses a model without a chat template
+    tokenizer = load_chat(source, config).tokenizer
     network = load_network(source, config, place, dtype or dtype_on(place, config), quantize)
     log.info("loaded %s on %s", source, place)
     folder = Path(source).resolve() if Path(source).is_dir() else None
     return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)), folder)
 
 
-def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model.
+def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
+    """The tokenizer of a model with that configuration, and its chat template.
 
     Raises:
-        ModelNotFound: there is none.
+        ModelNotFound: there is no tokenizer, or it is damaged.
+        UnsupportedModel: no chat template that can be used, or ids that the model has no embedding for.
     """
     if Path(source).is_dir():
         refuse_pointers(Path(source), "tokenizer*")
     with refusing(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(source)
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
-    return tokenizer
+    chat = Chat(tokenizer)
+    largest = max([*_ids_of_text(tokenizer), *chat.own_ids()], default=0)
+    if largest >= int(config.vocab_size):
+        raise UnsupportedModel(
+            f"The tokenizer at '{source}' has ids up to {largest:,}, and its config.json has embeddings for "
+            f"{config.vocab_size:,} (vocab_size): fetch the tokenizer that goes with the weights."
+        )
+    return chat
+
+
+def _ids_of_text(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """All ids that a text can become. Special tokens stay text, and some models have more of them than embeddings."""
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return set(tokenizer.get_vocab().values()) - special
 
 
 def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:

@@ -203,6 +203,31 @@ def test_what_to_expect_is_said_before_there_is_a_text(
     assert "is not on this machine" in said("full", "nobody/has-this")  # and nobody is asked for it
 
 
+def test_a_broken_model_is_listed_with_the_reason_and_hides_no_other(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = tmp_path / "home" / "models"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "none"))
+    for name in ("whole", "cut", "config", "tokenizer", "vocabulary", "unreadable"):
+        shutil.copytree(tiny, models / name)
+    (models / "cut" / "model.safetensors").write_bytes(b"")
+    (models / "config" / "config.json").write_text("[1]")
+    (models / "tokenizer" / "tokenizer.json").write_text("{}")
+    (models / "unreadable" / "config.json").write_bytes(b"\xff\xfe")
+    config = models / "vocabulary" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "vocab_size": 10}))
+    reasons = {Path(each.name).name: each.reason for each in local_models(tmp_path / "home")}
+    assert reasons["whole"] == ""
+    for name, words in (
+        ("cut", "model.safetensors is damaged"),
+        ("config", "config.json cannot be read"),
+        ("tokenizer", "no tokenizer that can be loaded"),
+        ("vocabulary", "vocab_size"),
+        ("unreadable", "config.json cannot be read"),
+    ):
+        assert words in reasons[name]
+
+
 def tokens_in(line: str) -> int:
     found = re.match(r"Fits up to about ([\d,]+) tokens here", line)
     assert found, line

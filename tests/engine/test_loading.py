@@ -328,6 +328,24 @@ def test_a_tokenizer_that_cannot_be_loaded_is_refused(folder: Path, tmp_path: Pa
         load_model(place, "cpu")
 
 
+def test_ids_without_an_embedding_are_refused_before_weights_are_read(folder: Path, tmp_path: Path) -> None:
+    place = changed(folder, tmp_path / "small", vocab_size=259)
+    (place / "model.safetensors").write_bytes(b"never read")
+    with pytest.raises(UnsupportedModel, match=r"ids up to 259, .* for 259 \(vocab_size\)"):
+        load_model(place, "cpu")
+    # As of Gemma 3 without pictures: a special token more than embeddings, which no text becomes.
+    tokenizer = byte_tokenizer()
+    tokenizer.add_tokens(["<|picture|>"], special_tokens=True)
+    place = tmp_path / "special"
+    shutil.copytree(folder, place)
+    tokenizer.save_pretrained(place)
+    load_model(place, "cpu")
+    tokenizer.chat_template = f"<|picture|>{tokenizer.chat_template}"
+    tokenizer.save_pretrained(place)
+    with pytest.raises(UnsupportedModel, match="ids up to 260"):
+        load_model(place, "cpu")
+
+
 def test_want_of_memory_stays_what_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object, **options: object) -> None:
         raise MemoryError
