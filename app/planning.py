@@ -148,6 +148,7 @@ def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]
         "model": name,
         "parameters": model.parameters,
         "window": model.spec.window,
+        "published": asdict(model.published) if model.published else None,
         "dtype": str(model.spec.dtype).removeprefix("torch."),
         "tokens": wanted.tokens,
         "device": "cpu" if machine.shared else "cuda",

@@ -13,6 +13,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from engine.errors import ModelNotFound, UnsupportedModel
+from engine.quantised import Published
 from engine.refusing import refuse_pointers, refusing
 
 WEIGHTS = "*.safetensors"
@@ -32,7 +33,7 @@ def check_files(folder: Path, config: PretrainedConfig) -> None:
         with refusing(ModelNotFound, f"{path} is damaged, fetch it anew"), safe_open(path, "pt") as opened:
             kinds = {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118 (not a dict)
         coded = [name for name, kind in kinds.items() if name.endswith(WEIGHT_NAMES) and kind not in NUMBERS]
-        if coded and not _published(config):
+        if coded and Published.of(config) is None:
             raise UnsupportedModel(
                 f"{coded[0]} in {path} is stored as {kinds[coded[0]]}, and config.json has no quantization_config that "
                 f"says what its codes stand for: choose a checkpoint in bfloat16, float16 or float32."
@@ -83,16 +84,11 @@ def check_loaded(
             f"{name} at '{source}' has the shape {list(found)}, and its config.json asks for {list(wanted)}: {advice}."
         )
     strange = [name for name in info["unexpected_keys"] if _has_place(network, name)]
-    if strange and not _published(config):
+    if strange and Published.of(config) is None:
         raise ModelNotFound(
             f"The weights at '{source}' hold {_listed(strange)}, for which a {config.model_type} has no place: "
             f"{advice}."
         )
-
-
-def _published(config: PretrainedConfig) -> bool:
-    """Whether weights were published quantised: then they lie in tensors of other names and types."""
-    return getattr(config, "quantization_config", None) is not None
 
 
 def _has_place(network: PreTrainedModel, name: str) -> bool:

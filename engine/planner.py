@@ -28,7 +28,7 @@ from engine.passes import NOVELTY_ROWS
 from engine.rates import Rates
 from engine.reader import default_chunk
 from engine.records import DEVICE, DISK, HOST
-from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton_of
+from engine.skeleton import Skeleton, skeleton_of
 
 LEAST_CHUNK = 64
 QUESTION = 50  # tokens of the question whose first token is timed
@@ -243,7 +243,7 @@ class Planner:
         size = model.spec.dtype.itemsize
         linear = sum(outputs * inputs for outputs, inputs in model.linear)
         weights = model.weight_bytes(quantize) - model.other * size + (model.active - linear + head) * size
-        if quantize != "none" and rows > 1:
+        if model.packed(quantize) and rows > 1:
             weights += 2 * linear * size
         work = operations(model, rows, attended, rows if head else 0)
         products = max((work.linear + work.head) / rates.flops, weights / rates.memory)
@@ -275,7 +275,7 @@ class Planner:
         keeps every entry and finds the best of them for each question, if answers come fast enough; then the
         condensing method with the largest budget that fits the memory and the model's window.
         """
-        for each in QUANTIZATIONS if quantize is None else (quantize,):
+        for each in self.model.quantizations if quantize is None else (quantize,):
             fitting = [plan for plan in self._candidates(tokens, each, weights) if plan.fits]
             choice = self._choose(fitting, tokens)
             if choice is not None:

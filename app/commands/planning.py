@@ -100,7 +100,9 @@ def _plan_in_words(result: dict[str, Any]) -> str:
         if result["device"] == "cpu"
         else f"{byte_size(limits['device'])} on the GPU and {byte_size(limits['host'])} in the host"
     )
-    kind = result["dtype"] if result["plans"][0]["quantize"] == "none" else result["plans"][0]["quantize"]
+    published, quantize = result["published"], result["plans"][0]["quantize"]
+    kind = f"{published['bits']} bits ({published['method']})" if published else quantize
+    kind = result["dtype"] if kind == "none" else kind
     lines = [
         f"{result['model']}: {result['parameters']:,} weights, {byte_size(weights)} in {kind}; {memory}.",
         f"{result['tokens']:,} tokens:",

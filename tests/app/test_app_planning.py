@@ -98,6 +98,21 @@ def test_a_config_is_enough_to_plan_for_a_gpu_that_is_not_there(
     assert run(capsys, *given[:-1], "2GiB")[0] == 1
 
 
+def test_a_model_that_was_published_quantised_is_planned_as_it_is(
+    config_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And without the packages that loading it takes."""
+    published = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}
+    (config_only / "config.json").write_text(json.dumps({**QWEN, "quantization_config": published}))
+    given = ("plan", "--home", tmp_path / "home", "--model", config_only, "--tokens", "20K", "--gpu", "8GiB")
+    result = planned(capsys, *given, "--host", "16GiB")
+    assert result["plans"][0]["bytes"]["weights"] == pytest.approx(5.57e9, rel=0.01)  # Qwen2.5-7B-Instruct-AWQ
+    assert (result["published"]["bits"], result["best"]["quantize"]) == (4, "none")
+    assert "in 4 bits (awq)" in run(capsys, *given)[1]
+    assert main([str(each) for each in (*given, "--quantize", "nf4")]) == 2
+    assert "quantised already" in capsys.readouterr().err
+
+
 def test_a_plan_for_one_method_with_its_settings(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -124,7 +124,10 @@ def test_quantising_changes_the_weights_and_the_fingerprint(folder: Path) -> Non
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "gptqmodel"),
         ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "gptqmodel"),
+        ({"quantization_config": {"load_in_8bit": True}}, "accelerate"),
         ({"quantization_config": {"quant_method": "mystery"}}, "mystery"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "bits"),
+        ({"quantization_config": "awq"}, r"config\.json"),
     ],
 )
 def test_what_cannot_be_used_is_refused_before_weights_are_read(
@@ -158,6 +161,21 @@ def test_weights_that_cannot_fit_are_refused_with_what_would(
     monkeypatch.setattr(loading, "free_bytes", lambda place: 1000)
     with pytest.raises(OutOfMemory, match="smaller model"):
         load_model(place, "cpu", quantize="nf4")
+
+
+def test_weights_that_were_published_quantised_need_room_before_a_file_is_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a hub id, whose files come only when it is loaded."""
+    place = changed(folder, tmp_path / "codes", quantization_config={"quant_method": "awq", "bits": 4})
+    (place / "model.safetensors").unlink()
+    assert read_config(place).model_type == "llama"  # and without a package it can be planned
+    monkeypatch.setattr("engine.quantised.importlib.util.find_spec", lambda name: name)
+    with pytest.raises(SettingsError, match="quantised already"):
+        load_model(place, "cpu", quantize="nf4")
+    monkeypatch.setattr(loading, "free_bytes", lambda place: 1000)
+    with pytest.raises(OutOfMemory, match="smaller model"):
+        load_model(place, "cpu")
 
 
 def test_impossible_ways_of_quantising_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
