@@ -4,6 +4,7 @@ Lives here: the seam with transformers, attention, positions, memories, methods,
 Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers attached to token positions.
 """
 
+from engine.chat import Chat, Encoding
 from engine.checkpoint import check_files
 from engine.context import Context, fingerprint
 from engine.conversation import Conversation
@@ -23,7 +24,7 @@ from engine.loading import device_named, dtype_on, read_config
 from engine.measure import free_bytes, memory_report
 from engine.method import Method
 from engine.methods import DEFAULT_METHOD, METHODS, make_method, suited_method
-from engine.model import Encoding, Model, load_chat, load_model
+from engine.model import Model, load_chat, load_model
 from engine.planner import GPU_BASE, Choice, Machine, Plan, Planner
 from engine.rates import Rates, measure_rates
 from engine.reader import Reader
@@ -39,6 +40,7 @@ __all__ = [
     "QUANTIZATIONS",
     "Answer",
     "AnswerPiece",
+    "Chat",
     "Choice",
     "Context",
     "ContextMismatch",

@@ -10,8 +10,12 @@ a model is to reason first; both openings are kept.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import UnsupportedModel
@@ -19,6 +23,7 @@ from engine.refusing import cause_of
 from engine.thinking import find_marks
 
 INSTRUCTION = "Answer questions about the text below. If the answer is not in it, say so.\n\n"
+ENCODE_CHARACTERS = 200_000  # text tokenised at a time; more only costs memory
 TEXT, QUESTION, ANSWER, NEXT = "<<text>>", "<<question>>", "<<answer>>", "<<next>>"
 SIGNS = re.compile("|".join((TEXT, QUESTION, ANSWER, NEXT)))
 OPENINGS = (  # of which the first is taken that a template keeps in its order
@@ -26,6 +31,14 @@ OPENINGS = (  # of which the first is taken that a template keeps in its order
     [{"role": "user", "content": f"{INSTRUCTION}{TEXT}\n\n{QUESTION}"}],
 )
 LATER = [{"role": "assistant", "content": ANSWER}, {"role": "user", "content": NEXT}]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """ids: int64 [T]; starts: int64 [T], where in the text each token begins, in characters."""
+
+    ids: Tensor
+    starts: Tensor
 
 
 class Chat:
@@ -49,6 +62,7 @@ class Chat:
         self._openings = (soon, later)
         self._answered = past.split(QUESTION, 1)[1]
         self.marks = find_marks(tokenizer)
+        self._turn_lengths: dict[str, int] = {}
 
     def _first_turns(self) -> tuple[str, str]:
         """The prompts of the first question and of the next one, with signs in place of what people and model say."""
@@ -87,6 +101,33 @@ class Chat:
         pieces = self._first, self._following, self._answered, *self._openings
         return {*self.prefix, *self.closing(), *(number for piece in pieces for number in self._ids(piece))}
 
+    def encode(self, text: str, on_piece: Callable[[int], None] = lambda characters: None) -> Encoding:
+        """Tokens of a document's text. Special tokens spelled out in it stay text.
+
+        Args:
+            on_piece: called with the number of characters that are done, now and then; what it raises ends it.
+        """
+        ids: list[Tensor] = []
+        starts: list[Tensor] = []
+        at = 0
+        while at < len(text):
+            end = len(text) if at + ENCODE_CHARACTERS >= len(text) else text.rfind("\n", at, at + ENCODE_CHARACTERS) + 1
+            if end <= at:
+                end = at + ENCODE_CHARACTERS
+            piece = self.tokenizer(
+                text[at:end],
+                add_special_tokens=False,
+                return_offsets_mapping=True,
+                split_special_tokens=True,
+                verbose=False,  # or it warns of texts longer than the model's window, which is the point
+            )
+            ids.append(torch.tensor(piece["input_ids"], dtype=torch.long))
+            starts.append(torch.tensor([start for start, _ in piece["offset_mapping"]], dtype=torch.long) + at)
+            at = end
+            on_piece(at)
+        empty = torch.zeros(0, dtype=torch.long)
+        return Encoding(torch.cat(ids or [empty]), torch.cat(starts or [empty]))
+
     def question(self, text: str, first: bool = True) -> list[int]:
         """Ids of a question alone.
 
@@ -121,3 +162,9 @@ class Chat:
     def turn(self, text: str, first: bool = True) -> list[int]:
         """Ids of a question up to where the answer begins; first: see `question`."""
         return [*self.question(text, first), *self.opening(first)]
+
+    def turn_length(self, text: str) -> int:
+        """Tokens that a text takes as a turn."""
+        if text not in self._turn_lengths:
+            self._turn_lengths[text] = len(self.turn(text))
+        return self._turn_lengths[text]

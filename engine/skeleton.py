@@ -8,6 +8,7 @@ loaded already is measured by the same function.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -108,8 +109,12 @@ def check_quantization(quantize: str) -> None:
     require(quantize in QUANTIZATIONS, f"There is no quantisation '{quantize}': choose one of {known}.")
 
 
-def skeleton(config: PretrainedConfig, dtype: torch.dtype, device: torch.device = CPU) -> Skeleton:
+def skeleton(
+    config: PretrainedConfig, dtype: torch.dtype, device: torch.device = CPU, folder: Path | None = None
+) -> Skeleton:
     """The sizes of the model that a configuration describes, as it would be on a device.
+
+    folder: where it lies, for what is trained for it and lies beside it.
 
     Raises:
         UnsupportedModel: an architecture that the engine cannot use, or sizes that go with none.
@@ -123,6 +128,7 @@ def skeleton(config: PretrainedConfig, dtype: torch.dtype, device: torch.device 
             dtype,
             device,
             window_of(config),
+            folder=folder,
             projections=projections_of(network),
         )
         return _measure(network, config, spec)

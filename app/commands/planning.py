@@ -109,9 +109,16 @@ def _plan_in_words(result: dict[str, Any]) -> str:
         "",
         table([_row(plan) for plan in result["plans"]], PLAN_COLUMNS),
         "",
+        *_lacking(result["plans"]),
         _advice(result),
     ]
     return "\n".join(lines)
+
+
+def _lacking(plans: list[dict[str, Any]]) -> list[str]:
+    """What is to be trained before some methods can be used, and an empty line if there is any."""
+    sentences = list(dict.fromkeys(plan["lacks"] for plan in plans if plan["lacks"]))
+    return [*sentences, ""] if sentences else []
 
 
 def _row(plan: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +127,7 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
     return {
         "method": plan["method"],
         "budget": "none" if budget is None else f"{budget:,}",
-        "fits": "yes" if plan["fits"] else "no",
+        "fits": "no" if not plan["fits"] else "if trained" if plan["lacks"] else "yes",
         "longest": "any" if longest is None else f"{longest:,}",
         "device": byte_size(plan["bytes"]["device"]),
         "host": byte_size(plan["bytes"]["host"]),

@@ -28,6 +28,7 @@ PLAN = {
     "settings",
     "quantize",
     "fits",
+    "lacks",
     "longest_tokens",
     "chunk",
     "entries",
@@ -129,6 +130,57 @@ def test_a_plan_for_one_method_with_its_settings(
     packed = planned(capsys, *given, "--quantize", "nf4")
     assert packed["model"] == f"{tiny}:nf4"
     assert packed["plans"][0]["bytes"]["weights"] < plan["bytes"]["weights"]
+
+
+def test_methods_that_lack_trained_weights_are_planned_and_not_recommended(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("plan", "--home", tmp_path, "--model", tiny, "--device", "cpu", "--tokens", "20K")
+    result = planned(capsys, *given)
+    lacking = {plan["method"]: plan["lacks"] for plan in result["plans"] if plan["lacks"]}
+    assert set(lacking) == {"locret", "recall", "beacon"}
+    assert "stockpot train locret" in lacking["recall"]
+    assert "stockpot train beacon" in lacking["beacon"]
+    text = run(capsys, *given)[1]
+    assert "if trained" in text
+    assert text.count("stockpot train locret") == 1
+    assert not any(
+        plan["lacks"] for plan in planned(capsys, *given[:3], "--tokens", "20K")["plans"]
+    )  # the pocket model
+
+
+def test_weights_that_a_method_lacks_are_missed_before_the_model_is_loaded(
+    service: Service, tiny: Path, book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, broken = str(tiny), tmp_path / "no weights"
+    shutil.copytree(tiny, broken)
+    (broken / "model.safetensors").write_bytes(b"never read")
+    with pytest.raises(engine.WeightsError, match="stockpot train locret"):
+        begin(service, [], "recall", {}, whole)
+    with pytest.raises(AppError, match="stockpot train beacon"):
+        estimate(whole, engine.make_method("beacon"), service.home, "cpu", loaded=False)
+    assert service.models.held is None
+    given = ("--home", str(tmp_path / "home"), "--model", str(broken), "--device", "cpu", "ingest", str(book))
+    assert main([*given, "--method", "recall"]) == 1
+    assert "stockpot train locret" in capsys.readouterr().err
+    assert main([*given, "--method", "full"]) == 1
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_what_cannot_fit_is_refused_before_weights_are_read(
+    service: Service, tiny: Path, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [row.id for row in add_documents(service, [book], Options(), lambda *_: None).documents]
+    broken = tmp_path / "no weights"
+    shutil.copytree(tiny, broken)
+    (broken / "model.safetensors").write_bytes(b"never read")
+    free_memory(monkeypatch, 2_000_000)
+    with pytest.raises(AppError, match=r"tokens with full needs .* What would fit: infinipot"):
+        begin(service, ids, "full", {}, str(broken))
+    free_memory(monkeypatch, 10**10)
+    with pytest.raises(engine.ModelNotFound, match="damaged"):
+        begin(service, ids, "full", {}, str(broken))
+    assert service.store.contexts() == []
 
 
 def test_rates_are_measured_once_and_a_broken_file_is_replaced(tmp_path: Path) -> None:

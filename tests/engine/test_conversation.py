@@ -132,7 +132,7 @@ def test_special_tokens_in_a_document_or_question_stay_text(model: Model) -> Non
 def test_encoding_knows_where_each_token_begins(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "First line.\nSécond líne — with accents.\n" * 40
     whole = model.encode(text)
-    monkeypatch.setattr("engine.model.ENCODE_CHARACTERS", 100)
+    monkeypatch.setattr("engine.chat.ENCODE_CHARACTERS", 100)
     pieces = model.encode(text)
     assert torch.equal(whole.ids, pieces.ids)
     assert torch.equal(whole.starts, pieces.starts)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, make_method
+from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, beacons, make_method
 from engine.architectures import SUPPORTED
+from engine.beacons import Beacons, save_beacons
 from engine.footprint import Task
 from engine.planner import Machine, Plan, Planner
 from engine.rates import Rates, measure_rates
@@ -146,6 +148,26 @@ def test_bytes_of_a_known_model() -> None:
     assert model.spec.entry_bytes == 131072  # 128 KiB per token, as the papers say
     assert 5.6 * GB < model.weight_bytes("nf4") < 5.8 * GB
     assert 9.0 * GB < model.weight_bytes("8bit") < 9.1 * GB
+
+
+def test_best_leaves_out_what_lacks_trained_weights(tmp_path: Path) -> None:
+    """A machine where beacon's largest budget fits and infinipot's does not."""
+    config = tiny_config()
+    config.max_position_embeddings = 1 << 17
+    model = skeleton(config, torch.float32, folder=tmp_path)
+    planner = Planner(model, Machine(model.weight_bytes() + 220_000_000, 10_000, False))
+    largest = make_method("beacon", budget=1 << 17)
+    plan = planner.plan(largest, 1 << 20)
+    assert plan.fits
+    assert "stockpot train beacon" in plan.lacks
+    best = planner.best(1 << 20)
+    assert best is not None
+    assert best.plan.method.name == "infinipot"
+    save_beacons(Beacons(model.spec), tmp_path / beacons.FILE, model.spec, {})
+    best = planner.best(1 << 20)
+    assert best is not None
+    assert best.plan.method == largest
+    assert best.plan.lacks == ""
 
 
 @pytest.mark.parametrize(
