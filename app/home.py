@@ -34,6 +34,11 @@ def model_source(name: str) -> str:
     return str(ASSETS / "pocket") if plain == POCKET else plain
 
 
+def local_path(source: str) -> Path | None:
+    """The folder that `model_source` names; None for a hub id."""
+    return Path(source).resolve() if Path(source).is_dir() else None
+
+
 def canonical_model(name: str) -> str:
     """The name that a model is remembered by: a folder by its absolute path, so that it is found from anywhere."""
     plain, quantize = split_model(name)

@@ -15,8 +15,8 @@ MODELS = "models"
 class LocalModel:
     """One model. name: what `--model` takes; reason: why it cannot be used, empty if it can.
 
-    weight_bytes: by quantisation; "none" is bfloat16. entry_bytes: of one token's keys and values in all layers,
-    in bfloat16.
+    weight_bytes: by quantisation; "none" is bfloat16, or as published. entry_bytes: of one token's keys and values in
+    all layers, in bfloat16.
     """
 
     name: str
@@ -79,11 +79,12 @@ def _examine(name: str, place: str, folder: Path) -> LocalModel:
 
     try:
         config = engine.read_config(folder)
-        if not any(folder.glob("*.safetensors")):
-            raise engine.ModelNotFound("Its weights are not here (no .safetensors file).")
-        engine.Chat(engine.load_tokenizer(folder))
+        engine.check_files(folder, config)
+        engine.load_chat(folder, config)
         sizes = engine.skeleton(config, torch.bfloat16)
-    except engine.EngineError as error:
+        if sizes.published is not None:
+            sizes.published.require_packages()
+    except Exception as error:  # whatever is wrong with one, the others are still listed
         return LocalModel(name, place, reason=phrase(error))
     return LocalModel(
         name,
@@ -91,6 +92,6 @@ def _examine(name: str, place: str, folder: Path) -> LocalModel:
         architecture=str(config.model_type),
         parameters=sizes.parameters,
         window=sizes.spec.window,
-        weight_bytes={each: sizes.weight_bytes(each) for each in engine.QUANTIZATIONS},
+        weight_bytes={each: sizes.weight_bytes(each) for each in sizes.quantizations},
         entry_bytes=sizes.spec.entry_bytes,
     )

@@ -4,7 +4,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from app.errors import UsageError
-from app.home import POCKET, model_source
+from app.home import POCKET, local_path, model_source
 
 if TYPE_CHECKING:
     import engine
@@ -14,11 +14,18 @@ def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Metho
     """The method as it suits a model by name, of which only the configuration is read; given settings go before.
 
     Raises:
-        engine.EngineError: the model, the method or the settings cannot be.
+        engine.EngineError: the model, the method or the settings cannot be, or weights that the method needs beside
+            the model's own.
     """
+    import torch
+
     import engine
 
-    return engine.suited_method(_window(model), name, **settings)
+    source = model_source(model)
+    config = engine.read_config(source)
+    method = engine.suited_method(engine.window_of(config), name, **settings)
+    method.weights_digest(engine.skeleton(config, torch.float32, folder=local_path(source)).spec)
+    return method
 
 
 def weights_setting(name: str | None) -> str:

@@ -45,6 +45,17 @@ class Models:
                 self._held = (wanted, engine.load_model(model_source(wanted), self.device, quantize=quantize))
             return self._held[1]
 
+    def chat(self, name: str) -> "engine.Chat":
+        """The chat template and tokenizer of a model, which is not loaded for it.
+
+        Raises:
+            engine.ModelNotFound, engine.UnsupportedModel: it cannot be used.
+        """
+        import engine
+
+        held, source = self._held, model_source(name)
+        return held[1].chat if held and held[0] == name else engine.load_chat(source, engine.read_config(source))
+
     @property
     def held(self) -> str | None:
         """Name of the model that is loaded now."""

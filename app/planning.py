@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, UsageError
-from app.home import model_source, split_model
+from app.home import local_path, model_source, split_model
 from app.local_models import local_folder
 from app.words import byte_size, roughly, short_seconds
 from sessions import disk_free
@@ -123,13 +123,12 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
         base=engine.GPU_BASE if wanted.gpu else 0,
         disk=disk_free(home) if wanted.gpu is None else None,
     )
+    sizes = engine.skeleton(config, dtype, place, local_path(source))
     try:
-        chat = engine.Chat(engine.load_tokenizer(source))
+        chat = engine.load_chat(source, config)
     except engine.ModelError:  # a config alone: lengths of prompts are estimated
-        return engine.Planner(engine.skeleton(config, dtype, place), machine)
-    return engine.Planner(
-        engine.skeleton(config, dtype, place), machine, lambda text: len(chat.turn(text)), len(chat.prefix)
-    )
+        return engine.Planner(sizes, machine)
+    return engine.Planner(sizes, machine, chat.turn_length, len(chat.prefix))
 
 
 def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]:
@@ -148,6 +147,7 @@ def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]
         "model": name,
         "parameters": model.parameters,
         "window": model.spec.window,
+        "published": asdict(model.published) if model.published else None,
         "dtype": str(model.spec.dtype).removeprefix("torch."),
         "tokens": wanted.tokens,
         "device": "cpu" if machine.shared else "cuda",
@@ -166,6 +166,7 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
         "settings": plan.method.settings(),
         "quantize": plan.quantize,
         "fits": plan.fits,
+        "lacks": plan.lacks or None,
         "longest_tokens": plan.longest,
         "chunk": plan.chunk,
         "entries": kept.entries,
@@ -196,9 +197,27 @@ def plan_reading(model: "engine.Model", name: str, method: "engine.Method", toke
     planner = engine.Planner.of_loaded(model, engine.Machine.now(model.device))
     quantize = split_model(name)[1]
     plan = planner.plan(method, tokens, quantize, weights=False)
-    if plan.fits:
-        return plan
-    raise AppError(f"{shortage(plan, planner.machine.shared)} {_instead(planner, plan, weights=False)}")
+    if not plan.fits:
+        raise _refusal(planner, plan, weights=False)
+    return plan
+
+
+def require_memory(name: str, method: "engine.Method", tokens: int, chat: "engine.Chat", device: str) -> None:
+    """Refuse a reading that cannot fit beside the weights of its model, of which none is read.
+
+    Raises:
+        AppError: the sentence says what would fit.
+        engine.EngineError: the model cannot be used.
+    """
+    import engine
+
+    source, quantize = model_source(name), split_model(name)[1]
+    config, place = engine.read_config(source), engine.device_named(device)
+    sizes = engine.skeleton(config, engine.dtype_on(place, config), place, local_path(source))
+    planner = engine.Planner(sizes, engine.Machine.now(place), chat.turn_length, len(chat.prefix))
+    plan = planner.plan(method, tokens, quantize)
+    if not plan.fits:
+        raise _refusal(planner, plan, weights=True)
 
 
 def estimate(
@@ -220,9 +239,11 @@ def estimate(
         return f"{plain} is not on this machine. A hub id is fetched before reading; what fits is said then."
     planner = planner_for(str(folder), Wanted(USUAL_TOKENS), home, device)
     plan = planner.plan(method, USUAL_TOKENS, quantize, weights=not loaded)
+    if plan.lacks:
+        raise AppError(plan.lacks)
     if plan.longest == 0:
         require_disk(plan, home)
-        raise AppError(f"{shortage(plan, planner.machine.shared)} {_instead(planner, plan, weights=not loaded)}")
+        raise _refusal(planner, plan, weights=not loaded)
     if not plan.fits and plan.longest:
         plan = planner.plan(method, plan.longest, quantize, weights=not loaded)
     fits = "a text of any length" if plan.longest is None else f"up to about {roughly(plan.longest)} tokens"
@@ -260,8 +281,12 @@ def shortage(plan: "engine.Plan", shared: bool) -> str:
     )
 
 
+def _refusal(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> AppError:
+    """Of a plan that does not fit, with what would. weights: whether those of the model count, as they did for it."""
+    return AppError(f"{shortage(plan, planner.machine.shared)} {_instead(planner, plan, weights=weights)}")
+
+
 def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> str:
-    """What would fit instead. weights: whether those of the model count, as they did for `plan`."""
     import engine
 
     best = planner.best(plan.tokens, plan.quantize, weights)

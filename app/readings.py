@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
 from app.methods import method_for
-from app.planning import plan_reading, require_disk
+from app.planning import plan_reading, require_disk, require_memory
 from app.service import Service
 from app.stream import PART, Stream, compose
 from sessions import ContextRow, Part, StoreError
@@ -80,15 +80,18 @@ def begin(
 
     name = model_name or service.models.default
     method = method_for(name, method_name, settings)
-    report(Report("loading the model"))
-    model = service.models.get(name)
-    method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
+    chat = service.models.chat(name)
     rows = [service.store.document(each) for each in document_ids]
     stream = compose(
-        model,
+        chat,
         [(row.id, service.library.document(row.id), row.title) for row in rows],
         lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
     )
+    if service.models.held is None:  # else what is free is not what will be, once that model has gone
+        require_memory(name, method, len(stream.ids), chat, service.models.device)
+    report(Report("loading the model"))
+    model = service.models.get(name)
+    method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
     fingerprint = engine.fingerprint(model, method, stream.ids)
     ids = list(document_ids)
     for status in ("ready", "paused", "failed", "reading"):

@@ -71,7 +71,7 @@ def heading(title: str) -> str:
 
 
 def compose(
-    model: "engine.Model",
+    chat: "engine.Chat",
     documents: Sequence[tuple[str, "ingest.Document", str]],
     on_share: Callable[[float], None] = lambda share: None,
 ) -> Stream:
@@ -89,7 +89,7 @@ def compose(
 
     for document_id, document, title in documents:
         before = heading(title) if len(documents) > 1 else ""
-        encoding = model.encode(before + document.text, report)
+        encoding = chat.encode(before + document.text, report)
         ids.append(encoding.ids.cpu().long())
         starts.append((encoding.starts.cpu().long() - len(before)).clamp(min=0))
         stretches.append(Stretch(document_id, first, first + len(encoding.ids), len(document.text)))

@@ -4,7 +4,8 @@ Lives here: the seam with transformers, attention, positions, memories, methods,
 Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers attached to token positions.
 """
 
-from engine.chat import Chat
+from engine.chat import Chat, Encoding
+from engine.checkpoint import check_files
 from engine.context import Context, fingerprint
 from engine.conversation import Conversation
 from engine.errors import (
@@ -23,7 +24,7 @@ from engine.loading import device_named, dtype_on, read_config
 from engine.measure import free_bytes, memory_report
 from engine.method import Method
 from engine.methods import DEFAULT_METHOD, METHODS, make_method, suited_method
-from engine.model import Encoding, Model, load_model, load_tokenizer
+from engine.model import Model, load_chat, load_model
 from engine.planner import GPU_BASE, Choice, Machine, Plan, Planner
 from engine.rates import Rates, measure_rates
 from engine.reader import Reader
@@ -66,13 +67,14 @@ __all__ = [
     "UnsupportedModel",
     "Usage",
     "WeightsError",
+    "check_files",
     "device_named",
     "dtype_on",
     "fingerprint",
     "flash_choice",
     "free_bytes",
+    "load_chat",
     "load_model",
-    "load_tokenizer",
     "make_method",
     "measure_rates",
     "memory_report",

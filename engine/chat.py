@@ -1,23 +1,44 @@
 """How documents and questions are put to a model, in the words of its own chat template.
 
-The text goes into the system message, so that every question is a turn like any other; a template without a system
-role gets it as the beginning of the first question. The prompt is cut where text and turns meet: what comes before the
-text is read once with it, what comes after belongs to the conversation. A template may open an answer that is to come
-in another way than one that has been given, above all where a model is to reason first; both openings are kept.
+The text goes into the system message, so that every question is a turn like any other. A template that has no system
+role, drops it, or moves it along to the last question gets the text as the beginning of the first one. The prompt is
+cut where text and turns meet: what comes before the text is read once with it, what comes after belongs to the
+conversation. A template may open an answer that is to come in another way than one that has been given, above all where
+a model is to reason first; both openings are kept.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import jinja2
+import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import UnsupportedModel
+from engine.refusing import cause_of
 from engine.thinking import find_marks
 
 INSTRUCTION = "Answer questions about the text below. If the answer is not in it, say so.\n\n"
+ENCODE_CHARACTERS = 200_000  # text tokenised at a time; more only costs memory
 TEXT, QUESTION, ANSWER, NEXT = "<<text>>", "<<question>>", "<<answer>>", "<<next>>"
+SIGNS = re.compile("|".join((TEXT, QUESTION, ANSWER, NEXT)))
+OPENINGS = (  # of which the first is taken that a template keeps in its order
+    [{"role": "system", "content": INSTRUCTION + TEXT}, {"role": "user", "content": QUESTION}],
+    [{"role": "user", "content": f"{INSTRUCTION}{TEXT}\n\n{QUESTION}"}],
+)
+LATER = [{"role": "assistant", "content": ANSWER}, {"role": "user", "content": NEXT}]
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """ids: int64 [T]; starts: int64 [T], where in the text each token begins, in characters."""
+
+    ids: Tensor
+    starts: Tensor
 
 
 class Chat:
@@ -27,22 +48,12 @@ class Chat:
         """Takes the template apart once.
 
         Raises:
-            UnsupportedModel: the tokenizer has no chat template.
+            UnsupportedModel: the tokenizer has no chat template, or one that fails or loses the text.
         """
         if not tokenizer.chat_template:
             raise UnsupportedModel("This model has no chat template: choose an instruction-tuned model.")
         self.tokenizer = tokenizer
-        try:
-            opening = [{"role": "system", "content": INSTRUCTION + TEXT}, {"role": "user", "content": QUESTION}]
-            first = self._render(opening)
-        except (jinja2.TemplateError, ValueError):
-            opening = [{"role": "user", "content": f"{INSTRUCTION}{TEXT}\n\n{QUESTION}"}]
-            first = self._render(opening)
-        following = self._render(
-            [*opening, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": NEXT}]
-        )
-        if not (TEXT in first and QUESTION in first and ANSWER in following and NEXT in following):
-            raise UnsupportedModel("This model's chat template drops the text or the question; it cannot be used.")
+        first, following = self._first_turns()
         before, rest = first.split(TEXT, 1)
         self.prefix: list[int] = self._ids(before)
         self._first, soon = rest.split(QUESTION, 1)
@@ -51,6 +62,24 @@ class Chat:
         self._openings = (soon, later)
         self._answered = past.split(QUESTION, 1)[1]
         self.marks = find_marks(tokenizer)
+        self._turn_lengths: dict[str, int] = {}
+
+    def _first_turns(self) -> tuple[str, str]:
+        """The prompts of the first question and of the next one, with signs in place of what people and model say."""
+        cause = ""
+        for opening in OPENINGS:
+            try:
+                first, following = self._render(opening), self._render([*opening, *LATER])
+            except Exception as error:  # a template is a program of its own
+                cause = cause_of(error)
+                continue
+            if SIGNS.findall(first) == [TEXT, QUESTION] and SIGNS.findall(following) == [TEXT, QUESTION, ANSWER, NEXT]:
+                return first, following
+            cause = "it drops or doubles the text or a turn, or puts them into another order"
+        raise UnsupportedModel(
+            f"This model's chat template cannot be used: {cause}. Choose an instruction-tuned model, or put a template "
+            f"that works into its chat_template.jinja."
+        )
 
     def _render(self, messages: list[dict[str, str]]) -> str:
         rendered = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -66,6 +95,38 @@ class Chat:
         options: dict[str, Any] = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         ids: list[int] = self.tokenizer(text, **options)["input_ids"]
         return ids
+
+    def own_ids(self) -> set[int]:
+        """The ids of all that stands around what people and model say."""
+        pieces = self._first, self._following, self._answered, *self._openings
+        return {*self.prefix, *self.closing(), *(number for piece in pieces for number in self._ids(piece))}
+
+    def encode(self, text: str, on_piece: Callable[[int], None] = lambda characters: None) -> Encoding:
+        """Tokens of a document's text. Special tokens spelled out in it stay text.
+
+        Args:
+            on_piece: called with the number of characters that are done, now and then; what it raises ends it.
+        """
+        ids: list[Tensor] = []
+        starts: list[Tensor] = []
+        at = 0
+        while at < len(text):
+            end = len(text) if at + ENCODE_CHARACTERS >= len(text) else text.rfind("\n", at, at + ENCODE_CHARACTERS) + 1
+            if end <= at:
+                end = at + ENCODE_CHARACTERS
+            piece = self.tokenizer(
+                text[at:end],
+                add_special_tokens=False,
+                return_offsets_mapping=True,
+                split_special_tokens=True,
+                verbose=False,  # or it warns of texts longer than the model's window, which is the point
+            )
+            ids.append(torch.tensor(piece["input_ids"], dtype=torch.long))
+            starts.append(torch.tensor([start for start, _ in piece["offset_mapping"]], dtype=torch.long) + at)
+            at = end
+            on_piece(at)
+        empty = torch.zeros(0, dtype=torch.long)
+        return Encoding(torch.cat(ids or [empty]), torch.cat(starts or [empty]))
 
     def question(self, text: str, first: bool = True) -> list[int]:
         """Ids of a question alone.
@@ -101,3 +162,9 @@ class Chat:
     def turn(self, text: str, first: bool = True) -> list[int]:
         """Ids of a question up to where the answer begins; first: see `question`."""
         return [*self.question(text, first), *self.opening(first)]
+
+    def turn_length(self, text: str) -> int:
+        """Tokens that a text takes as a turn."""
+        if text not in self._turn_lengths:
+            self._turn_lengths[text] = len(self.turn(text))
+        return self._turn_lengths[text]

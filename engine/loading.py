@@ -22,16 +22,13 @@ from transformers.quantizers.quantizer_bnb_8bit import Bnb8BitHfQuantizer
 from transformers.utils import logging as transformers_logging
 
 from engine import architectures
+from engine.checkpoint import check_files, check_loaded
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
 from engine.hub import hub_is_silent
 from engine.measure import free_bytes
-from engine.skeleton import QUANTIZATIONS, Skeleton, check_quantization, skeleton
-
-PACKAGES = {  # what transformers needs for checkpoints that were published quantised
-    "gptq": ("gptqmodel", "optimum", "accelerate"),
-    "awq": ("gptqmodel", "accelerate"),
-    "bitsandbytes": ("bitsandbytes", "accelerate"),
-}
+from engine.quantised import OWN, Published
+from engine.refusing import cause_of, refusing
+from engine.skeleton import NO_MODEL, Skeleton, skeleton
 
 
 def device_named(name: str) -> torch.device:
@@ -61,20 +58,11 @@ def read_config(source: str | Path) -> PretrainedConfig:
     """The configuration of a model, if the engine can use it. Of a folder, config.json is enough.
 
     Raises:
-        ModelNotFound: there is none.
-        UnsupportedModel: a vision model, one without a language model's head, an architecture or a way of
-            quantising that is not known, or one whose package is not installed.
+        ModelNotFound: there is none, or its config.json cannot be read.
+        UnsupportedModel: sizes that go with no model, a vision model, one without a language model's head, an
+            architecture or a way of quantising that is not known.
     """
-    silent = not Path(source).is_dir() and hub_is_silent(str(source))
-    try:
-        facts, _ = PretrainedConfig.get_config_dict(source)
-    except (OSError, ValueError) as error:
-        if silent:
-            raise ModelNotFound(
-                f"'{source}' is not on this machine, and the hub does not answer: give a folder with config.json, "
-                "or connect to the network and try again."
-            ) from error
-        raise ModelNotFound(f"There is no model at '{source}': give a folder with config.json, or a hub id.") from error
+    facts = _facts(source)
     if not facts.get("model_type"):
         raise ModelNotFound(f"There is no model at '{source}': its config.json names no model_type.")
     kind = str(facts["model_type"])
@@ -86,29 +74,36 @@ def read_config(source: str | Path) -> PretrainedConfig:
     if kind in architectures.SUPPORTED and heads and not any(str(head).endswith("ForCausalLM") for head in heads):
         raise UnsupportedModel(f"{heads[0]} does not generate text: choose a model that is a ...ForCausalLM.")
     architectures.check_kind(kind)
-    _check_published(facts.get("quantization_config"))
-    config = AutoConfig.from_pretrained(source)
-    assert isinstance(config, PretrainedConfig)
-    architectures.check(config)
+    with refusing(UnsupportedModel, f"The config.json of '{source}' {NO_MODEL}"):
+        config = AutoConfig.from_pretrained(source)
+        assert isinstance(config, PretrainedConfig)
+        architectures.check(config)
+    Published.of(config)
     return config
 
 
-def _check_published(quantization: dict[str, Any] | None) -> None:
-    """Refuse a checkpoint that was published quantised in a way that cannot be loaded here."""
-    if quantization is None:
-        return
-    method = str(quantization.get("quant_method", "unknown"))
-    if method not in PACKAGES:
-        raise UnsupportedModel(
-            f"Its weights were published quantised as '{method}'; Stockpot loads {', '.join(sorted(PACKAGES))}, or "
-            f"quantises a plain checkpoint itself with --quantize."
-        )
-    missing = [name for name in PACKAGES[method] if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UnsupportedModel(
-            f"Its weights were published quantised as '{method}', which needs {' and '.join(missing)}: "
-            f"pip install {' '.join(missing)}, or choose a plain checkpoint and --quantize."
-        )
+def _facts(source: str | Path) -> dict[str, Any]:
+    """What config.json says.
+
+    Raises:
+        ModelNotFound: there is none, or it cannot be read.
+    """
+    silent = not Path(source).is_dir() and hub_is_silent(str(source))
+    path = Path(source) / "config.json"
+    try:
+        facts, _ = PretrainedConfig.get_config_dict(source)
+    except Exception as error:
+        if path.is_file():
+            raise ModelNotFound(f"{path} cannot be read: fetch it anew ({cause_of(error)}).") from error
+        if silent:
+            raise ModelNotFound(
+                f"'{source}' is not on this machine, and the hub does not answer: give a folder with config.json, "
+                "or connect to the network and try again."
+            ) from error
+        raise ModelNotFound(f"There is no model at '{source}': give a folder with config.json, or a hub id.") from error
+    if not isinstance(facts, dict):
+        raise ModelNotFound(f"{path} cannot be read: fetch it anew (it holds no object).")
+    return facts
 
 
 def load_network(
@@ -119,34 +114,42 @@ def load_network(
     Raises:
         SettingsError: quantising without bitsandbytes, or what is quantised already.
         OutOfMemory: the weights do not fit the memory that is free.
-        ModelNotFound: weights that are missing or damaged.
+        ModelNotFound: weights that are missing, damaged or another model's.
+        UnsupportedModel: weights in codes without a word on what they stand for, or published quantised in a way whose
+            packages are not installed.
     """
-    check_quantization(quantize)
-    published = getattr(config, "quantization_config", None) is not None
-    if published and quantize != "none":
-        raise SettingsError(f"The weights at '{source}' are quantised already: leave --quantize out.")
+    published, sizes = Published.of(config), skeleton(config, dtype)
+    sizes.check(quantize)
+    if published is not None:
+        published.require_packages()
     if quantize != "none" and importlib.util.find_spec("bitsandbytes") is None:
         raise SettingsError(
             f"--quantize {quantize} needs the package bitsandbytes: .venv/bin/pip install -e '.[quantized]', in "
             "Stockpot's folder, installs it."
         )
-    if published:
-        _require_room(source, _file_bytes(source), place, None)
-    else:
-        sizes = skeleton(config, dtype)
-        _require_room(source, sizes.weight_bytes(quantize), place, sizes)
+    _require_room(source, sizes, quantize, place)
     # Published codes are unpacked for the device that they are loaded to.
-    options: dict[str, Any] = {"device_map": {"": place}} if published else {}
+    options: dict[str, Any] = {"device_map": {"": place}} if published is not None else {}
     if quantize != "none":
         options["quantization_config"] = _quantization(quantize, place, dtype)
+    if Path(source).is_dir():
+        check_files(Path(source), config)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
-    try:
-        network = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
-        if quantize == "none" and not published:
-            network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelNotFound(f"The model at '{source}' cannot be loaded: {error}") from error
+    logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # what it would report is refused below
+    with refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source,
+            dtype=dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **options,
+        )
+    network, info = loaded
     assert isinstance(network, PreTrainedModel)
+    check_loaded(network, source, config, info)
+    if quantize == "none" and published is None:
+        network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
     unpack_as_computed(network)
     return network
 
@@ -163,17 +166,12 @@ def unpack_as_computed(network: nn.Module) -> None:
             layer.support_avx512bf16_for_cpu = False
 
 
-def _file_bytes(source: str | Path) -> int:
-    """Bytes of the weight files of a folder; 0 where they are not on this machine yet."""
-    return sum(path.stat().st_size for path in Path(source).glob("*.safetensors"))
-
-
-def _require_room(source: str | Path, needed: int, place: torch.device, sizes: Skeleton | None) -> None:
+def _require_room(source: str | Path, sizes: Skeleton, quantize: str, place: torch.device) -> None:
     """Refuse weights that cannot fit, naming how they would."""
-    free = free_bytes(place)
+    needed, free = sizes.weight_bytes(quantize), free_bytes(place)
     if needed <= free:
         return
-    fitting = [] if sizes is None else [each for each in QUANTIZATIONS if sizes.weight_bytes(each) <= free]
+    fitting = [each for each in sizes.quantizations if sizes.weight_bytes(each) <= free]
     advice = f"--quantize {fitting[0]} would fit" if fitting else "choose a smaller model, or close other programs"
     raise OutOfMemory(
         f"The weights of '{source}' need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free on {place}: {advice}."
@@ -187,17 +185,17 @@ def _quantization(quantize: str, place: torch.device, dtype: torch.dtype) -> Bit
     return _EightBit(place) if quantize == "8bit" else _NF4(place, dtype)
 
 
-@register_quantization_config("stockpot_8bit")
+@register_quantization_config(f"{OWN}8bit")
 class _EightBit(BitsAndBytesConfig):
     """Eight bits a weight, one scale a row."""
 
     def __init__(self, place: torch.device) -> None:
         super().__init__(load_in_8bit=True)  # type: ignore[no-untyped-call]
-        self.quant_method: Any = "stockpot_8bit"
+        self.quant_method: Any = f"{OWN}8bit"
         self.place = str(place)
 
 
-@register_quantization_config("stockpot_nf4")
+@register_quantization_config(f"{OWN}nf4")
 class _NF4(BitsAndBytesConfig):
     """Four bits a weight, unpacked to what the activations are computed in."""
 
@@ -208,7 +206,7 @@ class _NF4(BitsAndBytesConfig):
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
         )
-        self.quant_method: Any = "stockpot_nf4"
+        self.quant_method: Any = f"{OWN}nf4"
         self.place = str(place)
 
 
@@ -225,11 +223,11 @@ class _OneDevice:
         return {"": torch.device(self.quantization_config.place)}
 
 
-@register_quantizer("stockpot_8bit")
+@register_quantizer(f"{OWN}8bit")
 class _EightBitQuantizer(_OneDevice, Bnb8BitHfQuantizer):
     """LLM.int8() (https://arxiv.org/abs/2208.07339)."""
 
 
-@register_quantizer("stockpot_nf4")
+@register_quantizer(f"{OWN}nf4")
 class _NF4Quantizer(_OneDevice, Bnb4BitHfQuantizer):
     """QLoRA's NormalFloat (https://arxiv.org/abs/2305.14314)."""

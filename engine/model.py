@@ -6,34 +6,25 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from engine import architectures
-from engine.chat import Chat
-from engine.errors import ModelNotFound, OutOfMemory
+from engine.chat import Chat, Encoding
+from engine.errors import ModelNotFound, OutOfMemory, UnsupportedModel
 from engine.graphs import Recorder
 from engine.loading import device_named, dtype_on, load_network, read_config
 from engine.measure import ran_out
 from engine.memory import Memory
+from engine.refusing import refuse_pointers, refusing
 from engine.seam import ModelSpec, attach, run, sampled
 
 log = logging.getLogger(__name__)
 
-ENCODE_CHARACTERS = 200_000  # text tokenised at a time; more only costs memory
 FINGERPRINTED_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """ids: int64 [T]; starts: int64 [T], where in the text each token begins, in characters."""
-
-    ids: Tensor
-    starts: Tensor
 
 
 class Model:
@@ -65,7 +56,6 @@ class Model:
         self.recorder = Recorder(network)
         self.window = self.spec.window
         self.stop_ids = _stop_ids(network, tokenizer)
-        self._turn_lengths: dict[str, int] = {}
 
     @property
     def device(self) -> torch.device:
@@ -111,31 +101,8 @@ class Model:
         return torch.tanh(logits / softcap) * softcap if softcap else logits
 
     def encode(self, text: str, on_piece: Callable[[int], None] = lambda characters: None) -> Encoding:
-        """Tokens of a document's text. Special tokens spelled out in it stay text.
-
-        Args:
-            on_piece: called with the number of characters that are done, now and then; what it raises ends it.
-        """
-        ids: list[Tensor] = []
-        starts: list[Tensor] = []
-        at = 0
-        while at < len(text):
-            end = len(text) if at + ENCODE_CHARACTERS >= len(text) else text.rfind("\n", at, at + ENCODE_CHARACTERS) + 1
-            if end <= at:
-                end = at + ENCODE_CHARACTERS
-            piece = self.tokenizer(
-                text[at:end],
-                add_special_tokens=False,
-                return_offsets_mapping=True,
-                split_special_tokens=True,
-                verbose=False,  # or it warns of texts longer than the model's window, which is the point
-            )
-            ids.append(torch.tensor(piece["input_ids"], dtype=torch.long))
-            starts.append(torch.tensor([start for start, _ in piece["offset_mapping"]], dtype=torch.long) + at)
-            at = end
-            on_piece(at)
-        empty = torch.zeros(0, dtype=torch.long)
-        return Encoding(torch.cat(ids or [empty]), torch.cat(starts or [empty]))
+        """Tokens of a document's text: `Chat.encode`."""
+        return self.chat.encode(text, on_piece)
 
     def decode(self, ids: list[int]) -> str:
         """Text of tokens, special tokens left out."""
@@ -144,9 +111,7 @@ class Model:
 
     def turn_length(self, text: str) -> int:
         """Tokens that a text takes when it is put to the model as a turn."""
-        if text not in self._turn_lengths:
-            self._turn_lengths[text] = len(self.chat.turn(text))
-        return self._turn_lengths[text]
+        return self.chat.turn_length(text)
 
 
 def load_model(
@@ -165,26 +130,39 @@ def load_model(
     """
     place = device_named(device)
     config = read_config(source)
-    tokenizer = load_tokenizer(source)
-    Chat(tokenizer)  # refuses a model without a chat template
+    tokenizer = load_chat(source, config).tokenizer
     network = load_network(source, config, place, dtype or dtype_on(place, config), quantize)
     log.info("loaded %s on %s", source, place)
     folder = Path(source).resolve() if Path(source).is_dir() else None
     return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)), folder)
 
 
-def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model.
+def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
+    """The tokenizer of a model with that configuration, and its chat template.
 
     Raises:
-        ModelNotFound: there is none.
+        ModelNotFound: there is no tokenizer, or it is damaged.
+        UnsupportedModel: no chat template that can be used, or ids that the model has no embedding for.
     """
-    try:
+    if Path(source).is_dir():
+        refuse_pointers(Path(source), "tokenizer*")
+    with refusing(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise ModelNotFound(f"The model at '{source}' has no tokenizer that can be loaded: {error}") from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
-    return tokenizer
+    chat = Chat(tokenizer)
+    largest = max([*_ids_of_text(tokenizer), *chat.own_ids()], default=0)
+    if largest >= int(config.vocab_size):
+        raise UnsupportedModel(
+            f"The tokenizer at '{source}' has ids up to {largest:,}, and its config.json has embeddings for "
+            f"{config.vocab_size:,} (vocab_size): fetch the tokenizer that goes with the weights."
+        )
+    return chat
+
+
+def _ids_of_text(tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    """All ids that a text can become. Special tokens stay text, and some models have more of them than embeddings."""
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return set(tokenizer.get_vocab().values()) - special
 
 
 def _digest(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> str:

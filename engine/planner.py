@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
+from engine.errors import WeightsError
 from engine.flops import operations
 from engine.footprint import Footprint, Task, TurnTokens
 from engine.measure import free_bytes
@@ -28,7 +29,7 @@ from engine.passes import NOVELTY_ROWS
 from engine.rates import Rates
 from engine.reader import default_chunk
 from engine.records import DEVICE, DISK, HOST
-from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton_of
+from engine.skeleton import CPU, Skeleton, skeleton_of
 
 LEAST_CHUNK = 64
 QUESTION = 50  # tokens of the question whose first token is timed
@@ -69,7 +70,8 @@ class Machine:
 class Plan:
     """What one reading needs. Bytes and seconds; times are None where the machine's rates are not known.
 
-    longest: the most tokens that would fit with this method, 0 if none, None for no limit.
+    longest: the most tokens that would fit with this method, 0 if none, None for no limit. lacks: what of trained
+    weights the method lacks for this model, in a sentence; empty if nothing.
     reading_flops: operations of the whole reading (`flops.py`).
     """
 
@@ -90,6 +92,7 @@ class Plan:
     reading_sec: float | None
     first_token_sec: float | None
     answer_tokens_per_sec: float | None
+    lacks: str = ""
 
     @property
     def reading_tokens_per_sec(self) -> float | None:
@@ -130,7 +133,16 @@ class Planner:
         while plan is None or (not plan.fits and chunk > LEAST_CHUNK):
             chunk = chunk if plan is None else chunk // 2
             plan = self._plan(method, tokens, quantize, held, chunk)
-        return dataclasses.replace(plan, longest=self._longest(method, quantize, held))
+        return dataclasses.replace(plan, longest=self._longest(method, quantize, held), lacks=self._lacks(method))
+
+    def _lacks(self, method: Method) -> str:
+        spec = self.model.spec
+        try:
+            # Of a model that is not loaded nothing is on its device, which may be of another machine.
+            method.weights_digest(spec if spec.embedding else dataclasses.replace(spec, device=CPU))
+        except WeightsError as error:
+            return str(error)
+        return ""
 
     def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int) -> Plan:
         task = Task(tokens, self.prefix, chunk, self.turn_tokens)
@@ -243,7 +255,7 @@ class Planner:
         size = model.spec.dtype.itemsize
         linear = sum(outputs * inputs for outputs, inputs in model.linear)
         weights = model.weight_bytes(quantize) - model.other * size + (model.active - linear + head) * size
-        if quantize != "none" and rows > 1:
+        if model.packed(quantize) and rows > 1:
             weights += 2 * linear * size
         work = operations(model, rows, attended, rows if head else 0)
         products = max((work.linear + work.head) / rates.flops, weights / rates.memory)
@@ -273,10 +285,11 @@ class Planner:
 
         First choice is whatever keeps every entry and attends to all of them inside the model's own window; then what
         keeps every entry and finds the best of them for each question, if answers come fast enough; then the
-        condensing method with the largest budget that fits the memory and the model's window.
+        condensing method with the largest budget that fits the memory and the model's window. Methods that lack
+        trained weights are left out.
         """
-        for each in QUANTIZATIONS if quantize is None else (quantize,):
-            fitting = [plan for plan in self._candidates(tokens, each, weights) if plan.fits]
+        for each in self.model.quantizations if quantize is None else (quantize,):
+            fitting = [plan for plan in self._candidates(tokens, each, weights) if plan.fits and not plan.lacks]
             choice = self._choose(fitting, tokens)
             if choice is not None:
                 return choice

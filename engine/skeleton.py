@@ -7,8 +7,8 @@ loaded already is measured by the same function.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,13 +16,15 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from engine import architectures
+from engine.errors import UnsupportedModel
 from engine.method import require
+from engine.quantised import Published, eight_bit_bytes, four_bit_bytes
+from engine.refusing import refusing
 from engine.rope import NoRope
 from engine.seam import LayerSpec, ModelSpec, projections_of, window_of
 
-NF4_BLOCK, NF4_NESTED = 64, 256  # weights that share a constant, and constants that share one of the second level
-NF4_TABLES = 4 * (16 + 256 + 1)  # per layer: the code, the code of the constants, their offset; float32
 QUANTIZATIONS = ("none", "8bit", "nf4")
+NO_MODEL = "describes no model that can be built, correct it or fetch it anew"
 CPU = torch.device("cpu")
 
 
@@ -33,7 +35,7 @@ class Skeleton:
     linear: (output, input) sizes of each layer that quantisation reaches: all linear ones but the head.
     other: weights that stay as they are: embeddings, head, norms, biases, and experts that are no linear layers.
     active: weights that one token is multiplied with, the head left out; head: those of the head.
-    mlp: width of the widest hidden layer.
+    mlp: width of the widest hidden layer; published: how the linear layers come quantised already, if they do.
     """
 
     spec: ModelSpec
@@ -44,6 +46,23 @@ class Skeleton:
     hidden: int
     mlp: int
     vocabulary: int
+    published: Published | None = None
+
+    @property
+    def quantizations(self) -> tuple[str, ...]:
+        """What can be asked for when it is loaded, the least lossy first."""
+        return QUANTIZATIONS if self.published is None else QUANTIZATIONS[:1]
+
+    def check(self, quantize: str) -> None:
+        """Refuse a quantisation that cannot be.
+
+        Raises:
+            SettingsError: there is none of that name, or the weights are quantised already.
+        """
+        check_quantization(quantize)
+        require(
+            quantize in self.quantizations, "The weights of this model are quantised already: leave --quantize out."
+        )
 
     @property
     def parameters(self) -> int:
@@ -54,20 +73,30 @@ class Skeleton:
         """Bytes of all weights, with the constants that a quantisation keeps beside them.
 
         nf4: two weights a byte; one constant for each 64, itself kept in 8 bits, with a float32 for each 256 of
-        them (QLoRA's double quantisation, https://arxiv.org/abs/2305.14314, section 3). 8bit: a float32 per row.
+        them (QLoRA's double quantisation, https://arxiv.org/abs/2305.14314, section 3). 8bit: a float32 per row. Of
+        weights that were published quantised, what their config says.
+
+        Raises:
+            SettingsError: see `check`.
         """
-        check_quantization(quantize)
+        self.check(quantize)
         kept = self.other * self.spec.dtype.itemsize
+        if self.published is not None:
+            return kept + sum(self.published.layer_bytes(*sizes) for sizes in self.linear)
         if quantize == "none":
             return kept + sum(rows * columns for rows, columns in self.linear) * self.spec.dtype.itemsize
         if quantize == "8bit":
-            return kept + sum(rows * columns + 4 * rows for rows, columns in self.linear)
-        return kept + sum(_nf4_bytes(rows * columns) for rows, columns in self.linear)
+            return kept + sum(eight_bit_bytes(*sizes) for sizes in self.linear)
+        return kept + sum(four_bit_bytes(rows * columns) for rows, columns in self.linear)
+
+    def packed(self, quantize: str) -> bool:
+        """Whether weights are unpacked before they are multiplied with."""
+        return quantize != "none" or self.published is not None
 
     def unpacked_bytes(self, quantize: str) -> int:
         """Bytes of the largest layer as it is unpacked to be multiplied with; 0 where nothing is packed."""
         largest = max((rows * columns for rows, columns in self.linear), default=0)
-        return 0 if quantize == "none" else largest * self.spec.dtype.itemsize
+        return largest * self.spec.dtype.itemsize if self.packed(quantize) else 0
 
 
 def check_quantization(quantize: str) -> None:
@@ -80,28 +109,29 @@ def check_quantization(quantize: str) -> None:
     require(quantize in QUANTIZATIONS, f"There is no quantisation '{quantize}': choose one of {known}.")
 
 
-def _nf4_bytes(weights: int) -> int:
-    blocks = math.ceil(weights / NF4_BLOCK)
-    return math.ceil(weights / 2) + blocks + 4 * math.ceil(blocks / NF4_NESTED) + NF4_TABLES
-
-
-def skeleton(config: PretrainedConfig, dtype: torch.dtype, device: torch.device = CPU) -> Skeleton:
+def skeleton(
+    config: PretrainedConfig, dtype: torch.dtype, device: torch.device = CPU, folder: Path | None = None
+) -> Skeleton:
     """The sizes of the model that a configuration describes, as it would be on a device.
 
+    folder: where it lies, for what is trained for it and lies beside it.
+
     Raises:
-        UnsupportedModel: an architecture that the engine cannot use.
+        UnsupportedModel: an architecture that the engine cannot use, or sizes that go with none.
     """
     architectures.check(config)
-    with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    spec = ModelSpec(
-        _layers(config),
-        dtype,
-        device,
-        window_of(config),
-        projections=projections_of(network),
-    )
-    return _measure(network, config, spec)
+    with refusing(UnsupportedModel, f"The config.json of '{config.name_or_path}' {NO_MODEL}"):
+        with torch.device("meta"):
+            network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        spec = ModelSpec(
+            _layers(config),
+            dtype,
+            device,
+            window_of(config),
+            folder=folder,
+            projections=projections_of(network),
+        )
+        return _measure(network, config, spec)
 
 
 def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
@@ -112,7 +142,12 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
 def _measure(network: nn.Module, config: PretrainedConfig, spec: ModelSpec) -> Skeleton:
     assert isinstance(network, PreTrainedModel)
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
-    modules = [each for each in network.modules() if isinstance(each, nn.Linear) and each is not head]
+    published = Published.of(config)
+    modules = [
+        each
+        for name, each in network.named_modules()
+        if isinstance(each, nn.Linear) and each is not head and (published is None or published.reaches(name))
+    ]
     linear = tuple((each.out_features, each.in_features) for each in modules)
     reached = {id(each.weight) for each in modules}
     rest = {id(each): each for each in network.parameters() if id(each) not in reached}
@@ -135,6 +170,7 @@ def _measure(network: nn.Module, config: PretrainedConfig, spec: ModelSpec) -> S
         hidden=facts.hidden_size,
         mlp=max(facts.intermediate_size, chosen * int(getattr(facts, "moe_intermediate_size", None) or 0)),
         vocabulary=facts.vocab_size,
+        published=published,
     )
 
 

@@ -101,16 +101,25 @@ def _plan_in_words(result: dict[str, Any]) -> str:
         if result["device"] == "cpu"
         else f"{byte_size(limits['device'])} on the GPU and {byte_size(limits['host'])} in the host"
     )
-    kind = result["dtype"] if result["plans"][0]["quantize"] == "none" else result["plans"][0]["quantize"]
+    published, quantize = result["published"], result["plans"][0]["quantize"]
+    kind = f"{published['bits']} bits ({published['method']})" if published else quantize
+    kind = result["dtype"] if kind == "none" else kind
     lines = [
         f"{result['model']}: {result['parameters']:,} weights, {byte_size(weights)} in {kind}; {memory}.",
         f"{result['tokens']:,} tokens:",
         "",
         table([_row(plan) for plan in result["plans"]], PLAN_COLUMNS),
         "",
+        *_lacking(result["plans"]),
         _advice(result),
     ]
     return "\n".join(lines)
+
+
+def _lacking(plans: list[dict[str, Any]]) -> list[str]:
+    """What is to be trained before some methods can be used, and an empty line if there is any."""
+    sentences = list(dict.fromkeys(plan["lacks"] for plan in plans if plan["lacks"]))
+    return [*sentences, ""] if sentences else []
 
 
 def _row(plan: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +128,7 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
     return {
         "method": plan["method"],
         "budget": "none" if budget is None else f"{budget:,}",
-        "fits": "yes" if plan["fits"] else "no",
+        "fits": "no" if not plan["fits"] else "if trained" if plan["lacks"] else "yes",
         "longest": "any" if longest is None else f"{longest:,}",
         "device": byte_size(plan["bytes"]["device"]),
         "host": byte_size(plan["bytes"]["host"]),

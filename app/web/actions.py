@@ -13,7 +13,8 @@ import gradio as gr
 from app import shelf
 from app.documents import Options
 from app.errors import AppError, expected, phrase
-from app.home import canonical_model, model_source, sample_book
+from app.home import canonical_model, sample_book
+from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
 from app.turns import AnswerOptions, checked_question, keep_question
@@ -151,11 +152,8 @@ class Actions:
 
     def _checked(self, method: str, budget: float | None, model: str | None, values: tuple[Any, ...]) -> dict[str, Any]:
         """The settings. What cannot be is refused while the files are still in the form."""
-        import engine
-
         settings = settings_from(method, budget, self.setting_keys, values)
-        engine.make_method(method, **settings)
-        engine.read_config(model_source(self._model(model) or self.service.models.default))
+        method_for(self._model(model) or self.service.models.default, method, settings)
         return settings
 
     def _model(self, typed: str | None) -> str | None:

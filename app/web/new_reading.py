@@ -14,6 +14,8 @@ from app.words import byte_size
 
 OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
 
+IN_WORDS = {"none": "", "8bit": "in 8 bits ", "nf4": "in NF4 "}
+
 
 @dataclass(frozen=True)
 class NewReading:
@@ -85,7 +87,7 @@ def build_new_reading(default_model: str) -> NewReading:
                 allow_custom_value=True,
                 label="Model",
                 elem_id="model",
-                info="One that is on this machine, or the name of a folder or hub id; :nf4 behind it keeps 4 bits.",
+                info="One that is on this machine, or a folder or hub id; :8bit or :nf4 behind it keeps 8 or 4 bits.",
             )
         with gr.Row(elem_id="start-row"):
             start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
@@ -112,7 +114,7 @@ def model_choices(home: Path) -> list[tuple[str, str]]:
 
 
 def _needs(weights: dict[str, int]) -> str:
-    return f"{byte_size(weights['none'])}, in NF4 {byte_size(weights['nf4'])}"
+    return ", ".join(f"{IN_WORDS[each]}{byte_size(size)}" for each, size in weights.items())
 
 
 def _method_settings(

@@ -28,6 +28,7 @@ PLAN = {
     "settings",
     "quantize",
     "fits",
+    "lacks",
     "longest_tokens",
     "chunk",
     "entries",
@@ -98,6 +99,21 @@ def test_a_config_is_enough_to_plan_for_a_gpu_that_is_not_there(
     assert run(capsys, *given[:-1], "2GiB")[0] == 1
 
 
+def test_a_model_that_was_published_quantised_is_planned_as_it_is(
+    config_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And without the packages that loading it takes."""
+    published = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}
+    (config_only / "config.json").write_text(json.dumps({**QWEN, "quantization_config": published}))
+    given = ("plan", "--home", tmp_path / "home", "--model", config_only, "--tokens", "20K", "--gpu", "8GiB")
+    result = planned(capsys, *given, "--host", "16GiB")
+    assert result["plans"][0]["bytes"]["weights"] == pytest.approx(5.57e9, rel=0.01)  # Qwen2.5-7B-Instruct-AWQ
+    assert (result["published"]["bits"], result["best"]["quantize"]) == (4, "none")
+    assert "in 4 bits (awq)" in run(capsys, *given)[1]
+    assert main([str(each) for each in (*given, "--quantize", "nf4")]) == 2
+    assert "quantised already" in capsys.readouterr().err
+
+
 def test_a_plan_for_one_method_with_its_settings(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +130,57 @@ def test_a_plan_for_one_method_with_its_settings(
     packed = planned(capsys, *given, "--quantize", "nf4")
     assert packed["model"] == f"{tiny}:nf4"
     assert packed["plans"][0]["bytes"]["weights"] < plan["bytes"]["weights"]
+
+
+def test_methods_that_lack_trained_weights_are_planned_and_not_recommended(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("plan", "--home", tmp_path, "--model", tiny, "--device", "cpu", "--tokens", "20K")
+    result = planned(capsys, *given)
+    lacking = {plan["method"]: plan["lacks"] for plan in result["plans"] if plan["lacks"]}
+    assert set(lacking) == {"locret", "recall", "beacon"}
+    assert "stockpot train locret" in lacking["recall"]
+    assert "stockpot train beacon" in lacking["beacon"]
+    text = run(capsys, *given)[1]
+    assert "if trained" in text
+    assert text.count("stockpot train locret") == 1
+    assert not any(
+        plan["lacks"] for plan in planned(capsys, *given[:3], "--tokens", "20K")["plans"]
+    )  # the pocket model
+
+
+def test_weights_that_a_method_lacks_are_missed_before_the_model_is_loaded(
+    service: Service, tiny: Path, book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, broken = str(tiny), tmp_path / "no weights"
+    shutil.copytree(tiny, broken)
+    (broken / "model.safetensors").write_bytes(b"never read")
+    with pytest.raises(engine.WeightsError, match="stockpot train locret"):
+        begin(service, [], "recall", {}, whole)
+    with pytest.raises(AppError, match="stockpot train beacon"):
+        estimate(whole, engine.make_method("beacon"), service.home, "cpu", loaded=False)
+    assert service.models.held is None
+    given = ("--home", str(tmp_path / "home"), "--model", str(broken), "--device", "cpu", "ingest", str(book))
+    assert main([*given, "--method", "recall"]) == 1
+    assert "stockpot train locret" in capsys.readouterr().err
+    assert main([*given, "--method", "full"]) == 1
+    assert "damaged" in capsys.readouterr().err
+
+
+def test_what_cannot_fit_is_refused_before_weights_are_read(
+    service: Service, tiny: Path, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [row.id for row in add_documents(service, [book], Options(), lambda *_: None).documents]
+    broken = tmp_path / "no weights"
+    shutil.copytree(tiny, broken)
+    (broken / "model.safetensors").write_bytes(b"never read")
+    free_memory(monkeypatch, 2_000_000)
+    with pytest.raises(AppError, match=r"tokens with full needs .* What would fit: infinipot"):
+        begin(service, ids, "full", {}, str(broken))
+    free_memory(monkeypatch, 10**10)
+    with pytest.raises(engine.ModelNotFound, match="damaged"):
+        begin(service, ids, "full", {}, str(broken))
+    assert service.store.contexts() == []
 
 
 def test_rates_are_measured_once_and_a_broken_file_is_replaced(tmp_path: Path) -> None:
@@ -201,6 +268,31 @@ def test_what_to_expect_is_said_before_there_is_a_text(
     assert tokens_in(said("exact")) < 4_000  # 256 bytes a token have to be saved
     assert service.models.held is None
     assert "is not on this machine" in said("full", "nobody/has-this")  # and nobody is asked for it
+
+
+def test_a_broken_model_is_listed_with_the_reason_and_hides_no_other(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = tmp_path / "home" / "models"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "none"))
+    for name in ("whole", "cut", "config", "tokenizer", "vocabulary", "unreadable"):
+        shutil.copytree(tiny, models / name)
+    (models / "cut" / "model.safetensors").write_bytes(b"")
+    (models / "config" / "config.json").write_text("[1]")
+    (models / "tokenizer" / "tokenizer.json").write_text("{}")
+    (models / "unreadable" / "config.json").write_bytes(b"\xff\xfe")
+    config = models / "vocabulary" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "vocab_size": 10}))
+    reasons = {Path(each.name).name: each.reason for each in local_models(tmp_path / "home")}
+    assert reasons["whole"] == ""
+    for name, words in (
+        ("cut", "model.safetensors is damaged"),
+        ("config", "config.json cannot be read"),
+        ("tokenizer", "no tokenizer that can be loaded"),
+        ("vocabulary", "vocab_size"),
+        ("unreadable", "config.json cannot be read"),
+    ):
+        assert words in reasons[name]
 
 
 def tokens_in(line: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psutil
 import pytest
 import torch
@@ -70,6 +72,48 @@ def test_a_template_without_a_system_role_gets_the_text_in_the_first_question() 
     assert tokenizer.decode(chat.turn("Who?", first=False)) == "<|end|><|user|>Who?<|assistant|>"
 
 
+MOVED = """{% set told = messages[0]['content'] if messages[0]['role'] == 'system' else '' %}<|bos|>
+{%- for m in messages %}{% if m['role'] == 'user' %}<|user|>
+{%- if loop.last and told %}{{ told }}\n{% endif %}{{ m['content'] }}
+{%- elif m['role'] == 'assistant' %}<|assistant|>{{ m['content'] }}<|end|>{% endif %}{% endfor %}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}"""
+DROPPED = """<|bos|>{% for m in messages %}{% if m['role'] == 'user' %}<|user|>{{ m['content'] }}<|assistant|>
+{%- elif m['role'] == 'assistant' %}{{ m['content'] }}<|end|>{% endif %}{% endfor %}"""
+
+
+@pytest.mark.parametrize("template", [MOVED, DROPPED], ids=["moved to the last question", "dropped"])
+def test_a_template_that_does_not_leave_the_system_message_in_its_place_gets_the_text_in_the_first_question(
+    template: str,
+) -> None:
+    """Mistral-7B-v0.3 puts it into the last user turn, so that every later question had the sign for the text in it."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    chat = Chat(tokenizer)
+    assert tokenizer.decode(chat.prefix) == "<|bos|><|user|>" + INSTRUCTION
+    assert tokenizer.decode(chat.turn("Who?")) == "\n\nWho?<|assistant|>"
+    assert tokenizer.decode(chat.turn("Who?", first=False)) == "<|end|><|user|>Who?<|assistant|>"
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ raise_exception('not for you') }}", "not for you"),
+        ("{% for m in messages %}{{ m.content }", "unexpected '}'"),
+        ("{% for m in messages %}{{ m.foo.bar }}{% endfor %}", "no attribute 'foo'"),
+        ("{% for m in messages %}{{ m.content + 1 }}{% endfor %}", "can only concatenate str"),
+        ({"tool_use": "{{ messages }}"}, "no default"),
+        ("{{ messages[-1].content }}", "drops"),
+        ("{% for m in messages[1:] %}{{ m.content }}{% endfor %}{{ messages[0].content }}", "order"),
+        ("{% for m in messages %}{{ m.content | upper }}{% endfor %}", "drops"),
+    ],
+)
+def test_a_template_that_fails_or_loses_the_text_is_refused_with_the_cause(template: Any, words: str) -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    with pytest.raises(UnsupportedModel, match=rf"chat template cannot be used: .*{words}"):
+        Chat(tokenizer)
+
+
 def test_a_tokenizer_without_a_chat_template_is_refused() -> None:
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = None
@@ -88,7 +132,7 @@ def test_special_tokens_in_a_document_or_question_stay_text(model: Model) -> Non
 def test_encoding_knows_where_each_token_begins(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "First line.\nSécond líne — with accents.\n" * 40
     whole = model.encode(text)
-    monkeypatch.setattr("engine.model.ENCODE_CHARACTERS", 100)
+    monkeypatch.setattr("engine.chat.ENCODE_CHARACTERS", 100)
     pieces = model.encode(text)
     assert torch.equal(whole.ids, pieces.ids)
     assert torch.equal(whole.starts, pieces.starts)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from engine import METHODS, Conversation, Method, Model, Reader, make_method
+from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, beacons, make_method
 from engine.architectures import SUPPORTED
+from engine.beacons import Beacons, save_beacons
 from engine.footprint import Task
 from engine.planner import Machine, Plan, Planner
 from engine.rates import Rates, measure_rates
@@ -165,6 +167,53 @@ def test_bytes_of_a_known_model() -> None:
     assert model.spec.entry_bytes == 131072  # 128 KiB per token, as the papers say
     assert 5.6 * GB < model.weight_bytes("nf4") < 5.8 * GB
     assert 9.0 * GB < model.weight_bytes("8bit") < 9.1 * GB
+
+
+def test_best_leaves_out_what_lacks_trained_weights(tmp_path: Path) -> None:
+    """A machine where beacon's largest budget fits and infinipot's does not."""
+    config = tiny_config()
+    config.max_position_embeddings = 1 << 17
+    model = skeleton(config, torch.float32, folder=tmp_path)
+    planner = Planner(model, Machine(model.weight_bytes() + 220_000_000, 10_000, False))
+    largest = make_method("beacon", budget=1 << 17)
+    plan = planner.plan(largest, 1 << 20)
+    assert plan.fits
+    assert "stockpot train beacon" in plan.lacks
+    best = planner.best(1 << 20)
+    assert best is not None
+    assert best.plan.method.name == "infinipot"
+    save_beacons(Beacons(model.spec), tmp_path / beacons.FILE, model.spec, {})
+    best = planner.best(1 << 20)
+    assert best is not None
+    assert best.plan.method == largest
+    assert best.plan.lacks == ""
+
+
+@pytest.mark.parametrize(
+    ("published", "low", "high"),
+    [
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, 5.70, 5.74),  # as Llama-3.1-8B is published: 5.73 GB
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, 5.70, 5.75),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, 9.0, 9.2),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}, 5.6, 5.8),
+        ({"load_in_4bit": True}, 5.9, 6.1),  # as early versions of bitsandbytes wrote it: no double quantisation
+        ({"load_in_8bit": True}, 9.0, 9.1),
+        ({"load_in_8bit": True, "llm_int8_skip_modules": ["self_attn", "lm_head"]}, 10.3, 10.5),
+    ],
+)
+def test_weights_that_were_published_quantised_are_planned_as_their_config_says(
+    published: dict[str, object], low: float, high: float
+) -> None:
+    config = AutoConfig.for_model("llama", **LLAMA_8B, quantization_config=published)
+    model = skeleton(config, torch.bfloat16)
+    assert low * GB < model.weight_bytes() < high * GB
+    assert model.parameters == llama().model.parameters
+    with pytest.raises(SettingsError, match="quantised already"):
+        model.weight_bytes("nf4")
+    assert Planner(model, Machine(5 * GB, 64 * GB, False)).best(20_000) is None  # no other weights are considered
+    best = Planner(model, Machine(20 * GB, 64 * GB, False)).best(20_000)
+    assert best is not None
+    assert best.plan.quantize == "none"
 
 
 def test_a_fixed_budget_needs_the_same_at_every_length() -> None:

@@ -1,0 +1,106 @@
+"""The weights of a checkpoint: what is seen of its files before one is read, and whether the network got them all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+
+from engine.errors import ModelNotFound, UnsupportedModel
+from engine.quantised import Published
+from engine.refusing import refuse_pointers, refusing
+
+WEIGHTS = "*.safetensors"
+WEIGHT_NAMES = (".weight", ".bias")
+NUMBERS = ("F64", "F32", "F16", "BF16")  # safetensors' names of what weights may be in, where no config says otherwise
+
+
+def check_files(folder: Path, config: PretrainedConfig) -> None:
+    """Refuse weight files that are missing or damaged; only their headers are read.
+
+    Raises:
+        ModelNotFound: there are none, or one is a pointer, empty or cut short.
+        UnsupportedModel: weights in whole numbers, or other codes, without a word on what they stand for.
+    """
+    refuse_pointers(folder, WEIGHTS)
+    for path in _named_files(folder):
+        with refusing(ModelNotFound, f"{path} is damaged, fetch it anew"), safe_open(path, "pt") as opened:
+            kinds = {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118 (not a dict)
+        coded = [name for name, kind in kinds.items() if name.endswith(WEIGHT_NAMES) and kind not in NUMBERS]
+        if coded and Published.of(config) is None:
+            raise UnsupportedModel(
+                f"{coded[0]} in {path} is stored as {kinds[coded[0]]}, and config.json has no quantization_config that "
+                f"says what its codes stand for: choose a checkpoint in bfloat16, float16 or float32."
+            )
+
+
+def _named_files(folder: Path) -> list[Path]:
+    """The file of a checkpoint, or all that its index names.
+
+    Raises:
+        ModelNotFound: there is neither, or an index that cannot be read or names what is not there.
+    """
+    single, index = folder / SAFE_WEIGHTS_NAME, folder / SAFE_WEIGHTS_INDEX_NAME
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        raise ModelNotFound(
+            f"There are no weights at '{folder}': it needs {single.name}, or {index.name} and the files that it names."
+        )
+    with refusing(ModelNotFound, f"{index} is damaged, fetch it anew"):
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        paths = [folder / name for name in sorted(names)]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise ModelNotFound(
+            f"The weights at '{folder}' are incomplete: fetch {', '.join(missing)}, which {index.name} names."
+        )
+    return paths
+
+
+def check_loaded(
+    network: PreTrainedModel, source: str | Path, config: PretrainedConfig, info: Mapping[str, Any]
+) -> None:
+    """Refuse a network that did not get all of its weights, or a layer of which the checkpoint holds more.
+
+    Weights of layers that the network does not have are nobody's loss. config: as published; info: transformers'
+    `output_loading_info`.
+
+    Raises:
+        ModelNotFound: naming the first tensor, and how many others.
+    """
+    advice = "fetch the checkpoint anew, or see that config.json is its own"
+    if info["missing_keys"]:
+        raise ModelNotFound(f"The weights at '{source}' lack {_listed(info['missing_keys'])}: {advice}.")
+    if info["mismatched_keys"]:
+        name, found, wanted = min(info["mismatched_keys"], key=lambda each: str(each[0]))
+        raise ModelNotFound(
+            f"{name} at '{source}' has the shape {list(found)}, and its config.json asks for {list(wanted)}: {advice}."
+        )
+    strange = [name for name in info["unexpected_keys"] if _has_place(network, name)]
+    if strange and Published.of(config) is None:
+        raise ModelNotFound(
+            f"The weights at '{source}' hold {_listed(strange)}, for which a {config.model_type} has no place: "
+            f"{advice}."
+        )
+
+
+def _has_place(network: PreTrainedModel, name: str) -> bool:
+    """Whether a tensor would be part of a layer that the network has: model.layers.0.self_attn.q_proj.bias."""
+    return any(
+        name.startswith(f"{path}.")
+        for path, module in network.named_modules()
+        if path and module is not network.base_model and not isinstance(module, nn.ModuleList)
+    )
+
+
+def _listed(names: Collection[str]) -> str:
+    """The first name by the alphabet, and how many there are besides."""
+    rest = len(names) - 1
+    return min(names) + (f" and {rest:,} other {'tensor' if rest == 1 else 'tensors'}" if rest else "")

@@ -1,0 +1,48 @@
+"""From whatever transformers and its like raise about a model's files to one sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.errors import EngineError, ModelError, ModelNotFound
+from engine.measure import ran_out
+
+POINTER = b"version https://git-lfs"  # what a clone without git-lfs has in place of a large file
+
+
+@contextmanager
+def refusing(kind: type[ModelError], what: str) -> Iterator[None]:
+    """While in it, an error is raised anew as `kind`: "what: its cause.". The engine's own pass, and want of memory."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except Exception as error:
+        if ran_out(error):
+            raise
+        raise kind(f"{what}: {cause_of(error)}.") from error
+
+
+def cause_of(error: BaseException) -> str:
+    """What an error says, as half a sentence: the first one of the error that it came from."""
+    root = error.__cause__ or error
+    said = " ".join(str(root.args[0] if isinstance(root, KeyError) and root.args else root).split())
+    first = re.split(r"(?<=[.!?])\s", said)[0].rstrip(".!")
+    return first if " " in first else f"{type(root).__name__} {first}".rstrip()
+
+
+def refuse_pointers(folder: Path, pattern: str) -> None:
+    """Refuse files that a clone without git-lfs has left out.
+
+    Raises:
+        ModelNotFound: naming the first.
+    """
+    for path in sorted(folder.glob(pattern)):
+        with path.open("rb") as file:
+            if file.read(len(POINTER)) == POINTER:
+                raise ModelNotFound(
+                    f"{path} is a git-lfs pointer and not the file itself: run 'git lfs pull' in its folder."
+                )
