@@ -135,7 +135,7 @@ def plan_retrieving(
         answering=seen.answering + more,
         searched=searched,
         looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
-        explicit=reading,  # what is chosen is gathered for the queries that chose it
+        explicit=reading and (spec.device.type != "cuda" or cached > 0),  # kernels read what is chosen in place
         host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, far)),  # on its way to disk, or copied to be saved
         host_tail_bytes=slab_bytes(spec, dtype, FIRST_OF_CONVERSATION),
         operations=OPERATIONS,

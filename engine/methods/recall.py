@@ -188,7 +188,7 @@ class Recall(Method):
             answering=plain.answering + far,
             searched=searched,
             looks=min(self.looks, 2),
-            explicit=plain.explicit or self.while_reading,
+            explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
             operations=OPERATIONS,
             host_spare_bytes=slab_bytes(spec, DTYPES[self.store], min(SLAB, task.tokens)),  # copied to be saved
             tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
