@@ -327,8 +327,11 @@ class Planner:
             if plan.footprint.searched and (plan.answer_tokens_per_sec is None or plan.answer_tokens_per_sec >= SLOWEST)
         ]
         if quick:
-            # The methods' own order: what looks everything up exactly comes before what approximates it.
-            return Choice(quick[0], "everything is kept in host memory and looked up for each question")
+            # The methods' own order: what looks everything up exactly comes before what approximates it, if it is known
+            # to be fast enough.
+            known = quick[0].answer_tokens_per_sec is not None
+            chosen = quick[0] if known else min(quick, key=lambda plan: plan.footprint.searched)
+            return Choice(chosen, "everything is kept in host memory and looked up for each question")
         condensed = [plan for plan in fitting if plan.method.family == "condensing"]
         if condensed:
             best = max(condensed, key=lambda plan: plan.method.budget or 0)

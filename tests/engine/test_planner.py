@@ -282,6 +282,10 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
     roomy = choice(1_000_000, 24, 192)
     assert roomy is not None
     assert roomy.method == make_method("infinitehip", preset="3k-flash")  # exact takes seconds for each token
+    planner.machine = dataclasses.replace(planner.machine, rates=None)
+    unknown = choice(1_000_000, 24, 192)
+    assert unknown is not None
+    assert unknown.method.name in ("infinitehip", "infllm")  # as long as nothing says that exact is fast enough
 
 
 def test_loaded_weights_do_not_count_again() -> None:
