@@ -89,6 +89,11 @@ def checkpoint_of(settings: TrainingSettings) -> Path:
     return path
 
 
+def log_of(settings: TrainingSettings) -> Path:
+    """Where a run keeps its log: a line of JSON for each step."""
+    return settings.work_dir / "log.jsonl"
+
+
 def output_of(settings: TrainingSettings, file: str) -> Path:
     """Where the weights go: `out`, or `file` beside the model.
 
@@ -142,7 +147,7 @@ def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[
     if settings.resume:
         run.restore(_state_at(path, run, settings))
     settings.work_dir.mkdir(parents=True, exist_ok=True)
-    log_path = settings.work_dir / "log.jsonl"
+    log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)
     saved = time.monotonic()
     with open(log_path, "a", encoding="utf-8") as log:

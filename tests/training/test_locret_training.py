@@ -151,6 +151,8 @@ def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
 ) -> None:
     whole = trained_and_resumed(train, dataclasses.replace(chosen, steps=12), tmp_path)
     assert "top-10 % overlap" in whole.with_suffix(".md").read_text()
+    assert f"({whole.stem}.svg)" in whole.with_suffix(".md").read_text()
+    assert whole.with_suffix(".svg").read_text().count("<polyline") == 2
     reader = Reader(model, make_method("locret", budget=64, local=8, heads=str(whole)), example(200).ids)
     for _ in reader.run():
         pass

@@ -20,5 +20,7 @@ the right ones stand before it:
 |---|---|---|
 {measured}
 
+![curves of the training]({curves})
+
 What readings with them get right is measured by `stockpot bench needle --methods beacon`.
 """

@@ -12,5 +12,7 @@ trained for them anew whenever it is trained itself.
 | training | {steps} steps of {batch}, {tokens} M prompt tokens; AdamW, rate {rate}, warm-up {warmup}, alpha {alpha} |
 | held out ({examples} examples) | Smooth-L1 {regression}, top-10 % overlap {overlap} |
 
+![curves of the training]({curves})
+
 What readings with them get right is measured by `stockpot bench needle --methods locret`.
 """
