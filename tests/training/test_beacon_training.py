@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from benchmarks.options import variant
 from engine import Model, Reader, SettingsError, WeightsError, load_model, make_method
 from engine.beacons import FILE, RATIOS, find_beacons, save_beacons
 from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
-from tests.training.resuming import trained_and_resumed
+from tests.training.resuming import bench_command, trained_and_resumed
 from training.beacon import BeaconSettings, train
 from training.beacon.examples import Example, Generated, Rows
 from training.beacon.train import Run, finish, first_beacons, learn_from
@@ -205,6 +206,10 @@ def test_train_writes_weights_that_a_reading_uses_and_resume_equals_uninterrupte
     assert "no beacons, all of it" in whole.with_suffix(".md").read_text()
     assert f"({whole.stem}.svg)" in whole.with_suffix(".md").read_text()
     assert whole.with_suffix(".svg").read_text().count("<polyline") == 3
+    command = bench_command(whole)
+    assert f"--model {chosen.model} " in command
+    named = variant(command.split()[-1], 64).settings()
+    assert (named["weights"], named["window"]) == (str(whole), 64)
     ids = torch.randint(4, 260, (200,))
     method = make_method("beacon", budget=64, ratio=8, window=64, weights=str(whole))
     reader = Reader(model, method, ids)

@@ -22,5 +22,6 @@ the right ones stand before it:
 
 ![curves of the training]({curves})
 
-What readings with them get right is measured by `stockpot bench needle --methods beacon`.
+What readings with them get right is measured by
+`stockpot bench needle --model {source} --methods beacon:weights={path}:window={window}`.
 """

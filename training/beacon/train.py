@@ -240,6 +240,8 @@ def finish(run: Run, out: Path) -> None:
         for each in measured
     ]
     card = CARD.format(
+        source=settings.model,
+        path=out,
         curves=out.with_suffix(".svg").name,
         model=run.model.name,
         parameters=f"{sum(p.numel() for p in run.beacons.parameters()) / 1e6:.2f}",

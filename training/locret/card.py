@@ -14,5 +14,6 @@ trained for them anew whenever it is trained itself.
 
 ![curves of the training]({curves})
 
-What readings with them get right is measured by `stockpot bench needle --methods locret`.
+What readings with them get right is measured by
+`stockpot bench needle --model {source} --methods locret:heads={path}`.
 """

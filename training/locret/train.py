@@ -184,6 +184,8 @@ def finish(run: Run, out: Path) -> None:
     draw_curves(loop.log_of(settings), out.with_suffix(".svg"), CURVES)
     measured = run.measure()
     card = CARD.format(
+        source=settings.model,
+        path=out,
         curves=out.with_suffix(".svg").name,
         model=run.model.name,
         data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",
