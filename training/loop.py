@@ -71,6 +71,7 @@ def basis_of(settings: TrainingSettings, model: Model, kind: str) -> dict[str, A
     return {
         "kind": kind,
         "embeddings of the model": model.spec.embedding[:8],
+        "quantize": settings.quantize,
         "seed": settings.seed,
         "data": "made on the spot" if data is None else f"{data.name} of {data.stat().st_size:,} bytes",
         "held_out": settings.held_out,

@@ -225,6 +225,8 @@ def test_heads_are_trained_for_a_model_in_four_bits(chosen: LocretSettings, monk
     assert asked == {"device": "cpu", "quantize": "nf4"}
     heads = find_heads(load_model(chosen.model, device="cpu", quantize="nf4").spec, str(packed))
     assert heads.widths == [16, 16, 16]
+    assert "in nf4 while they were trained" in packed.with_suffix(".md").read_text()
+    assert f"--model {chosen.model} --quantize nf4 --methods" in bench_command(packed)
 
 
 def test_rows_are_put_in_the_words_of_the_template(model: Model, chosen: LocretSettings) -> None:

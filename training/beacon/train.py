@@ -35,8 +35,8 @@ from training.scoring import scored
 
 ASKED_RATIOS = (2, 4, 8)  # of the second phase
 CURVES = {
-    "loss": "loss of answers, nats a token",
-    "language_loss": "loss of plain text, nats a token",
+    "loss": "loss of answers, nats a token; 0 where a step has none",
+    "language_loss": "loss of plain text, nats a token; 0 where a step has none",
     "accuracy": "share of short answers that are right",
 }  # of the log, drawn beside the card
 

@@ -184,10 +184,11 @@ def finish(run: Run, out: Path) -> None:
     draw_curves(loop.log_of(settings), out.with_suffix(".svg"), CURVES)
     measured = run.measure()
     card = CARD.format(
-        source=settings.model,
+        source=settings.model if settings.quantize == "none" else f"{settings.model} --quantize {settings.quantize}",
         path=out,
         curves=out.with_suffix(".svg").name,
         model=run.model.name,
+        kept="as it is" if settings.quantize == "none" else f"in {settings.quantize}",
         data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",
         parameters=f"{sum(p.numel() for p in run.heads.parameters()) / 1e6:.2f}",
         width=", ".join(str(width) for width in sorted(set(run.heads.widths))),
