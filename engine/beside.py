@@ -86,6 +86,7 @@ def find(kind: Kind, spec: ModelSpec, given: str, build: Callable[[Shapes, Mappi
 
 def _load(kind: Kind, path: Path, spec: ModelSpec, build: Callable[[Shapes, Mapping[str, str], str], T]) -> T:
     weights, facts = _read_weights(kind, path)
+    _check_numbers(weights, path)
     _check_model(kind, path, facts, spec)
     with torch.device("meta"):
         trained = build({name: tuple(weight.shape) for name, weight in weights.items()}, facts, str(path))
@@ -108,7 +109,9 @@ def shapes_there(kind: Kind, spec: ModelSpec, given: str) -> Shapes | None:
 
 @lru_cache(maxsize=8)
 def _shapes(kind: Kind, path: Path, stamp: _Stamp) -> Shapes:
-    return {name: tuple(weight.shape) for name, weight in _read_weights(kind, path)[0].items()}
+    weights, _ = _read_weights(kind, path)
+    _check_numbers(weights, path)
+    return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
 def forget() -> None:
@@ -166,10 +169,11 @@ def _read_weights(kind: Kind, path: Path) -> tuple[dict[str, Tensor], dict[str, 
     for file in _files(path):
         try:
             tensors, said = _read(kind, file)
-        except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, AttributeError, EOFError) as error:
+        except (SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError, TypeError, EOFError) as error:
             raise WeightsError(f"{file} is damaged or no file of weights ({error}): get or train it anew.") from error
-        found |= tensors
-        facts |= said
+        if tensors:  # other files of a folder may be for other models
+            found |= tensors
+            facts |= said
     if not found:
         raise WeightsError(f"{path} holds no {kind.things}: no tensor in it is named like {kind.example}.")
     return found, facts
@@ -181,7 +185,29 @@ def _read(kind: Kind, file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             names = [name for name in opened.keys() if kind.pattern.fullmatch(name)]  # noqa: SIM118 (not a dict)
             return {name: opened.get_tensor(name) for name in names}, opened.metadata() or {}
     everything = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    if not isinstance(everything, Mapping):
+        raise TypeError(f"it holds a {type(everything).__name__} and not tensors by their names")
     return {name: tensor for name, tensor in everything.items() if kind.pattern.fullmatch(str(name))}, {}
+
+
+def _check_numbers(weights: Mapping[str, object], path: Path) -> None:
+    """Refuse what no weights can be.
+
+    Raises:
+        WeightsError: naming the first, and what it is.
+    """
+    for name, weight in weights.items():
+        if not isinstance(weight, Tensor):
+            wrong = f"of the type {type(weight).__name__} and no tensor"
+        elif not weight.is_floating_point():
+            wrong = f"of the type {str(weight.dtype).removeprefix('torch.')}, where weights are floating-point numbers"
+        elif weight.ndim == 0 or weight.numel() == 0:
+            wrong = f"of the shape {list(weight.shape)}, which holds no weights"
+        elif not bool(torch.isfinite(weight.float()).all()):
+            wrong = "not finite everywhere, as after a training that failed"
+        else:
+            continue
+        raise WeightsError(f"{name} in {path} is {wrong}: get the file or train it anew.")
 
 
 def _check_model(kind: Kind, path: Path, facts: Mapping[str, str], spec: ModelSpec) -> None:

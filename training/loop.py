@@ -71,6 +71,7 @@ def basis_of(settings: TrainingSettings, model: Model, kind: str) -> dict[str, A
     return {
         "kind": kind,
         "embeddings of the model": model.spec.embedding[:8],
+        "quantize": settings.quantize,
         "seed": settings.seed,
         "data": "made on the spot" if data is None else f"{data.name} of {data.stat().st_size:,} bytes",
         "held_out": settings.held_out,
@@ -87,6 +88,11 @@ def checkpoint_of(settings: TrainingSettings) -> Path:
     if settings.resume and not path.is_file():
         raise SettingsError(f"There is no checkpoint at {path}: start without resume.")
     return path
+
+
+def log_of(settings: TrainingSettings) -> Path:
+    """Where a run keeps its log: a line of JSON for each step."""
+    return settings.work_dir / "log.jsonl"
 
 
 def output_of(settings: TrainingSettings, file: str) -> Path:
@@ -142,7 +148,7 @@ def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[
     if settings.resume:
         run.restore(_state_at(path, run, settings))
     settings.work_dir.mkdir(parents=True, exist_ok=True)
-    log_path = settings.work_dir / "log.jsonl"
+    log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)
     saved = time.monotonic()
     with open(log_path, "a", encoding="utf-8") as log:

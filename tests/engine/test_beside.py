@@ -1,10 +1,16 @@
-"""Weights beside a model are loaded once, kind by kind, until someone lets go of them."""
+"""Weights beside a model are loaded once, kind by kind, until someone lets go of them; bad files are refused."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
-from engine import Model
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from engine import Model, WeightsError
 from engine.beacons import Beacons, find_beacons, save_beacons
 from engine.beside import forget
 from engine.retaining import RetainingHeads, find_heads, save_heads
@@ -22,3 +28,54 @@ def test_what_was_found_last_is_shared_until_it_is_let_go(model: Model, tmp_path
     again = find_heads(model.spec, str(heads))
     assert again is not first
     assert again.digest == first.digest
+
+
+FIRST = "model.layers.0.self_attn.fc1.weight"
+
+
+def heads_with(model: Model, path: Path, changed: object) -> Path:
+    """A file of heads whose first tensor is another."""
+    heads = RetainingHeads(model.spec, [16] * len(model.spec.layers))
+    weights = {name: weight.detach() for name, weight in heads.named_weights().items()} | {FIRST: changed}
+    if path.suffix == ".safetensors":
+        save_file(weights, path)
+    else:
+        torch.save(weights, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("first", "named"),
+    [
+        (torch.tensor(1.0), r"of the shape \[\]"),
+        (torch.ones(0, 80), r"of the shape \[0, 80\]"),
+        (torch.ones(16, 80, dtype=torch.int8), "of the type int8"),
+        (torch.full((16, 80), float("nan")), "not finite"),
+        (torch.full((16, 80), float("inf")).half(), "not finite"),
+    ],
+    ids=["no-dimension", "no-width", "int8", "nan", "inf"],
+)
+def test_tensors_that_are_no_weights_are_refused_by_name(
+    model: Model, tmp_path: Path, first: Tensor, named: str
+) -> None:
+    path = heads_with(model, tmp_path / "heads.safetensors", first)
+    with pytest.raises(WeightsError, match=rf"layers\.0\.self_attn\.fc1\.weight in .* is {named}"):
+        find_heads(model.spec, str(path))
+
+
+def test_what_is_no_tensor_is_refused(model: Model, tmp_path: Path) -> None:
+    path = heads_with(model, tmp_path / "heads.bin", 3)
+    with pytest.raises(WeightsError, match=r"fc1\.weight in .* is of the type int and no tensor"):
+        find_heads(model.spec, str(path))
+    torch.save([torch.ones(3)], tmp_path / "list.bin")
+    with pytest.raises(WeightsError, match="it holds a list and not tensors"):
+        find_heads(model.spec, str(tmp_path / "list.bin"))
+
+
+def test_other_files_of_a_folder_do_not_speak_for_the_one_that_is_meant(model: Model, tmp_path: Path) -> None:
+    other = dataclasses.replace(model.spec, embedding="0123456789")
+    save_beacons(Beacons(model.spec), tmp_path / "a.safetensors", model.spec, {"window": "128"})
+    save_heads(RetainingHeads(other, [16] * len(other.layers)), tmp_path / "b.safetensors", other, {"window": "64"})
+    assert find_beacons(model.spec, str(tmp_path)).window == 128
+    with pytest.raises(WeightsError, match=r"retaining heads in .* for another model"):
+        find_heads(model.spec, str(tmp_path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ from training.settings import TrainingSettings
 
 class Interrupted(Exception):
     """By the test."""
+
+
+def bench_command(weights: Path) -> str:
+    """The command that the card beside the weights prints."""
+    found = re.search(r"`(stockpot bench [^`]+)`", weights.with_suffix(".md").read_text())
+    assert found is not None
+    return found[1]
 
 
 def contents(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:

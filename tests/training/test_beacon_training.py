@@ -14,15 +14,17 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from benchmarks.options import variant
 from engine import Model, Reader, SettingsError, WeightsError, load_model, make_method
 from engine.beacons import FILE, RATIOS, find_beacons, save_beacons
 from engine.memory import NOT_IN_SOURCE
 from engine.passes import feed
-from tests.training.resuming import trained_and_resumed
+from tests.training.resuming import bench_command, trained_and_resumed
 from training.beacon import BeaconSettings, train
 from training.beacon.examples import Example, Generated, Rows
 from training.beacon.train import Run, finish, first_beacons, learn_from
 from training.beacon.unrolled import read_through
+from training.loop import log_of
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
 from training.pocket.train import model_config
@@ -188,6 +190,8 @@ def test_weights_are_written_before_anything_is_measured(
 ) -> None:
     run = Run(chosen, model, Rows(chosen, model))
     monkeypatch.setattr(run, "measure", lambda: 1 / 0)
+    chosen.work_dir.mkdir()
+    log_of(chosen).write_text("")
     out = chosen.out
     assert out is not None
     with pytest.raises(ZeroDivisionError):
@@ -200,6 +204,12 @@ def test_train_writes_weights_that_a_reading_uses_and_resume_equals_uninterrupte
 ) -> None:
     whole = trained_and_resumed(train, dataclasses.replace(chosen, steps=6), tmp_path)
     assert "no beacons, all of it" in whole.with_suffix(".md").read_text()
+    assert f"({whole.stem}.svg)" in whole.with_suffix(".md").read_text()
+    assert whole.with_suffix(".svg").read_text().count("<polyline") == 3
+    command = bench_command(whole)
+    assert f"--model {chosen.model} " in command
+    named = variant(command.split()[-1], 64).settings()
+    assert (named["weights"], named["window"]) == (str(whole), 64)
     ids = torch.randint(4, 260, (200,))
     method = make_method("beacon", budget=64, ratio=8, window=64, weights=str(whole))
     reader = Reader(model, method, ids)

@@ -8,21 +8,24 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from benchmarks.options import variant
 from engine import Model, Reader, SettingsError, load_model, make_method
 from engine.retaining import FILE, find_heads
 from tests.engine.conftest import tiny_config
-from tests.training.resuming import trained_and_resumed
+from tests.training.resuming import bench_command, trained_and_resumed
 from training.locret import LocretSettings, train
 from training.locret.examples import Example, Generated, Rows
 from training.locret.labels import overlap, watch
 from training.locret.train import Run
 from training.pocket import checkpoint
+from training.pocket.documents import Row as DataRow
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
 from training.pocket.train import model_config
@@ -151,6 +154,11 @@ def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
 ) -> None:
     whole = trained_and_resumed(train, dataclasses.replace(chosen, steps=12), tmp_path)
     assert "top-10 % overlap" in whole.with_suffix(".md").read_text()
+    assert f"({whole.stem}.svg)" in whole.with_suffix(".md").read_text()
+    assert whole.with_suffix(".svg").read_text().count("<polyline") == 2
+    command = bench_command(whole)
+    assert f"--model {chosen.model} " in command
+    assert variant(command.split()[-1], 64).settings()["heads"] == str(whole)
     reader = Reader(model, make_method("locret", budget=64, local=8, heads=str(whole)), example(200).ids)
     for _ in reader.run():
         pass
@@ -217,6 +225,8 @@ def test_heads_are_trained_for_a_model_in_four_bits(chosen: LocretSettings, monk
     assert asked == {"device": "cpu", "quantize": "nf4"}
     heads = find_heads(load_model(chosen.model, device="cpu", quantize="nf4").spec, str(packed))
     assert heads.widths == [16, 16, 16]
+    assert "in nf4 while they were trained" in packed.with_suffix(".md").read_text()
+    assert f"--model {chosen.model} --quantize nf4 --methods" in bench_command(packed)
 
 
 def test_rows_are_put_in_the_words_of_the_template(model: Model, chosen: LocretSettings) -> None:
@@ -264,6 +274,22 @@ def test_generated_examples_ask_about_their_document(
         assert this.prompt < len(this.ids) <= 512
         assert "Answer questions about the text below" in model.decode(this.ids[: this.prompt].tolist())
     assert not torch.equal(generated.held_out(0).ids, generated.draw(0).ids)
+
+
+def test_answers_look_with_all_their_tokens_and_the_one_before(
+    chosen: LocretSettings, settings: PocketSettings, materials: Materials, library: Path
+) -> None:
+    """Of the last token the query counts too, as in the paper; of a question none does."""
+    model = Model(LlamaForCausalLM(model_config(settings, materials.builder())), materials.tokenizer, "pocket", "-")
+    made = dataclasses.replace(chosen, data=None, data_dir=library, pocket_dir=settings.work_dir, max_tokens=512)
+    generated = Generated(made, model)
+    weights = np.array([0, 0, 0, 0, 0, 1, 1, 0, 0, 0.5, 0, 0], np.float32)
+    row = DataRow(ids=np.arange(12), weights=weights, document=3, used=11)
+    generated._builder.build = lambda rng, recipe: row  # type: ignore[method-assign]
+    assert generated.draw(0).asking.nonzero().flatten().tolist() == [4, 5, 6, 8, 9]
+    turns = Generated(dataclasses.replace(made, queries="turn"), model)
+    turns._builder.build = lambda rng, recipe: row  # type: ignore[method-assign]
+    assert turns.draw(0).asking.nonzero().flatten().tolist() == list(range(3, 11))
 
 
 def test_the_shipped_model_needs_no_prose_of_its_own_training(

@@ -20,5 +20,8 @@ the right ones stand before it:
 |---|---|---|
 {measured}
 
-What readings with them get right is measured by `stockpot bench needle --methods beacon`.
+![curves of the training]({curves})
+
+What readings with them get right is measured by
+`stockpot bench needle --model {source} --methods beacon:weights={path}:window={window}`.
 """

@@ -29,10 +29,16 @@ from training.beacon.card import CARD
 from training.beacon.examples import Example, Examples, check_lengths, open_examples, window_of
 from training.beacon.settings import BeaconSettings
 from training.beacon.unrolled import read_through
+from training.curves import draw_curves
 from training.pocket.optimiser import Optimiser
 from training.scoring import scored
 
 ASKED_RATIOS = (2, 4, 8)  # of the second phase
+CURVES = {
+    "loss": "loss of answers, nats a token; 0 where a step has none",
+    "language_loss": "loss of plain text, nats a token; 0 where a step has none",
+    "accuracy": "share of short answers that are right",
+}  # of the log, drawn beside the card
 
 
 @dataclass(frozen=True)
@@ -223,15 +229,20 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
 
 
 def finish(run: Run, out: Path) -> None:
-    """Write the beacons, measure them on held-out examples, and write their card."""
+    """Write the beacons, measure them on held-out examples, and write their card with curves of the run."""
     facts = {"window": str(run.window), "steps": str(run.steps), "tokens": str(run.tokens)}
     save_beacons(run.beacons, out, run.model.spec, facts)
-    settings, measured = run.settings, run.measure()
+    settings = run.settings
+    draw_curves(loop.log_of(settings), out.with_suffix(".svg"), CURVES)
+    measured = run.measure()
     lines = [
         f"| {'no beacons, all of it' if each.ratio == RAW else each.ratio} | {each.loss:.3f} | {each.accuracy:.0%} |"
         for each in measured
     ]
     card = CARD.format(
+        source=settings.model,
+        path=out,
+        curves=out.with_suffix(".svg").name,
         model=run.model.name,
         parameters=f"{sum(p.numel() for p in run.beacons.parameters()) / 1e6:.2f}",
         window=run.window,

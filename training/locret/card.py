@@ -8,9 +8,13 @@ trained for them anew whenever it is trained itself.
 | | |
 |---|---|
 | parameters | {parameters} M, bfloat16; hidden width {width} |
+| model | {kept} while they were trained |
 | data | {data} |
 | training | {steps} steps of {batch}, {tokens} M prompt tokens; AdamW, rate {rate}, warm-up {warmup}, alpha {alpha} |
 | held out ({examples} examples) | Smooth-L1 {regression}, top-10 % overlap {overlap} |
 
-What readings with them get right is measured by `stockpot bench needle --methods locret`.
+![curves of the training]({curves})
+
+What readings with them get right is measured by
+`stockpot bench needle --model {source} --methods locret:heads={path}`.
 """

@@ -75,7 +75,8 @@ class Generated:
             row = builder.build(rng, rng.choice(self._recipes))
             answers = torch.from_numpy(row.weights[: row.used]) > 0
             if answers.any() and row.document > 0:
-                asking = torch.arange(row.used) >= row.document if self._whole_turns else answers.roll(-1)
+                turns = torch.arange(row.used) >= row.document
+                asking = turns if self._whole_turns else answers | answers.roll(-1)
                 return Example(torch.from_numpy(row.ids[: row.used]), row.document, asking)
 
 

@@ -23,12 +23,17 @@ import torch.nn.functional as F
 from engine import Model, load_model
 from engine.retaining import FILE, RetainingHeads, save_heads, usual_width
 from training import loop
+from training.curves import draw_curves
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
 from training.locret.labels import Watched, overlap, watch
 from training.locret.settings import LocretSettings
 
 CLIP = 0.5
+CURVES = {
+    "loss": "loss",
+    "overlap": "share of the top 10 % of labels that was found",
+}  # of the log, drawn beside the card
 
 
 @dataclass(frozen=True)
@@ -172,12 +177,18 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
 
 
 def finish(run: Run, out: Path) -> None:
-    """Write the heads, measure them on held-out examples, and write their card."""
+    """Write the heads, measure them on held-out examples, and write their card with curves of the run."""
     facts = {"steps": str(run.steps), "tokens": str(run.tokens)}
     save_heads(run.heads, out, run.model.spec, facts)
-    settings, measured = run.settings, run.measure()
+    settings = run.settings
+    draw_curves(loop.log_of(settings), out.with_suffix(".svg"), CURVES)
+    measured = run.measure()
     card = CARD.format(
+        source=settings.model if settings.quantize == "none" else f"{settings.model} --quantize {settings.quantize}",
+        path=out,
+        curves=out.with_suffix(".svg").name,
         model=run.model.name,
+        kept="as it is" if settings.quantize == "none" else f"in {settings.quantize}",
         data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",
         parameters=f"{sum(p.numel() for p in run.heads.parameters()) / 1e6:.2f}",
         width=", ".join(str(width) for width in sorted(set(run.heads.widths))),
