@@ -196,15 +196,26 @@ def test_rates_are_measured_once_and_a_broken_file_is_replaced(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("24GiB", 24 << 30), ("24", 24 << 30), ("64 GB", 64_000_000_000), ("512mib", 1 << 29)]
+    ("text", "size"),
+    [
+        ("24GiB", 24 << 30),
+        ("24", 24 << 30),
+        ("24G", 24 << 30),
+        ("24g", 24 << 30),
+        ("1.5t", 3 << 39),
+        ("64 GB", 64_000_000_000),
+        ("512mib", 1 << 29),
+    ],
 )
 def test_sizes(text: str, size: int) -> None:
     assert bytes_of(text) == size
 
 
 def test_what_is_no_size_is_wrong_usage() -> None:
-    for read_it, text in ((bytes_of, "much"), (bytes_of, "0"), (tokens_of, "-3"), (tokens_of, "0"), (rates_of, "1,2")):
-        with pytest.raises(UsageError, match=text):
+    sizes = [(bytes_of, text) for text in ("", "much", "0", "0.0000001MB", "9" * 400)]
+    others = [(tokens_of, "-3"), (tokens_of, "0"), (tokens_of, "9" * 400), (rates_of, "1,2")]
+    for read_it, text in [*sizes, *others]:
+        with pytest.raises(UsageError, match=f"not .*{text}"):
             read_it(text)
 
 
