@@ -306,6 +306,28 @@ def test_a_broken_model_is_listed_with_the_reason_and_hides_no_other(
         assert words in reasons[name]
 
 
+def test_the_form_offers_models_in_all_their_bits_and_says_why_others_cannot_be_used(
+    service: Service, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(service.home / "none"))
+    actions, models = Actions(service, Worker(service), Screen(service), [], [], []), service.home / "models"
+    shutil.copytree(tiny, models / "whole")
+    choices, unusable = actions.find_models()
+    offered = {value: label for label, value in choices["choices"]}
+    assert {str(models / "whole"), f"{models / 'whole'}:8bit", f"{models / 'whole'}:nf4"} <= set(offered)
+    assert re.fullmatch(r"whole in 8 bits · [\d.]+ kB", offered[f"{models / 'whole'}:8bit"])
+    assert unusable == ""
+    broken = models / "<b>broken"
+    shutil.copytree(tiny, broken)
+    (broken / "model.safetensors").unlink()
+    choices, unusable = actions.find_models()
+    assert {value: label for label, value in choices["choices"]} == offered
+    assert "1 model on this machine cannot be used" in unusable
+    assert "<b>&lt;b&gt;broken</b>: There are no weights" in unusable
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not any(value.endswith(":nf4") for _, value in actions.find_models()[0]["choices"])
+
+
 def tokens_in(line: str) -> int:
     found = re.match(r"Fits up to about ([\d,]+) tokens here", line)
     assert found, line
