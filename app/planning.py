@@ -5,6 +5,7 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 RATES_FILE = "rates.json"
 USUAL_TOKENS = 100_000  # of a text whose length is not known yet: a book
-UNITS = {"": 1 << 30, "gib": 1 << 30, "gb": 10**9, "mib": 1 << 20, "mb": 10**6, "tib": 1 << 40, "tb": 10**12}
+MOST_BYTES = 1 << 60
+UNITS = {
+    **{"": 1 << 30, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40},
+    **{"mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40},
+    **{"mb": 10**6, "gb": 10**9, "tb": 10**12},
+}
 
 
 @dataclass(frozen=True)
@@ -38,11 +44,16 @@ class Wanted:
 
 
 def bytes_of(text: str) -> int:
-    """Bytes of "24GiB", "64 GB" or plain "24", which means GiB."""
+    """Bytes of "24GiB", "64 GB", or "24G" and plain "24", which mean GiB.
+
+    Raises:
+        UsageError: it is no size, less than a byte, or more than any machine has.
+    """
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
-    if found is None or found[2].lower() not in UNITS or float(found[1]) == 0:
+    size = 0 if found is None else int(Fraction(found[1]) * UNITS.get(found[2].lower(), 0))
+    if not 1 <= size <= MOST_BYTES:
         raise UsageError(f"A size is a number with GiB or GB behind it, such as 24GiB, not {text!r}.")
-    return int(float(found[1]) * UNITS[found[2].lower()])
+    return size
 
 
 def tokens_of(text: str) -> int:
@@ -113,15 +124,16 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
         place = engine.device_named(device)
         dtype = engine.dtype_on(place, config)
         rates = wanted.rates or measured_rates(home, place, dtype)
-    host = wanted.host or engine.free_bytes(torch.device("cpu"))
+    host = engine.free_bytes(torch.device("cpu")) if wanted.host is None else wanted.host
     shared = place.type == "cpu"
+    here = wanted.gpu is None
     machine = engine.Machine(
-        device=wanted.gpu or (host if shared else engine.free_bytes(place)),
+        device=wanted.gpu if wanted.gpu is not None else host if shared else engine.free_bytes(place),
         host=host,
         shared=shared,
         rates=rates,
-        base=engine.GPU_BASE if wanted.gpu else 0,
-        disk=disk_free(home) if wanted.gpu is None else None,
+        base=0 if here else engine.GPU_BASE,
+        disk=disk_free(home) if here else None,
     )
     sizes = engine.skeleton(config, dtype, place, local_path(source))
     try:

@@ -27,9 +27,10 @@ SUPPORTED: dict[str, str] = {
     "granite": "Granite",
 }
 
-# Frequencies that stay what they are at every length, as those of "dynamic" do not. Of the two sets of "longrope" the
-# one for long texts is taken.
+# Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is taken.
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
+
+REFUSED_ROPES = {"dynamic": "its frequencies change with the length"}
 
 
 def check_kind(kind: str) -> None:
@@ -49,16 +50,23 @@ def check(config: PretrainedConfig) -> None:
     """Refuse what has not been shown to match.
 
     Raises:
-        UnsupportedModel: naming the architecture or the kind of RoPE, and what is supported.
+        UnsupportedModel: naming the architecture or the kind of RoPE, and what is supported; a window of no position.
     """
     kind = config.model_type
     check_kind(kind)
     for rope_type in _rope_types(getattr(config, "rope_parameters", None)):
         if rope_type not in ROPE_TYPES:
+            reason = REFUSED_ROPES.get(rope_type, "it has not been shown to match transformers in Stockpot")
             raise UnsupportedModel(
-                f"'{kind}' with RoPE of type '{rope_type}' is not supported: its frequencies change with the length. "
+                f"'{kind}' with RoPE of type '{rope_type}' is not supported: {reason}. "
                 f"Supported types: {', '.join(sorted(ROPE_TYPES))}."
             )
+    window = getattr(config, "max_position_embeddings", None)
+    if not isinstance(window, int) or window < 1:
+        raise UnsupportedModel(
+            f"The config.json of this '{kind}' says max_position_embeddings: {window}, and a model is trained for 1 "
+            f"position or more: correct it, or fetch it anew."
+        )
 
 
 def _rope_types(parameters: object) -> list[str]:

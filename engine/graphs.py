@@ -125,7 +125,8 @@ class Recording:
             for _ in range(WARM_UP):
                 self._pass()
         torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(graph):
+        # What other threads ask of the GPU meanwhile is their own matter; "global" would have it end the recording.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self.hidden = self._pass()
         # What the graph reads at its address must outlive it, also when longer tables take its place.
         self.tables = [rope.tables() for rope in memory.spec.ropes]

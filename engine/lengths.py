@@ -1,9 +1,11 @@
 """Lengths of texts as people write them. K and M are 1,024 and 1,048,576, as in a model's window of 128K."""
 
 import re
+from fractions import Fraction
 
 from engine.errors import SettingsError
 
+MOST = 1 << 40
 MULTIPLES = {"": 1, "k": 1 << 10, "m": 1 << 20}
 
 
@@ -11,10 +13,10 @@ def tokens_of(text: str) -> int:
     """A number of tokens: "2048", "12,345", "2K" (2,048), "1.5M" (1,572,864).
 
     Raises:
-        SettingsError: it is none, or less than one.
+        SettingsError: it is none, less than one, or more than anybody has.
     """
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kKmM]?)", text.replace(",", "").replace("_", "").strip())
-    tokens = 0 if found is None else int(float(found[1]) * MULTIPLES[found[2].lower()])
-    if tokens < 1:
+    tokens = 0 if found is None else int(Fraction(found[1]) * MULTIPLES[found[2].lower()])
+    if not 1 <= tokens <= MOST:
         raise SettingsError(f"A length is a number of tokens such as 250000, 128K or 1M, not {text!r}.")
     return tokens

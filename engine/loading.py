@@ -28,7 +28,7 @@ from engine.hub import hub_is_silent
 from engine.measure import free_bytes
 from engine.quantised import OWN, Published
 from engine.refusing import cause_of, refusing
-from engine.skeleton import NO_MODEL, Skeleton, skeleton
+from engine.skeleton import CPU, NO_MODEL, Skeleton, skeleton
 
 
 def device_named(name: str) -> torch.device:
@@ -167,14 +167,24 @@ def unpack_as_computed(network: nn.Module) -> None:
 
 
 def _require_room(source: str | Path, sizes: Skeleton, quantize: str, place: torch.device) -> None:
-    """Refuse weights that cannot fit, naming how they would."""
-    needed, free = sizes.weight_bytes(quantize), free_bytes(place)
-    if needed <= free:
+    """Refuse weights that cannot fit, naming how they would.
+
+    Plain weights go through the host's memory on their way to a GPU; what is quantised goes there tensor by tensor.
+    """
+
+    def too_small(each: str) -> torch.device | None:
+        straight = sizes.packed(each) or place.type == "cpu"
+        on_the_way = (place,) if straight else (place, CPU)
+        return next((device for device in on_the_way if sizes.weight_bytes(each) > free_bytes(device)), None)
+
+    device = too_small(quantize)
+    if device is None:
         return
-    fitting = [each for each in sizes.quantizations if sizes.weight_bytes(each) <= free]
+    fitting = [each for each in sizes.quantizations if too_small(each) is None]
     advice = f"--quantize {fitting[0]} would fit" if fitting else "choose a smaller model, or close other programs"
+    needed, free = sizes.weight_bytes(quantize), free_bytes(device)
     raise OutOfMemory(
-        f"The weights of '{source}' need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free on {place}: {advice}."
+        f"The weights of '{source}' need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free on {device}: {advice}."
     )
 
 

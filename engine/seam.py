@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
+from engine.errors import ModelError
 from engine.rope import NoRope, Rope
 
 IMPLEMENTATION = "stockpot"
@@ -230,6 +231,9 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
     """Take attention over from a loaded model, in place, and report what its layers are like.
 
     folder: where it was loaded from, for the report.
+
+    Raises:
+        ModelError: what it computes is no number, whatever it is given.
     """
     base = model.base_model
     rotary = base.rotary_emb
@@ -239,7 +243,13 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
     model.set_attn_implementation(IMPLEMENTATION)
     probe = _Probe(original)
     with torch.no_grad():
-        base(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False, memory=probe)
+        ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+        hidden = base(input_ids=ids, use_cache=False, memory=probe).last_hidden_state
+    if bool(hidden.isnan().any()):
+        raise ModelError(
+            "The model gives no numbers: its weights are damaged, or too large for the type that it computes in. Fetch "
+            "it anew, or choose another model."
+        )
     config = model.config
     activation = getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", None) or "silu"
     return ModelSpec(

@@ -23,7 +23,7 @@ def passages(mass: Tensor, most: int = MOST, least: float = LEAST_SHARE) -> list
         At most `most` passages that do not overlap, weights as shares of the whole mass.
     """
     total = float(mass.sum())
-    if total <= 0.0:
+    if not 0.0 < total < float("inf"):  # nor where it is no number
         return []
     found: list[Passage] = []
     left = mass.clone()
@@ -34,7 +34,7 @@ def passages(mass: Tensor, most: int = MOST, least: float = LEAST_SHARE) -> list
         centre = int(near.argmax())
         start, end = max(0, centre - REACH), min(len(mass), centre + REACH + 1)
         weight = float(left[start:end].sum()) / total
-        if weight < least or weight == 0.0:
+        if weight < least or not weight > 0.0:
             break
         inside = (left[start:end] > 0).nonzero()[:, 0]
         first, last = start + int(inside[0]), start + int(inside[-1]) + 1

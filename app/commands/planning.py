@@ -81,9 +81,9 @@ def run_plan(arguments: Arguments) -> int:
         method=arguments.method,
         settings=settings,
         quantize=arguments.quantize,
-        gpu=bytes_of(arguments.gpu) if arguments.gpu else None,
-        host=bytes_of(arguments.host) if arguments.host else None,
-        rates=rates_of(arguments.rates) if arguments.rates else None,
+        gpu=None if arguments.gpu is None else bytes_of(arguments.gpu),
+        host=None if arguments.host is None else bytes_of(arguments.host),
+        rates=None if arguments.rates is None else rates_of(arguments.rates),
     )
     name = canonical_model(named_model(arguments.model, arguments.quantize) or POCKET)
     result = report(name, wanted, home_folder(arguments.home), arguments.device)

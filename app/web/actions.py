@@ -14,11 +14,12 @@ from app import shelf
 from app.documents import Options
 from app.errors import AppError, expected, phrase
 from app.home import canonical_model, sample_book
+from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
 from app.turns import AnswerOptions, checked_question, keep_question
-from app.web.new_reading import OCR, model_choices, settings_from, suiting
+from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
 from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
@@ -57,8 +58,9 @@ class Actions:
         return self.screen.settle(asked) if known else self.screen.first_choice()
 
     def find_models(self) -> list[Any]:
-        """A tab opens: the models that are on this machine by now."""
-        return [gr.update(choices=model_choices(self.service.home))]
+        """A tab opens: the models that are on this machine by now, and those that cannot be used, as HTML."""
+        found = local_models(self.service.home)
+        return [gr.update(choices=model_choices(found)), unusable_models(found)]
 
     def choose_context(self, chosen: Chosen, context: str | None) -> Chosen:
         """A context was chosen from the list."""

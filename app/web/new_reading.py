@@ -1,5 +1,6 @@
 """What there is to choose before a reading: files, method, budget, and further settings, folded away."""
 
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,15 @@ from typing import Any
 import gradio as gr
 
 from app.errors import expected
-from app.home import sample_book
-from app.local_models import local_models
+from app.home import named_model, sample_book
+from app.local_models import LocalModel
 from app.methods import methods_table
-from app.words import byte_size
+from app.web.views.markup import esc
+from app.words import byte_size, plural
 
 OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
 
-IN_WORDS = {"none": "", "8bit": "in 8 bits ", "nf4": "in NF4 "}
+IN_WORDS = {"none": "", "8bit": " in 8 bits", "nf4": " in NF4"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class NewReading:
     password: gr.Textbox
     ocr: gr.Radio
     model: gr.Dropdown
+    unusable: gr.HTML
     settings: dict[tuple[str, str], Any]
     groups: dict[str, gr.Group]
     presets: dict[str, gr.Dropdown]
@@ -89,11 +92,26 @@ def build_new_reading(default_model: str) -> NewReading:
                 elem_id="model",
                 info="One that is on this machine, or a folder or hub id; :8bit or :nf4 behind it keeps 8 or 4 bits.",
             )
+            unusable = gr.HTML(apply_default_css=False, elem_id="unusable")
         with gr.Row(elem_id="start-row"):
             start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
             estimate = gr.HTML(apply_default_css=False, elem_id="estimate")
     return NewReading(
-        area, files, sample, method, budget, title, password, ocr, model, settings, groups, presets, estimate, start
+        area=area,
+        files=files,
+        sample=sample,
+        method=method,
+        budget=budget,
+        title=title,
+        password=password,
+        ocr=ocr,
+        model=model,
+        unusable=unusable,
+        settings=settings,
+        groups=groups,
+        presets=presets,
+        estimate=estimate,
+        start=start,
     )
 
 
@@ -107,14 +125,25 @@ def suiting(model: str) -> list[dict[str, Any]]:
         return methods_table()
 
 
-def model_choices(home: Path) -> list[tuple[str, str]]:
-    """The models on this machine, each with what its weights need."""
-    usable = [each for each in local_models(home) if not each.reason]
-    return [(f"{Path(each.name).name} · {_needs(each.weight_bytes)}", each.name) for each in usable]
+def model_choices(found: list[LocalModel]) -> list[tuple[str, str]]:
+    """The models that can be used, in each way that they can be quantised here, with what their weights need."""
+    able = importlib.util.find_spec("bitsandbytes") is not None
+    return [
+        (f"{Path(each.name).name}{IN_WORDS[way]} · {byte_size(size)}", named_model(each.name, way) or each.name)
+        for each in found
+        if not each.reason
+        for way, size in each.weight_bytes.items()
+        if able or way == "none"
+    ]
 
 
-def _needs(weights: dict[str, int]) -> str:
-    return ", ".join(f"{IN_WORDS[each]}{byte_size(size)}" for each, size in weights.items())
+def unusable_models(found: list[LocalModel]) -> str:
+    """Those that are here and cannot be used, each with the reason, as HTML; empty if there are none."""
+    reasons = [f"<li><b>{esc(Path(each.name).name)}</b>: {esc(each.reason)}</li>" for each in found if each.reason]
+    if not reasons:
+        return ""
+    said = f"{plural(len(reasons), 'model')} on this machine cannot be used"
+    return f'<details class="quiet"><summary>{said}</summary><ul>{"".join(reasons)}</ul></details>'
 
 
 def _method_settings(

@@ -185,7 +185,7 @@ class Wiring:
         """Connect everything; to be called while `blocks` is being built."""
         for each in (blocks.load, self.page.pulse.tick, self.page.stream.tick):
             self.on(each, lambda chosen: chosen, quiet=True)
-        self.aside(blocks.load, self.actions.find_models, [], [self.page.new.model])
+        self.aside(blocks.load, self.actions.find_models, [], [self.page.new.model, self.page.new.unusable])
         self._connect_shelf()
         self._connect_readings(blocks)
         self._connect_talk()

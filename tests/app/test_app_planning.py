@@ -196,15 +196,26 @@ def test_rates_are_measured_once_and_a_broken_file_is_replaced(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("24GiB", 24 << 30), ("24", 24 << 30), ("64 GB", 64_000_000_000), ("512mib", 1 << 29)]
+    ("text", "size"),
+    [
+        ("24GiB", 24 << 30),
+        ("24", 24 << 30),
+        ("24G", 24 << 30),
+        ("24g", 24 << 30),
+        ("1.5t", 3 << 39),
+        ("64 GB", 64_000_000_000),
+        ("512mib", 1 << 29),
+    ],
 )
 def test_sizes(text: str, size: int) -> None:
     assert bytes_of(text) == size
 
 
 def test_what_is_no_size_is_wrong_usage() -> None:
-    for read_it, text in ((bytes_of, "much"), (bytes_of, "0"), (tokens_of, "-3"), (tokens_of, "0"), (rates_of, "1,2")):
-        with pytest.raises(UsageError, match=text):
+    sizes = [(bytes_of, text) for text in ("", "much", "0", "0.0000001MB", "9" * 400)]
+    others = [(tokens_of, "-3"), (tokens_of, "0"), (tokens_of, "9" * 400), (rates_of, "1,2")]
+    for read_it, text in [*sizes, *others]:
+        with pytest.raises(UsageError, match=f"not .*{text}"):
             read_it(text)
 
 
@@ -293,6 +304,28 @@ def test_a_broken_model_is_listed_with_the_reason_and_hides_no_other(
         ("unreadable", "config.json cannot be read"),
     ):
         assert words in reasons[name]
+
+
+def test_the_form_offers_models_in_all_their_bits_and_says_why_others_cannot_be_used(
+    service: Service, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(service.home / "none"))
+    actions, models = Actions(service, Worker(service), Screen(service), [], [], []), service.home / "models"
+    shutil.copytree(tiny, models / "whole")
+    choices, unusable = actions.find_models()
+    offered = {value: label for label, value in choices["choices"]}
+    assert {str(models / "whole"), f"{models / 'whole'}:8bit", f"{models / 'whole'}:nf4"} <= set(offered)
+    assert re.fullmatch(r"whole in 8 bits · [\d.]+ kB", offered[f"{models / 'whole'}:8bit"])
+    assert unusable == ""
+    broken = models / "<b>broken"
+    shutil.copytree(tiny, broken)
+    (broken / "model.safetensors").unlink()
+    choices, unusable = actions.find_models()
+    assert {value: label for label, value in choices["choices"]} == offered
+    assert "1 model on this machine cannot be used" in unusable
+    assert "<b>&lt;b&gt;broken</b>: There are no weights" in unusable
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not any(value.endswith(":nf4") for _, value in actions.find_models()[0]["choices"])
 
 
 def tokens_in(line: str) -> int:

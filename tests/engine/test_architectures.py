@@ -104,5 +104,16 @@ def test_an_unknown_architecture_is_refused_by_name() -> None:
 def test_a_rope_that_changes_with_length_is_refused_by_name() -> None:
     config = small_config("llama")
     config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
-    with pytest.raises(UnsupportedModel, match="dynamic"):
+    with pytest.raises(UnsupportedModel, match="'dynamic' is not supported: its frequencies change with the length"):
+        check(config)
+    config.rope_parameters = {"rope_type": "proportional", "rope_theta": 10000.0}
+    with pytest.raises(UnsupportedModel, match="'proportional' is not supported: it has not been shown to match"):
+        check(config)
+
+
+@pytest.mark.parametrize("window", [0, -1, None])
+def test_a_window_of_no_position_is_refused(window: int | None) -> None:
+    config = small_config("llama")
+    config.__dict__["max_position_embeddings"] = window
+    with pytest.raises(UnsupportedModel, match=f"max_position_embeddings: {window}"):
         check(config)

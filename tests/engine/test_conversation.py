@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM
 from engine import Answer, AnswerPiece, Conversation, Method, Model, Reader, Sampling, SettingsError, make_method
 from engine.chat import INSTRUCTION, Chat
 from engine.conversation import _cut, _steady
-from engine.errors import ContextMismatch, ModelNotFound, OutOfMemory, UnsupportedModel
+from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemory, UnsupportedModel
 from engine.memory import AttentionMass
 from engine.model import load_model
 from engine.sampling import choose
@@ -119,6 +119,24 @@ def test_a_tokenizer_without_a_chat_template_is_refused() -> None:
     tokenizer.chat_template = None
     with pytest.raises(UnsupportedModel, match="chat template"):
         Chat(tokenizer)
+
+
+def test_a_model_that_gives_no_numbers_says_so(ids: Tensor) -> None:
+    torch.manual_seed(0)
+    network = LlamaForCausalLM(tiny_config())
+    model = Model(network, byte_tokenizer(), "tiny", "-")
+    context = read(model, FULL, ids)
+    network.lm_head.weight.data.fill_(float("nan"))
+    with pytest.raises(ModelError, match="no numbers for its next word"):
+        list(Conversation(context).ask("Who?"))
+    network.model.layers[1].mlp.up_proj.weight.data[3, 5] = float("nan")
+    with pytest.raises(ModelError, match="gives no numbers: its weights are damaged"):
+        Model(network, byte_tokenizer(), "tiny", "-")
+
+
+@pytest.mark.parametrize("mass", [[float("nan")] * 60, [0.0] * 60, [1.0] * 59 + [float("inf")]])
+def test_mass_that_is_no_number_makes_no_passages(mass: list[float]) -> None:
+    assert passages(torch.tensor(mass)) == []
 
 
 def test_special_tokens_in_a_document_or_question_stay_text(model: Model) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -110,6 +112,28 @@ def test_a_recording_that_fails_leaves_the_plain_pass(
     assert not replayed
     assert not model.recorder.possible
     assert "recording failed" in caplog.text
+
+
+def test_other_threads_may_use_the_gpu_while_a_pass_is_recorded(
+    model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA's part is left out here; what is asked of it is not."""
+    modes: list[str] = []
+
+    def graph(recorded: object, capture_error_mode: str = "global") -> AbstractContextManager[None]:
+        modes.append(capture_error_mode)
+        return nullcontext()
+
+    monkeypatch.setattr(graphs, "choice", lambda: "auto")
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    for name in ("CUDAGraph", "Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    memory = Conversation(read(model, SLOTS["full"], ids)).memory
+    assert isinstance(memory, SlotMemory)
+    recording = Recording(model.network, memory, ())
+    assert modes == ["thread_local"]
+    assert recording.hidden.shape == (1, 48)
 
 
 def test_an_unknown_choice_is_refused() -> None:

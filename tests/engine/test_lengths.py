@@ -15,7 +15,7 @@ def test_a_length_is_read(text: str, tokens: int) -> None:
     assert tokens_of(text) == tokens
 
 
-@pytest.mark.parametrize("text", ["", "-3", "0", "much", "2G", "K"])
+@pytest.mark.parametrize("text", ["", "-3", "0", "0.5", "much", "2G", "K", "9" * 400])
 def test_what_is_no_length_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match=f"not {text!r}"):
         tokens_of(text)

@@ -178,6 +178,20 @@ def test_weights_that_were_published_quantised_need_room_before_a_file_is_there(
         load_model(place, "cpu")
 
 
+def test_plain_weights_bound_for_another_device_need_room_in_the_host_too(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "large"
+    shutil.copytree(folder, place)
+    (place / "model.safetensors").write_bytes(b"never read")
+    config, other = read_config(place), torch.device("meta")
+    monkeypatch.setattr(loading, "free_bytes", lambda device: 1000 if device.type == "cpu" else 1 << 40)
+    with pytest.raises(OutOfMemory, match=r"0\.0 GB are free on cpu: --quantize 8bit would fit"):
+        load_network(place, config, other, torch.bfloat16, "none")
+    with pytest.raises(ModelNotFound, match="damaged"):  # quantised ones do not stay there
+        load_network(place, config, other, torch.bfloat16, "nf4")
+
+
 def test_impossible_ways_of_quantising_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="8bit, nf4"):
         load_model(folder, "cpu", quantize="2bit")
