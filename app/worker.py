@@ -89,7 +89,12 @@ class Worker(threading.Thread):
         return job
 
     def read(self, context_id: str) -> JobRow:
-        """Queue a reading that was begun; one that is queued or running already is left as it is."""
+        """Queue a reading that was begun; one that is queued or running already is left as it is.
+
+        Raises:
+            sessions.AlreadyRead: it is finished.
+            sessions.InUse: another program is at it.
+        """
         job = self.service.store.add_reading(READ, context_id)
         self._wake.set()
         return job

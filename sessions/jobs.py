@@ -2,10 +2,11 @@
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from sessions.database import kind_of
-from sessions.errors import StoreError
+from sessions.errors import AlreadyRead, InUse, StoreError
 from sessions.measurements import Measurements
 from sessions.processes import is_alive, stamp
 from sessions.rows import JOB_STATUSES, JobRow, WorkerRow, make_row, to_json
@@ -43,11 +44,20 @@ class Jobs(Measurements):
         return self.job(id)
 
     def add_reading(self, kind: str, context_id: str) -> JobRow:
-        """Queue a context to be read, and set it to "reading"; a job of this kind that is queued or running stays."""
+        """Queue a context to be read, and set it to "reading"; a job of this kind that is queued or running stays.
+
+        Raises:
+            AlreadyRead: it has been read to its end.
+            InUse: another process reads it without a job.
+        """
         with self._write():
             for job in self.jobs(subject_id=context_id, kind=kind):
                 if job.status not in _ENDED:
                     return job
+            if self.context(context_id).status == "ready":
+                raise AlreadyRead(f"Context {context_id} has been read: nothing had to be done. Ask it.")
+            if self._held_by_others([context_id]):
+                raise InUse(f"Another program is reading {context_id}: wait for it, or stop it there first.")
             self.update_context(context_id, status="reading", error=None)
             return self.add_job(kind, context_id)
 
@@ -220,6 +230,11 @@ class Jobs(Measurements):
             UNION ALL
             SELECT id, owner, updated_at FROM contexts WHERE status = 'reading' AND id NOT IN {active}""")
         return [{**row, "alive": is_alive(row["owner"], row["seen_at"])} for row in rows]
+
+    def _held_by_others(self, subjects: Sequence[str]) -> list[str]:
+        """Those of these turns and contexts that another process, which lives, works on without a job."""
+        held = (row for row in self._without_jobs() if row["alive"] and row["owner"] != stamp())
+        return [row["id"] for row in held if row["id"] in subjects]
 
     def _end_orphans(self) -> None:
         for row in self._without_jobs():

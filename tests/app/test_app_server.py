@@ -41,6 +41,10 @@ def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Clie
     assert context["settings"]["top_k"] == 64
     assert not list((server.home / "uploads").glob("*/The Keeper.txt"))
 
+    refused = http.post(f"/api/contexts/{context['id']}/resume")
+    assert (refused.status_code, "has been read" in refused.json()["error"]) == (409, True)
+    assert http.get(f"/api/contexts/{context['id']}").json() == context
+
     session = http.post("/api/sessions", json={"context": context["id"], "title": "First"}).json()
     asked = http.post(f"/api/sessions/{session['id']}/turns", json={"question": "Who?", "max_tokens": 8})
     assert asked.status_code == 202
