@@ -9,7 +9,7 @@ from sessions.database import kind_of
 from sessions.errors import AlreadyRead, InUse, StoreError
 from sessions.measurements import Measurements
 from sessions.processes import is_alive, stamp
-from sessions.rows import JOB_STATUSES, JobRow, WorkerRow, make_row, to_json
+from sessions.rows import JOB_STATUSES, ContextRow, JobRow, WorkerRow, make_row, to_json
 
 MAX_ATTEMPTS = 3
 _ENDED = ("done", "failed", "cancelled")
@@ -147,6 +147,22 @@ class Jobs(Measurements):
             self._update("job", id, {**changes, "updated_at": now})
         return self.job(id)
 
+    def release_job(self, id: str) -> JobRow:
+        """Queue a job that was claimed again, for whoever comes next; that it was claimed does not count."""
+        with self._write() as db:
+            self.update_job(id, status="queued")
+            db.execute("UPDATE jobs SET owner = NULL, attempts = max(0, attempts - 1) WHERE id = ?", [id])
+        return self.job(id)
+
+    def update_context(self, id: str, **changes: Any) -> ContextRow:
+        """As without jobs; where more has been read, the attempts before no longer count against the job at it."""
+        with self._write() as db:
+            before = self.context(id)
+            after = super().update_context(id, **changes)
+            if after.tokens_read > before.tokens_read:
+                db.execute("UPDATE jobs SET attempts = 1 WHERE subject_id = ? AND status = 'running'", [id])
+        return after
+
     def end_job(self, id: str, status: str, error: str | None = None) -> JobRow:
         """End a job, and with it the turn or the reading that it leaves unfinished; one that has ended stays as it is.
 
@@ -192,9 +208,9 @@ class Jobs(Measurements):
         """Put right what dead processes left behind; also done when a store is opened.
 
         Running jobs of dead workers are queued again, with their progress, so that a reading goes on from its last
-        checkpoint; after MAX_ATTEMPTS, or if they were asked to stop, they end. A job whose subject is a turn is
-        not repeated: the turn keeps its partial answer and is failed (or cancelled). Turns and readings that nobody
-        alive works on and no job waits for end as failed and paused.
+        checkpoint; after MAX_ATTEMPTS without a new one, or if they were asked to stop, they end. A job whose subject
+        is a turn is not repeated: the turn keeps its partial answer and is failed (or cancelled). Turns and readings
+        that nobody alive works on and no job waits for end as failed and paused.
 
         Returns:
             The jobs that were queued again.

@@ -110,7 +110,11 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/contexts", status_code=202)
     def read(given: Annotated[NewContext, Form()]) -> dict[str, Any]:
-        """Files become documents and a context: returns the job to follow."""
+        """Files become documents and a context: returns the job to follow.
+
+        When it is done, its progress names the context and, as "reading", the job that reads it, if anything is to be
+        read. That job is also in the context's details while it goes on: cancel it there.
+        """
         import engine
 
         method = given.method or engine.DEFAULT_METHOD

@@ -247,6 +247,25 @@ def test_a_job_that_kills_its_worker_is_given_up(filled: Any) -> None:
     assert (store.context(context.id).status, store.context(context.id).error) == ("failed", store.job(job.id).error)
 
 
+def test_what_is_given_back_or_has_got_on_is_no_failed_attempt(filled: Any) -> None:
+    """A reading failed after four clean restarts, however far each of them had come."""
+    store, context = filled.store, filled.context(status="reading")
+    job = store.add_job("reading", context.id)
+    for _ in range(5):
+        store.next_job("w")
+        assert (store.release_job(job.id).status, store.job(job.id).attempts) == ("queued", 0)
+    dead = processes.stamp().rpartition("|")[0] + "|1"
+    for read in (0, 10, 10, 20, 30):  # what the checkpoint holds when the worker dies
+        store.next_job("w")
+        store.update_context(context.id, tokens_read=read)
+        store._db.execute("UPDATE jobs SET owner = ?", [dead])
+        assert [each.id for each in store.requeue_interrupted()] == [job.id]
+    assert store.job(job.id).attempts == 1
+    store.end_job(job.id, "done")
+    with pytest.raises(StoreError, match="cannot become queued"):
+        store.release_job(job.id)
+
+
 def test_processes_that_cannot_be_seen_are_judged_by_their_silence() -> None:
     mine = processes.stamp()
     assert processes.is_alive(mine, last_seen=0.0)
