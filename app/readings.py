@@ -167,7 +167,7 @@ def read(
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_sec: float = CHECKPOINT_SEC,
 ) -> ContextRow:
-    """Read (or go on reading) a context to its end, saving checkpoints on the way.
+    """Read (or go on reading) a context to its end, saving checkpoints on the way; one that is ready is left as it is.
 
     Args:
         report: called after every step; may answer questions in between, as both run in one thread.
@@ -179,6 +179,8 @@ def read(
         Exception: whatever went wrong; status is "failed" with a sentence, and the last checkpoint stays.
     """
     row = service.store.context(context_id)
+    if row.status == "ready":
+        return row
     try:
         return _read(service, row, report, should_stop, _Pace(checkpoint_sec))
     except Stopped:

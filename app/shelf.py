@@ -10,6 +10,7 @@ from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
 Row = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
 KINDS = ("document", "context", "session")
+UNDER_WAY = ("queued", "running")
 
 
 def context_title(service: Service, row: ContextRow) -> str:
@@ -94,7 +95,7 @@ def listing(service: Service, noun: str) -> list[dict[str, Any]]:
 
 
 def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
-    """Everything about one thing, as a plain object with its kind."""
+    """Everything about one thing, as a plain object with its kind. job: the one that reads a context, if any does."""
     store = service.store
     facts: dict[str, Any] = {"kind": kind, **asdict(row)}
     if isinstance(row, DocumentRow):
@@ -107,6 +108,7 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
         facts["title"] = context_title(service, row)
         facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
         facts["sessions"] = [each.id for each in store.sessions(row.id)]
+        facts["job"] = next((asdict(job) for job in store.jobs(subject_id=row.id) if job.status in UNDER_WAY), None)
         facts["bytes_on_disk"] = store.size_on_disk(row.id)
     elif isinstance(row, SessionRow):
         facts["turns"] = [asdict(each) for each in store.turns(row.id)]

@@ -25,7 +25,7 @@ from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
 from ingest import PasswordNeeded, WrongPassword
-from sessions import ContextRow, JobRow, NotFound, Store, StoreError, stamp
+from sessions import JobRow, NotFound, Store, StoreError, stamp
 
 INGEST, READ, ANSWER = "ingest", "read", "answer"
 UPLOAD = "upload"
@@ -89,7 +89,12 @@ class Worker(threading.Thread):
         return job
 
     def read(self, context_id: str) -> JobRow:
-        """Queue a reading that was begun; one that is queued or running already is left as it is."""
+        """Queue a reading that was begun; one that is queued or running already is left as it is.
+
+        Raises:
+            sessions.AlreadyRead: it is finished.
+            sessions.InUse: another program is at it.
+        """
         job = self.service.store.add_reading(READ, context_id)
         self._wake.set()
         return job
@@ -177,6 +182,13 @@ class Worker(threading.Thread):
         """End a job, with the turn or reading that it left unfinished, as soon as the store takes that."""
         self._write(lambda: self.service.store.end_job(job.id, status, error))
 
+    def _leave(self, job: JobRow) -> None:
+        """End a job that was asked to stop; one that makes room, or whose program ends, is queued again."""
+        if self.service.store.cancel_requested(job.id):
+            self._end(job, "cancelled")
+        else:
+            self.service.store.release_job(job.id)
+
     def _write(self, write: Callable[[], object]) -> None:
         """Write what must not be lost: now, or when the store can."""
         if self._late or not self._taken(write):  # after what waits already
@@ -205,18 +217,20 @@ class Worker(threading.Thread):
         options = Options(payload["title"], self._passwords.pop(tuple(payload["files"]), None), payload["ocr"])
         last, locked, added = 0.0, False, Added()
 
+        def look_for_stop() -> None:
+            if self._stopping.is_set() or store.cancel_requested(job.id):
+                raise Stopped
+
         def on_page(name: str, done: int, total: int) -> None:
             nonlocal last
-            if store.cancel_requested(job.id):
-                raise Stopped
+            look_for_stop()
             if time.monotonic() - last > 0.2 or done == total:
                 last = time.monotonic()
                 store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total)
             self._answer_waiting()
 
         def on_stage(report: Report) -> None:
-            if store.cancel_requested(job.id):
-                raise Stopped
+            look_for_stop()
             store.update_job(job.id, stage=report.stage)
 
         try:
@@ -231,28 +245,26 @@ class Worker(threading.Thread):
                 on_stage,
             )
         except Stopped:
-            self._end(job, "cancelled")
+            self._leave(job)
         except (PasswordNeeded, WrongPassword):
             locked = True  # the files stay, so that a password is all that is missing
             store.update_job(job.id, progress={"locked": True, "documents": [row.id for row in added.documents]})
             raise
         else:
-            self._write(lambda: self._hand_over(job, context))
+            self._write(lambda: self._hand_over(job, context.id))
         finally:
             if not (self._stopping.is_set() or locked):
                 self._forget_unread([row.id for row in added.documents], job)
                 remove_uploads(files, self.service.home)
 
-    def _hand_over(self, job: JobRow, context: ContextRow) -> None:
-        """An upload became a context: end its job, and queue the reading."""
-        store = self.service.store
-        store.update_job(job.id, status="done", stage="done", progress={"context": context.id})
-        if context.status == "ready":
-            return
-        if store.cancel_requested(job.id):  # asked for while the text was turned into tokens
-            store.update_context(context.id, status="paused")
-        else:
-            self.read(context.id)
+    def _hand_over(self, job: JobRow, context_id: str) -> None:
+        """An upload became a context: queue the reading, and end the upload's job with the ids of both."""
+        store, made = self.service.store, {"context": context_id}
+        if store.context(context_id).status != "ready":
+            made["reading"] = self.read(context_id).id
+        store.update_job(job.id, status="done", stage="done", progress=made)
+        if "reading" in made and store.cancel_requested(job.id):  # asked for while the text was turned into tokens
+            store.request_cancel(made["reading"])
 
     def _add_documents(self, files: list[Path], options: Options, on_page: OnPage, added: Added, wait: bool) -> None:
         """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
@@ -297,11 +309,9 @@ class Worker(threading.Thread):
         try:
             readings.read(self.service, job.subject_id, report, should_stop)
         except Stopped:
-            if store.cancel_requested(job.id):
-                self._end(job, "cancelled")
-            else:
+            if not store.cancel_requested(job.id):
                 store.update_context(job.subject_id, status="reading")
-                store.update_job(job.id, status="queued")
+            self._leave(job)
             return
         store.thin_measurements("reading", job.subject_id, HISTORY)
         self._end(job, "done")

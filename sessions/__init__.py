@@ -6,7 +6,7 @@ neither engine, ingest nor app.
 """
 
 from sessions.conversations import MOST_HITS
-from sessions.errors import DiskFull, FingerprintMismatch, InUse, NotFound, StoreCorrupt, StoreError
+from sessions.errors import AlreadyRead, DiskFull, FingerprintMismatch, InUse, NotFound, StoreCorrupt, StoreError
 from sessions.files import disk_free, nearest
 from sessions.parts import Part
 from sessions.processes import stamp
@@ -25,6 +25,7 @@ from sessions.tensors import TensorFolder
 
 __all__ = [
     "MOST_HITS",
+    "AlreadyRead",
     "ContextRow",
     "DiskFull",
     "DocumentRow",

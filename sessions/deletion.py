@@ -11,7 +11,7 @@ from sessions.database import ID, kind_of
 from sessions.errors import InUse, NotFound
 from sessions.files import remove_tree, tree_bytes
 from sessions.jobs import Jobs
-from sessions.processes import is_alive, stamp
+from sessions.processes import is_alive
 
 _FOLDERS = {"document": "documents", "context": "contexts", "session": "sessions"}
 _INCOMING_SEC = 600.0  # far longer than copying a file takes
@@ -79,9 +79,8 @@ class Deletion(Jobs):
                         f"Worker {job['worker']} is busy with {subject} (job {job['id']}, {job['kind']}): "
                         "cancel that job, or wait for it, then delete."
                     )
-        for row in self._without_jobs():
-            if row["id"] in subjects and row["alive"] and row["owner"] != stamp():
-                raise InUse(f"Another program is busy with {row['id']}: stop it, or wait for it, then delete.")
+        for subject in self._held_by_others(subjects):
+            raise InUse(f"Another program is busy with {subject}: stop it, or wait for it, then delete.")
 
     def _folder(self, kind: str, id: str) -> Path:
         return self.home / _FOLDERS[kind] / id

@@ -3,6 +3,7 @@
 StoreError
 ├── NotFound             no such document, context, session, turn, job or saved state
 ├── InUse                a live worker, or another process, holds what was to be changed
+├── AlreadyRead          a reading that is finished was to be gone on with
 ├── StoreCorrupt         a file or the database is not what was written
 ├── FingerprintMismatch  tensors of another model, tokenizer, method or settings
 └── DiskFull             no room; what was there before is intact
@@ -25,6 +26,10 @@ class NotFound(StoreError):
 
 class InUse(StoreError):
     """Somebody alive is working with it."""
+
+
+class AlreadyRead(StoreError):
+    """The context has been read to its end."""
 
 
 class StoreCorrupt(StoreError):

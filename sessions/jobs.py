@@ -2,13 +2,14 @@
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from sessions.database import kind_of
-from sessions.errors import StoreError
+from sessions.errors import AlreadyRead, InUse, StoreError
 from sessions.measurements import Measurements
 from sessions.processes import is_alive, stamp
-from sessions.rows import JOB_STATUSES, JobRow, WorkerRow, make_row, to_json
+from sessions.rows import JOB_STATUSES, ContextRow, JobRow, WorkerRow, make_row, to_json
 
 MAX_ATTEMPTS = 3
 _ENDED = ("done", "failed", "cancelled")
@@ -43,11 +44,20 @@ class Jobs(Measurements):
         return self.job(id)
 
     def add_reading(self, kind: str, context_id: str) -> JobRow:
-        """Queue a context to be read, and set it to "reading"; a job of this kind that is queued or running stays."""
+        """Queue a context to be read, and set it to "reading"; a job of this kind that is queued or running stays.
+
+        Raises:
+            AlreadyRead: it has been read to its end.
+            InUse: another process reads it without a job.
+        """
         with self._write():
             for job in self.jobs(subject_id=context_id, kind=kind):
                 if job.status not in _ENDED:
                     return job
+            if self.context(context_id).status == "ready":
+                raise AlreadyRead(f"Context {context_id} has been read: nothing had to be done. Ask it.")
+            if self._held_by_others([context_id]):
+                raise InUse(f"Another program is reading {context_id}: wait for it, or stop it there first.")
             self.update_context(context_id, status="reading", error=None)
             return self.add_job(kind, context_id)
 
@@ -137,6 +147,22 @@ class Jobs(Measurements):
             self._update("job", id, {**changes, "updated_at": now})
         return self.job(id)
 
+    def release_job(self, id: str) -> JobRow:
+        """Queue a job that was claimed again, for whoever comes next; that it was claimed does not count."""
+        with self._write() as db:
+            self.update_job(id, status="queued")
+            db.execute("UPDATE jobs SET owner = NULL, attempts = max(0, attempts - 1) WHERE id = ?", [id])
+        return self.job(id)
+
+    def update_context(self, id: str, **changes: Any) -> ContextRow:
+        """As without jobs; where more has been read, the attempts before no longer count against the job at it."""
+        with self._write() as db:
+            before = self.context(id)
+            after = super().update_context(id, **changes)
+            if after.tokens_read > before.tokens_read:
+                db.execute("UPDATE jobs SET attempts = 1 WHERE subject_id = ? AND status = 'running'", [id])
+        return after
+
     def end_job(self, id: str, status: str, error: str | None = None) -> JobRow:
         """End a job, and with it the turn or the reading that it leaves unfinished; one that has ended stays as it is.
 
@@ -182,9 +208,9 @@ class Jobs(Measurements):
         """Put right what dead processes left behind; also done when a store is opened.
 
         Running jobs of dead workers are queued again, with their progress, so that a reading goes on from its last
-        checkpoint; after MAX_ATTEMPTS, or if they were asked to stop, they end. A job whose subject is a turn is
-        not repeated: the turn keeps its partial answer and is failed (or cancelled). Turns and readings that nobody
-        alive works on and no job waits for end as failed and paused.
+        checkpoint; after MAX_ATTEMPTS without a new one, or if they were asked to stop, they end. A job whose subject
+        is a turn is not repeated: the turn keeps its partial answer and is failed (or cancelled). Turns and readings
+        that nobody alive works on and no job waits for end as failed and paused.
 
         Returns:
             The jobs that were queued again.
@@ -220,6 +246,11 @@ class Jobs(Measurements):
             UNION ALL
             SELECT id, owner, updated_at FROM contexts WHERE status = 'reading' AND id NOT IN {active}""")
         return [{**row, "alive": is_alive(row["owner"], row["seen_at"])} for row in rows]
+
+    def _held_by_others(self, subjects: Sequence[str]) -> list[str]:
+        """Those of these turns and contexts that another process, which lives, works on without a job."""
+        held = (row for row in self._without_jobs() if row["alive"] and row["owner"] != stamp())
+        return [row["id"] for row in held if row["id"] in subjects]
 
     def _end_orphans(self) -> None:
         for row in self._without_jobs():

@@ -105,7 +105,10 @@ class MeasurementRow:
 
 @dataclass(frozen=True)
 class JobRow:
-    """Work for a worker. `attempts` counts how often it was claimed; `worker` is who claimed it last."""
+    """Work for a worker. `worker` is who claimed it last.
+
+    attempts: how often it was claimed; what ended with a release, or came before the last checkpoint, is not counted.
+    """
 
     id: str
     kind: str

@@ -150,6 +150,8 @@ def _describe(facts: dict[str, Any]) -> list[str]:
             for turn in value:
                 said = turn["answer"] if turn["status"] == "done" else f"{turn['answer']} [{turn['status']}]".lstrip()
                 lines += _numbered(turn["position"] + 1, turn["question"], said)
+        elif key == "job":
+            lines.append(f"  job: {value['id']} ({value['status']})")
         elif key == "documents":
             lines += [f"  document: {each['id']} {each['title']}" for each in value]
         elif key == "contents":

@@ -1,7 +1,7 @@
 """The HTTP API, `/api/...`: the same functions as the page, for programs on this machine.
 
 Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (cannot be done, or not asked for
-properly), 404 (not there) or 409 (in use).
+properly), 404 (not there) or 409 (in use, or done already).
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from app.turns import AnswerOptions, keep_question
 from app.web.uploads import copy_in
 from app.worker import Worker
 from ingest import IngestError
-from sessions import InUse, NotFound, StoreError
+from sessions import AlreadyRead, InUse, NotFound, StoreError
 
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
@@ -110,7 +110,11 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/contexts", status_code=202)
     def read(given: Annotated[NewContext, Form()]) -> dict[str, Any]:
-        """Files become documents and a context: returns the job to follow."""
+        """Files become documents and a context: returns the job to follow.
+
+        When it is done, its progress names the context and, as "reading", the job that reads it, if anything is to be
+        read. That job is also in the context's details while it goes on: cancel it there.
+        """
         import engine
 
         method = given.method or engine.DEFAULT_METHOD
@@ -130,6 +134,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/contexts/{id}/resume", status_code=202)
     def resume(id: str) -> dict[str, Any]:
+        """Go on with a reading that was stopped or failed: returns the job to follow."""
         return asdict(worker.read(store.context(id).id))
 
     @api.post("/sessions", status_code=201)
@@ -188,8 +193,8 @@ def add_error_handlers(app: FastAPI) -> None:
     from engine import EngineError
 
     def answer(request: Request, error: Exception) -> JSONResponse:
-        status = 404 if isinstance(error, NotFound | NoSuchThing) else 409 if isinstance(error, InUse) else 400
-        return JSONResponse({"error": phrase(error)}, status)
+        missing, held = isinstance(error, NotFound | NoSuchThing), isinstance(error, InUse | AlreadyRead)
+        return JSONResponse({"error": phrase(error)}, 404 if missing else 409 if held else 400)
 
     def malformed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)

@@ -175,6 +175,7 @@ def test_the_same_file_and_settings_are_not_read_twice(service: Service, book: P
     ids = add(service, copy)
     assert ids == first.document_ids
     assert begin(service, ids, "exact", BUDGET).id == first.id
+    assert read(service, first.id, lambda report: pytest.fail("it was read again")) == first
     other = begin(service, ids, "exact", {"budget": "384"})
     assert other.id != first.id
     assert other.status == "reading"

@@ -41,6 +41,10 @@ def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Clie
     assert context["settings"]["top_k"] == 64
     assert not list((server.home / "uploads").glob("*/The Keeper.txt"))
 
+    refused = http.post(f"/api/contexts/{context['id']}/resume")
+    assert (refused.status_code, "has been read" in refused.json()["error"]) == (409, True)
+    assert http.get(f"/api/contexts/{context['id']}").json() == context
+
     session = http.post("/api/sessions", json={"context": context["id"], "title": "First"}).json()
     asked = http.post(f"/api/sessions/{session['id']}/turns", json={"question": "Who?", "max_tokens": 8})
     assert asked.status_code == 202
@@ -136,12 +140,17 @@ def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client, 
     with Store(server.home) as store:
         reading = job["progress"]["context"]
         wait_for(lambda: bool(store.jobs("running", reading)), "the reading to begin", 20)
+    under_way = http.get(path).json()["job"]
+    assert (under_way["id"], under_way["status"]) == (job["progress"]["reading"], "running")
     assert http.delete(path).status_code == 409
     session = http.post("/api/sessions", json={"context": job["progress"]["context"]}).json()
     asked = http.post(f"/api/sessions/{session['id']}/turns", json={"question": "Who?"}).json()
     turn = until(http, f"/api/turns/{asked['id']}", "failed", "done")
     assert "when its documents have been read" in turn["error"]
     assert http.get(path).json()["status"] == "reading"
+    assert http.post(f"/api/jobs/{under_way['id']}/cancel").json()["cancel_requested"]
+    assert until(http, path, "paused", "ready")["status"] == "paused"
+    assert http.get(path).json()["job"] is None
 
 
 def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx.Client) -> None:

@@ -175,6 +175,44 @@ def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(
     assert (service.store.contexts(), service.store.documents()) == ([], [])
 
 
+def test_a_stop_when_an_upload_is_handed_over_stops_its_reading(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_context = service.store.add_context
+
+    def asked_meanwhile(**fields: Any) -> ContextRow:
+        service.store.request_cancel(service.store.jobs(status="running")[0].id)
+        return add_context(**fields)
+
+    monkeypatch.setattr(service.store, "add_context", asked_meanwhile)
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "done"
+    assert ended(service, str(service.store.job(job.id).progress["reading"])) == "cancelled"
+
+
+def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(service)
+    open_document = service.library.document
+
+    def ends(document_id: str) -> Document:
+        worker._stopping.set()
+        return open_document(document_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.library, "document", ends)
+        files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+        job = worker.ingest(files, "exact", SETTINGS, Options())
+        worker.run()
+    assert (service.store.job(job.id).status, service.store.job(job.id).attempts) == ("queued", 0)
+    following = Worker(service)
+    following.start()
+    assert ended(service, job.id) == "done"
+    following.stop()
+
+
 def test_a_text_that_cannot_be_read_is_not_kept_unseen(service: Service, worker: Worker, tmp_path: Path) -> None:
     known = read_book(service, worker, tmp_path, 20)
     for paragraphs in (20, 30):
@@ -482,7 +520,7 @@ def test_a_server_that_ends_leaves_its_reading_queued_and_the_next_goes_on(tmp_p
     worker.stop()
     job = service.store.jobs(subject_id=context)[-1]
     reached = service.store.context(context).tokens_read
-    assert (job.status, service.store.context(context).status) == ("queued", "reading")
+    assert (job.status, job.attempts, service.store.context(context).status) == ("queued", 0, "reading")
     assert reached > 0
     service.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sessions import NotFound, Store, StoreError, processes, stamp
+from sessions import AlreadyRead, InUse, NotFound, Store, StoreError, processes, stamp
 
 
 def test_a_job_from_queue_to_end(filled: Any) -> None:
@@ -106,6 +106,30 @@ def test_a_reading_is_queued_once_and_nothing_is_changed_if_it_cannot_be(
     assert store.add_reading("reading", context.id) == job
     store.end_job(job.id, "failed")
     assert store.add_reading("reading", context.id).id != job.id
+
+
+def test_only_a_reading_that_nobody_does_and_that_is_not_finished_is_queued(
+    filled: Any, other_process: Callable
+) -> None:
+    """A finished one was read anew from its beginning, and one that a command was reading was read by both."""
+    store, ready = filled.store, filled.context()
+    with pytest.raises(AlreadyRead, match="has been read"):
+        store.add_reading("reading", ready.id)
+    other = other_process(
+        f"s = Store(home)\nids = {ready.document_ids!r}\n"
+        "row = s.add_context(model='m', method='full', settings={}, budget=None, fingerprint='f', document_ids=ids, "
+        "tokens=9)\nprint(row.id, flush=True)\nimport time\ntime.sleep(60)"
+    )
+    try:
+        held = other.stdout.readline().strip()
+        with pytest.raises(InUse, match="Another program is reading"):
+            store.add_reading("reading", held)
+        assert store.jobs() == []
+    finally:
+        other.kill()
+        other.communicate()
+    assert store.add_reading("reading", held).status == "queued"  # nobody is at it any more
+    assert store.context(ready.id) == ready
 
 
 def test_what_a_job_leaves_unfinished_ends_with_it(filled: Any) -> None:
@@ -221,6 +245,25 @@ def test_a_job_that_kills_its_worker_is_given_up(filled: Any) -> None:
     assert store.job(job.id).status == "failed"
     assert "3 times" in store.job(job.id).error
     assert (store.context(context.id).status, store.context(context.id).error) == ("failed", store.job(job.id).error)
+
+
+def test_what_is_given_back_or_has_got_on_is_no_failed_attempt(filled: Any) -> None:
+    """A reading failed after four clean restarts, however far each of them had come."""
+    store, context = filled.store, filled.context(status="reading")
+    job = store.add_job("reading", context.id)
+    for _ in range(5):
+        store.next_job("w")
+        assert (store.release_job(job.id).status, store.job(job.id).attempts) == ("queued", 0)
+    dead = processes.stamp().rpartition("|")[0] + "|1"
+    for read in (0, 10, 10, 20, 30):  # what the checkpoint holds when the worker dies
+        store.next_job("w")
+        store.update_context(context.id, tokens_read=read)
+        store._db.execute("UPDATE jobs SET owner = ?", [dead])
+        assert [each.id for each in store.requeue_interrupted()] == [job.id]
+    assert store.job(job.id).attempts == 1
+    store.end_job(job.id, "done")
+    with pytest.raises(StoreError, match="cannot become queued"):
+        store.release_job(job.id)
 
 
 def test_processes_that_cannot_be_seen_are_judged_by_their_silence() -> None:
