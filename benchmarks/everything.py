@@ -108,7 +108,7 @@ PLAN = [
     Run("neighbours", "neighbours", "--entries 256,512 --tokens 1K,1920 --trials 3"),
     Run("rounds", "rounds", "--turns 2000 --budget 1024"),
     Run("turns", "turns", "--methods full,exact,locret,infinipot --budget 512 --tokens 1536 --trials 5"),
-    Run("turns-beacon", "turns", "--methods beacon:ratio=2 --budget 1024 --tokens 1536 --trials 5 --no-press"),
+    Run("turns-beacon", "turns", "--methods beacon:ratio=2 --budget 1024 --tokens 1K --trials 5 --no-press"),
     Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
     Run("passkey-full", "needle", "--methods full --kinds passkey,prose --tokens 1K,2K --trials 20"),
     Run("passkey", "needle", passkeys("exact,streaming,truncate,infinipot,locret", "2K,8K", 20, "1024")),

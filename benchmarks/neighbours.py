@@ -21,7 +21,7 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack, Trial, is_right
 from benchmarks.presses import PRESSES, Neighbours, NoPresses
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Method, Model, Reader, Sampling, make_method
+from engine import Answer, Conversation, Method, Model, Reader, Sampling
 from engine.methods.locret import Locret
 from engine.records import DEVICE
 
@@ -31,11 +31,9 @@ OURS = ("locret", "infinipot")
 
 def own_method(name: str, entries: int | None) -> Method:
     """A method that holds at most so many entries when the text has been read; None for one without a limit."""
-    if entries is None:
-        return make_method(name)
-    method = make_method(name, budget=entries)
+    method = shared.variant(name, entries)
     # Locret's last tokens come on top of its budget.
-    return make_method(name, budget=entries - method.local) if isinstance(method, Locret) else method
+    return shared.variant(name, (entries or 0) - method.local) if isinstance(method, Locret) and entries else method
 
 
 def with_ours(model: Model, method: Method, trial: Trial) -> dict[str, float]:
