@@ -258,7 +258,11 @@ class Planner:
         if model.packed(quantize) and rows > 1:
             weights += 2 * linear * size
         work = operations(model, rows, attended, rows if head else 0)
-        products = max((work.linear + work.head) / rates.flops, weights / rates.memory)
+        # Retaining heads score every token; beacon weights are for beacons alone.
+        share = footprint.inserted / (footprint.passed + footprint.inserted) if footprint.inserted else 1.0
+        beside = 2 * rows * share * footprint.weight_bytes / size
+        weights += footprint.weight_bytes
+        products = max((work.linear + work.head + beside) / rates.flops, weights / rates.memory)
         logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
         attention = work.attention / rates.flops
         entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if footprint.coded else 0))

@@ -313,3 +313,21 @@ def test_rates_are_measured_and_times_follow_them(model: Model, ids: Tensor) -> 
     fast = Planner(sizes, Machine(GB, 0, True, whole)).plan(make_method("streaming"), 5000).reading_sec
     assert slow is not None
     assert slow == pytest.approx(2 * (fast or 0.0))
+
+
+def test_retaining_heads_take_time() -> None:
+    planner = llama()
+    locret = planner.plan(make_method("locret", budget=4096), 100_000)
+    heads = 2 * locret.footprint.weight_bytes / planner.model.spec.dtype.itemsize  # operations for a token
+    assert heads > 0.02 * 2 * planner.model.active
+    assert planner.machine.rates is not None
+    plain = dataclasses.replace(locret.footprint, weight_bytes=0)
+    task = Task(100_000, planner.prefix, 2048, planner.turn_tokens)
+    with_heads, without = (
+        planner._times(locret.method, footprint, task, "none")[0] for footprint in (locret.footprint, plain)
+    )
+    assert with_heads is not None
+    assert without is not None
+    assert with_heads - without == pytest.approx(
+        locret.footprint.passed * heads / planner.machine.rates.flops, rel=0.05
+    )
