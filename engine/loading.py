@@ -135,7 +135,7 @@ def load_network(
     if Path(source).is_dir():
         check_files(Path(source), config)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
-    logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # what it would report is refused below
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what it would report is refused below
     with refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
