@@ -83,10 +83,9 @@ def begin(
     report(Report("loading the model"))
     model = service.models.get(name)
     method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
-    rows = [service.store.document(each) for each in document_ids]
     stream = compose(
         model,
-        [(row.id, service.library.document(row.id), row.title) for row in rows],
+        [(each, service.library.document(each)) for each in document_ids],
         lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
     )
     fingerprint = engine.fingerprint(model, method, stream.ids)
