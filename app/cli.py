@@ -6,6 +6,7 @@ heavy (torch, gradio) is imported inside the command that needs it, so that `sto
 """
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -80,8 +81,15 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _write_whatever_comes() -> None:
+    """Print to files and programs in UTF-8; a terminal of another encoding gets "?" for what it cannot show."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="replace")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status (0 success, 1 error, 2 wrong usage)."""
+    _write_whatever_comes()
     arguments = build_parser().parse_args(argv)
     logging.basicConfig(
         level=logging.INFO if arguments.verbose else logging.WARNING,

@@ -8,7 +8,7 @@ from pathlib import Path
 import ingest
 from app.errors import AppError, NotFound, UsageError, phrase
 from app.service import Service
-from sessions import DocumentRow
+from sessions import DocumentRow, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +51,29 @@ def add_documents(
 
     Raises:
         UsageError: a title for several files.
-        ingest.IngestError, OSError: the only file cannot be used.
+        ingest.IngestError, sessions.StoreError, OSError, AppError: the only file cannot be used.
         AppError: none of several can.
+        Exception: whatever `on_page` raises.
     """
     if options.title and len(files) > 1:
         raise UsageError("--title names one document; give it with a single file, or rename the documents afterwards.")
     added = Added() if added is None else added
-    for path in files:
-        on_page(path.name, 0, 0)
+    ended: list[Exception] = []
+
+    def report(name: str, done: int, total: int) -> None:
         try:
-            row = _add(service, path, options, on_page)
-        except (ingest.IngestError, OSError) as error:
+            on_page(name, done, total)
+        except Exception as error:
+            ended.append(error)
+            raise
+
+    for path in files:
+        try:
+            report(path.name, 0, 0)
+            row = _add(service, path, options, report)
+        except (AppError, ingest.IngestError, StoreError, OSError) as error:
+            if ended:
+                raise
             log.info("left out %s: %s", path.name, error)
             added.failures.append(error)
             added.warnings.append(f"{LEFT_OUT}{phrase(error)}")
@@ -77,21 +89,14 @@ def add_documents(
 
 
 def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> DocumentRow:
-    if path.is_dir():
-        raise IsADirectoryError(21, "Is a directory", str(path))
-    known = service.store.find_document(ingest.fingerprint(path)) if path.exists() else None
-    if known is not None and options.ocr and not _all_text(service, known):
-        if service.store.contexts(known.id):
-            raise AppError(
-                f"{known.title!r} was read without OCR; delete {known.id}, then ingest the file again with it."
-            )
-        service.library.drop(known.id)
-        service.store.delete_document(known.id)
-        known = None
-    if known is not None:
+    ingest.check_file(path)
+    known = service.store.find_document(ingest.fingerprint(path))
+    if known is not None and not (options.ocr and _lacks_text(service, known)):
         if options.title and options.title.strip() != known.title:
             known = service.store.rename_document(known.id, options.title)
         return known
+    if known is not None and service.store.contexts(known.id) and ingest.ocr_languages():
+        raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then ingest the file again with it.")
     document = ingest.ingest(
         path,
         title=options.title,
@@ -99,6 +104,9 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
         ocr=options.ocr,
         on_page=lambda done, total: on_page(path.name, done, total),
     )
+    if known is not None:  # not before it is there with OCR
+        service.library.drop(known.id)
+        service.store.delete_document(known.id)
     return service.store.add_document(
         sha256=document.sha256,
         title=document.title,
@@ -111,9 +119,10 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
     )
 
 
-def _all_text(service: Service, row: DocumentRow) -> bool:
-    """Whether every page of a known document has text, so that OCR has nothing to add."""
-    return all(page.quality.source != "none" for page in service.library.document(row.id).pages)
+def _lacks_text(service: Service, row: DocumentRow) -> bool:
+    """Whether a known document has pages without text to which OCR could add some."""
+    pages = service.library.document(row.id).pages
+    return row.format == "pdf" and any(page.quality.source == "none" for page in pages)
 
 
 def page_of(service: Service, document_id: str, number: int) -> ingest.Page:

@@ -81,19 +81,20 @@ def begin(
     name = model_name or service.models.default
     method = method_for(name, method_name, settings)
     chat = service.models.chat(name)
-    rows = [service.store.document(each) for each in document_ids]
     stream = compose(
         chat,
-        [(row.id, service.library.document(row.id), row.title) for row in rows],
+        [(each, service.library.document(each)) for each in document_ids],
         lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
     )
-    if service.models.held is None:  # else what is free is not what will be, once that model has gone
+    ids = list(document_ids)
+    read = any(row.status == "ready" and row.document_ids == ids for row in service.store.contexts(ids[0]))
+    # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room.
+    if service.models.held is None and not read:
         require_memory(name, method, len(stream.ids), chat, service.models.device)
     report(Report("loading the model"))
     model = service.models.get(name)
     method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
     fingerprint = engine.fingerprint(model, method, stream.ids)
-    ids = list(document_ids)
     for status in ("ready", "paused", "failed", "reading"):
         known = service.store.find_context(fingerprint, ids, status)
         if known is not None and status == "reading":

@@ -6,6 +6,7 @@ from typing import Any
 from app.documents import coverage
 from app.errors import Ambiguous, NotFound
 from app.service import Service
+from app.uploads import discard_locked
 from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
 Row = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
@@ -146,7 +147,7 @@ def derived(service: Service, kind: str, row: Row) -> str:
 
 
 def delete(service: Service, kind: str, row: Row) -> None:
-    """Delete a document, context or session with everything derived from it.
+    """Delete a document, context or session with everything derived from it, and copies that wait for a password.
 
     Raises:
         sessions.InUse: it is being worked with.
@@ -161,3 +162,5 @@ def delete(service: Service, kind: str, row: Row) -> None:
         service.contexts.drop(each)  # with the conversations over it; the others stay open, one may be answering
     service.conversations.drop(row.id)
     service.library.drop(row.id)
+    if isinstance(row, DocumentRow):
+        discard_locked(service, [row.sha256])

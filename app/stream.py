@@ -66,29 +66,32 @@ class Stream:
 
 
 def heading(title: str) -> str:
-    """The line that stands before each of several documents, so that the model can tell them apart."""
+    """The line that stands before each of several documents, so that the model can tell them apart.
+
+    It is made of the title that a document was ingested with: another that it is given later changes no reading of it.
+    """
     return f"# {title}\n\n"
 
 
 def compose(
     chat: "engine.Chat",
-    documents: Sequence[tuple[str, "ingest.Document", str]],
+    documents: Sequence[tuple[str, "ingest.Document"]],
     on_share: Callable[[float], None] = lambda share: None,
 ) -> Stream:
     """Encode documents, one after another, into one stream.
 
     Args:
-        documents: (id, document, title); each gets a heading line if there are several.
+        documents: (id, document); each gets a heading line if there are several.
         on_share: called with the share of the text that is done, now and then; what it raises ends it.
     """
     ids, starts, stretches, first = [], [], [], 0
-    done, total = 0, sum(len(document.text) for _, document, _ in documents) or 1
+    done, total = 0, sum(len(document.text) for _, document in documents) or 1
 
     def report(characters: int) -> None:
         on_share(min(1.0, (done + characters) / total))
 
-    for document_id, document, title in documents:
-        before = heading(title) if len(documents) > 1 else ""
+    for document_id, document in documents:
+        before = heading(document.title) if len(documents) > 1 else ""
         encoding = chat.encode(before + document.text, report)
         ids.append(encoding.ids.cpu().long())
         starts.append((encoding.starts.cpu().long() - len(before)).clamp(min=0))

@@ -11,7 +11,6 @@ store that could not take it (a full disk, a locked database) until it does.
 import logging
 import os
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -24,10 +23,11 @@ from app.documents import Added, OnPage, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
-from ingest import PasswordNeeded, WrongPassword
-from sessions import JobRow, NotFound, Store, StoreError, stamp
+from app.uploads import INGEST, discard, discard_locked, forget_unread, is_locked, remove_uploads
+from ingest import PasswordNeeded, WrongPassword, fingerprint
+from sessions import JobRow, NotFound, StoreError, stamp
 
-INGEST, READ, ANSWER = "ingest", "read", "answer"
+READ, ANSWER = "read", "answer"
 UPLOAD = "upload"
 IDLE_SEC = 0.5
 LOOK_SEC = 10.0
@@ -68,6 +68,7 @@ class Worker(threading.Thread):
 
         Args:
             wait: for the password of an encrypted one, with all of them, even if the others could be read without it.
+                Otherwise nobody will be asked, and they go also where a password is missing or wrong.
         """
         payload = {
             "files": [str(path) for path in files],
@@ -114,10 +115,7 @@ class Worker(threading.Thread):
 
     def discard(self, job_id: str) -> None:
         """Let go of an upload that failed, or waits for a password, and of what was made of it so far."""
-        job = self.service.store.job(job_id)
-        self.service.store.update_job(job_id, progress={"dismissed": True})
-        remove_uploads([Path(each) for each in job.payload["files"]], self.service.home)
-        self._forget_unread(job.progress.get("documents", []), job)
+        discard(self.service, self.service.store.job(job_id))
 
     def answer(self, turn_id: str, options: turns.AnswerOptions) -> JobRow:
         """Queue a question."""
@@ -247,14 +245,18 @@ class Worker(threading.Thread):
         except Stopped:
             self._leave(job)
         except (PasswordNeeded, WrongPassword):
-            locked = True  # the files stay, so that a password is all that is missing
-            store.update_job(job.id, progress={"locked": True, "documents": [row.id for row in added.documents]})
+            locked = bool(payload.get("wait"))
+            if locked:  # the files stay, so that a password is all that is missing
+                hashes = [each for each in map(fingerprint, files) if store.find_document(each) is None]
+                made = [row.id for row in added.documents]
+                store.update_job(job.id, progress={"locked": True, "sha256": hashes, "documents": made})
             raise
         else:
             self._write(lambda: self._hand_over(job, context.id))
+            self._taken(lambda: discard_locked(self.service, [row.sha256 for row in added.documents]))
         finally:
             if not (self._stopping.is_set() or locked):
-                self._forget_unread([row.id for row in added.documents], job)
+                forget_unread(self.service, [row.id for row in added.documents], job)
                 remove_uploads(files, self.service.home)
 
     def _hand_over(self, job: JobRow, context_id: str) -> None:
@@ -278,14 +280,6 @@ class Worker(threading.Thread):
                 raise failure
         if unusable is not None:
             raise unusable
-
-    def _forget_unread(self, documents: list[str], job: JobRow) -> None:
-        """Delete the documents of an upload that became no context: nobody would see them on the page."""
-        store = self.service.store
-        for row in [each for each in store.documents() if each.id in documents]:
-            if row.created_at >= (job.payload.get("since") or job.started_at or 0.0) and not store.contexts(row.id):
-                self.service.library.drop(row.id)
-                store.delete_document(row.id)
 
     def _read(self, job: JobRow) -> None:
         store, history, leaving = self.service.store, 0.0, False
@@ -351,27 +345,8 @@ class Worker(threading.Thread):
         self._end(job, turn.status)
 
 
-def is_locked(job: JobRow) -> bool:
-    """Whether an upload ended for want of a password, and its files are still here."""
-    return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
-
-
-def wanted_uploads(store: Store) -> list[Path]:
-    """The files of uploads that are still to be done, or wait for a password."""
-    jobs = [job for job in store.jobs(kind=INGEST) if job.status in ("queued", "running") or is_locked(job)]
-    return [Path(each) for job in jobs for each in job.payload["files"]]
-
-
 def _memory() -> dict[str, int]:
     import engine
 
     report = engine.memory_report()
     return {"process_bytes": int(report["process_bytes"]), "gpu_bytes": int(report["gpu_bytes"])}
-
-
-def remove_uploads(files: list[Path], home: Path) -> None:
-    """Remove the copies that were made of uploads, and nothing outside their folder."""
-    uploads = home / "uploads"
-    for folder in {path.parent for path in files}:
-        if folder.parent == uploads:
-            shutil.rmtree(folder, ignore_errors=True)

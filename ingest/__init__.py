@@ -41,7 +41,7 @@ from ingest.pdf import ocr_languages
 __all__ = [
     "PAGE_SEPARATOR", "SUPPORTED", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "OcrUnavailable",
     "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat", "WrongPassword",
-    "fingerprint", "ingest", "ocr_languages",
+    "check_file", "fingerprint", "ingest", "ocr_languages",
 ]  # fmt: skip
 
 
@@ -81,9 +81,7 @@ def ingest(
             raise
 
     try:
-        if not path.is_file():
-            raise BrokenFile(f"{path.name} is not there, or is no file: check the name.")
-        limits.check(path.name, "bytes", path.stat().st_size, limits.file_bytes)
+        check_file(path, limits)
         kind, warnings = detect(path, limits)
         reading = _read(path, kind, password, ocr, limits, report)
         sha256 = fingerprint(path)
@@ -113,8 +111,21 @@ def ingest(
     return document
 
 
+def check_file(path: Path, limits: Limits = Limits()) -> None:  # noqa: B008 - frozen, so shared safely
+    """Refuse what cannot be a document before any of it is read: a folder, a device, a pipe, a file that is too large.
+
+    Raises:
+        BrokenFile, TooLarge.
+    """
+    if path.is_dir():
+        raise BrokenFile(f"{path.name or path} is a folder: name the files in it.")
+    if not path.is_file():
+        raise BrokenFile(f"{path.name} is not there, or is no file: check the name.")
+    limits.check(path.name, "bytes", path.stat().st_size, limits.file_bytes)
+
+
 def fingerprint(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal, read piece by piece."""
+    """SHA-256 of a file's bytes, in hexadecimal, read piece by piece; `check_file` says whether it has an end."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

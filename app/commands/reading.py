@@ -121,6 +121,7 @@ def run(arguments: Arguments) -> int:
     import engine
     from app.methods import method_for
     from app.readings import begin
+    from app.uploads import discard_locked
 
     method = arguments.method or engine.DEFAULT_METHOD
     service = open_service(arguments)
@@ -130,6 +131,7 @@ def run(arguments: Arguments) -> int:
         added = _add_files(service, arguments, progress)
         ids = [row.id for row in added.documents]
         row = begin(service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage))
+        discard_locked(service, [each.sha256 for each in added.documents])
         return _read(service, row, added.warnings, progress, as_json=arguments.json)
     finally:
         service.close()

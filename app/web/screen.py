@@ -13,13 +13,14 @@ from app import shelf
 from app.documents import coverage
 from app.errors import phrase
 from app.service import Service
+from app.uploads import INGEST, is_locked
 from app.web.gauge import Gauge
 from app.web.views.live import panel
 from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural
-from app.worker import ANSWER, INGEST, READ, is_locked
+from app.worker import ANSWER, READ
 from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]

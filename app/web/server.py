@@ -111,11 +111,12 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     import gradio as gr
     from fastapi import FastAPI
 
+    from app.uploads import wanted_uploads
     from app.web.api import add_error_handlers, router
     from app.web.page import build_page
     from app.web.theme import HEAD, make_theme
     from app.web.uploads import MOST_BYTES, sweep
-    from app.worker import Worker, wanted_uploads
+    from app.worker import Worker
 
     worker = Worker(service)
     if not any(other.alive for other in service.store.workers()):  # what is there may be another server's

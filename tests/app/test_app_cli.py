@@ -2,9 +2,12 @@
 
 import argparse
 import json
+import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from app.cli import build_parser, main
 from app.commands.asking import result_of
 from app.words import printable
 from sessions import ContextRow, Store
-from tests.app.helpers import Cli, in_process
+from tests.app.helpers import ROOT, Cli, in_process
 
 TIERS = {"device", "host", "disk"}
 
@@ -296,6 +299,19 @@ def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureF
     assert "has 2 turns" in err
     status, out, _ = in_process(tmp_path, capsys, "branch", "--help")
     assert "--turns 2" in " ".join(out.split())
+
+
+def test_what_is_printed_for_programs_is_utf_8_whatever_the_terminal_speaks(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        session = store.add_session(emma(store).id, "Où est Zoë? 灯台")
+        store.finish_turn(store.add_turn(session.id, "Où?").id, answer="là")
+    for arguments in (("list", "sessions", "--json"), ("list", "sessions"), ("export", session.id)):
+        command = [sys.executable, "-m", "app.cli", "--home", str(tmp_path), *arguments]
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, timeout=120, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Zoë? 灯台" in done.stdout.decode("utf-8")
 
 
 def test_long_titles_leave_a_list_readable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

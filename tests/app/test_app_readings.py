@@ -267,6 +267,15 @@ def test_several_files_are_one_reading_and_a_broken_one_is_left_out(
     assert stream.spans(len(stream.ids) - 1, len(stream.ids))[0].document_id == added.documents[1].id
 
 
+def test_another_title_is_no_other_reading(service: Service, book: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second.txt"
+    second.write_text("A second text about a harbour.", encoding="utf-8")
+    context = read_through(service, add(service, book, second))
+    for id in context.document_ids:
+        service.store.rename_document(id, f"Renamed {id}")
+    assert begin(service, add(service, book, second), "exact", BUDGET) == context
+
+
 def test_errors_are_sentences(service: Service, book: Path) -> None:
     ids = add(service, book)
     with pytest.raises(SettingsError) as caught:

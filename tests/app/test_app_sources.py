@@ -28,7 +28,7 @@ class Letters:
 
 
 def stream() -> Stream:
-    return compose(Letters(), [("d-first", FIRST, "First"), ("d-second", SECOND, "Second")])  # type: ignore[arg-type]
+    return compose(Letters(), [("d-first", FIRST), ("d-second", SECOND)])  # type: ignore[arg-type]
 
 
 def read_back(words: str) -> tuple[int, int]:
@@ -45,7 +45,7 @@ def test_several_documents_are_one_stream_with_headings() -> None:
 
 
 def test_a_single_document_has_no_heading() -> None:
-    alone = compose(Letters(), [("d-first", FIRST, "First")])  # type: ignore[arg-type]
+    alone = compose(Letters(), [("d-first", FIRST)])  # type: ignore[arg-type]
     assert "".join(chr(token) for token in alone.ids.tolist()) == FIRST.text
 
 

@@ -16,12 +16,14 @@ import pymupdf
 import pytest
 
 import engine
+from app import shelf
 from app.documents import Options
 from app.errors import AppError
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
+from app.uploads import is_locked, wanted_uploads
 from app.web.uploads import copy_in, sweep
-from app.worker import Worker, is_locked, wanted_uploads
+from app.worker import Worker
 from ingest import Document
 from sessions import ContextRow, JobRow, Store
 from tests.app.helpers import ROOT, book_text, wait_for
@@ -84,7 +86,7 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:
     files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
-    job = worker.ingest(files, "exact", SETTINGS, Options(title="The Keeper"))
+    job = worker.ingest(files, "exact", SETTINGS, Options(title="The Keeper"), wait=True)
     for password, status in (("herring", "failed"), ("swordfish", "done")):
         assert ended(service, job.id) == "failed"
         assert is_locked(service.store.job(job.id))
@@ -95,6 +97,47 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
     assert not files[0].exists()
     with pytest.raises(AppError, match="drop the file in again"):
         worker.unlock(job.id, "swordfish")
+
+
+@pytest.mark.parametrize("password", [None, "herring"])
+def test_files_whose_password_nobody_will_be_asked_for_are_not_kept(
+    service: Service, worker: Worker, tmp_path: Path, password: str | None
+) -> None:
+    """They stayed in the home for ever."""
+    files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
+    job = worker.ingest(files, "exact", SETTINGS, Options(password=password))
+    assert ended(service, job.id) == "failed"
+    wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the upload to be removed", 10)
+    assert not is_locked(service.store.job(job.id))
+
+
+@pytest.mark.parametrize("how", ["ingested", "deleted"])
+def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
+    service: Service, worker: Worker, tmp_path: Path, how: str
+) -> None:
+    data = locked_pdf(tmp_path / "made.pdf")
+
+    def ingest(password: str | None) -> JobRow:
+        files = upload(service, tmp_path, "locked.pdf", data)
+        job = worker.ingest(files, "exact", SETTINGS, Options(password=password), wait=True)
+        ended(service, job.id)
+        return service.store.job(job.id)
+
+    if how == "ingested":
+        waits = ingest(None)
+        assert is_locked(waits)
+        assert ingest("swordfish").status == "done"
+        wait_for(lambda: service.store.job(waits.id).progress == {"dismissed": True}, "the copy to go", 10)
+    else:
+        document = service.store.context(ingest("swordfish").progress["context"]).document_ids[0]
+        wait_for(lambda: service.store.contexts()[0].status == "ready", "the reading")
+        with pytest.MonkeyPatch.context() as unknown:  # another upload that began before the file was known
+            unknown.setattr(service.store, "find_document", lambda sha256: None)
+            waits = ingest(None)
+        assert is_locked(waits)
+        shelf.delete(service, "document", service.store.document(document))
+        assert service.store.job(waits.id).progress == {"dismissed": True}
+    wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the copies to be gone", 10)
 
 
 def three_files(service: Service, tmp_path: Path) -> list[Path]:

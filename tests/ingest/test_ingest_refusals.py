@@ -57,8 +57,8 @@ def test_refused(tmp_path: Path, name: str, content: bytes, error: type[IngestEr
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "none.pdf"):
-        with pytest.raises(BrokenFile, match="not there, or is no file"):
+    for path, words in ((tmp_path, "is a folder"), (tmp_path / "none.pdf", "not there, or is no file")):
+        with pytest.raises(BrokenFile, match=words):
             read(path)
 
 

@@ -1,0 +1,106 @@
+"""Files become documents: what is known already, what is left out, and what ends it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app.documents import Options, add_documents
+from app.errors import AppError
+from app.readings import begin
+from app.service import Service
+from ingest import BrokenFile, Limits, OcrUnavailable, TooLarge
+from sessions import DiskFull, InUse
+from tests.ingest import makers
+
+OCR = Options(ocr=True)
+
+
+def scan(tmp_path: Path) -> Path:
+    """A PDF with a page that has no text."""
+    return makers.pdf(tmp_path / "scan.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")], []])
+
+
+def add(service: Service, *files: Path, options: Options = Options()) -> list[str]:  # noqa: B008
+    return [row.id for row in add_documents(service, files, options, lambda *_: None).documents]
+
+
+def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was deleted before anybody knew, or was to be deleted by whoever asked."""
+    for name in ("ingest.ocr_languages", "ingest.pdf.ocr_languages"):
+        monkeypatch.setattr(name, lambda: ())
+    file = scan(tmp_path)
+    ids = add(service, file)
+    for read in (False, True):
+        if read:
+            begin(service, ids, "exact", {"budget": 320})
+        with pytest.raises(OcrUnavailable, match="Tesseract"):
+            add(service, file, options=OCR)
+        assert [row.id for row in service.store.documents()] == ids
+
+
+def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ingest.ocr_languages", "ingest.pdf.ocr_languages"):
+        monkeypatch.setattr(name, lambda: ("eng",))
+    file = scan(tmp_path)
+    before = add(service, file)
+    after = add(service, file, options=OCR)
+    assert after != before
+    assert [row.id for row in service.store.documents()] == after
+    begin(service, after, "exact", {"budget": 320})
+    with pytest.raises(AppError, match=f"delete {after[0]}, then ingest the file again"):
+        add(service, file, options=OCR)
+
+
+def test_what_is_no_file_or_too_large_is_not_read_at_all(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe that nobody writes to was waited for, and a file of any size was hashed before it was refused."""
+    pipe, large = tmp_path / "pipe.txt", tmp_path / "large.txt"
+    os.mkfifo(pipe)
+    monkeypatch.setattr("ingest.fingerprint", lambda path: pytest.fail(f"{path} was read"))
+    for path, words in ((pipe, "is no file"), (tmp_path, "is a folder"), (Path("/dev/zero"), "is no file")):
+        with pytest.raises(BrokenFile, match=words):
+            add(service, path)
+    with large.open("wb") as handle:
+        handle.truncate(Limits().file_bytes + 1)  # takes no room on the disk
+    with pytest.raises(TooLarge, match="bytes"):
+        add(service, large)
+
+
+def test_one_file_of_several_that_cannot_be_kept_is_left_out(
+    service: Service, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the others too, where the reason was not in the file."""
+    other = tmp_path / "other.txt"
+    other.write_text("A text about a harbour.", encoding="utf-8")
+    keep = service.store.add_document
+
+    for error in (AppError("It was read without OCR."), DiskFull(tmp_path, 9, 1)):
+
+        def refuse(*, title: str, error: Exception = error, **fields: object) -> object:
+            if title == "other":
+                raise error
+            return keep(title=title, **fields)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(service.store, "add_document", refuse)
+        added = add_documents(service, [other, book], Options(), lambda *_: None)
+        assert ([row.title for row in added.documents], added.failures) == (["The Keeper"], [error])
+        assert str(error) in added.warnings[0]
+        with pytest.raises(type(error)):
+            add(service, other)
+
+
+def test_what_the_caller_raises_ends_it_and_is_no_fault_of_a_file(service: Service, book: Path) -> None:
+    locked = InUse("Another process keeps the store locked.")
+
+    def on_page(name: str, done: int, total: int) -> None:
+        raise locked
+
+    with pytest.raises(InUse) as caught:
+        add_documents(service, [book, book], Options(), on_page)
+    assert caught.value is locked
