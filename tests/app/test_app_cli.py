@@ -131,11 +131,29 @@ def test_chat_answers_every_line(read: tuple[Cli, dict[str, Any], str], capsys: 
     assert json.loads(exported)["turns"][1]["question"] == "Where?"
 
 
+def test_chat_goes_on_after_a_question_that_is_too_long(
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended there, and the questions after it were lost."""
+    cli, result, _ = read
+    lines = f"Who?\n{'why ' * 9000}\nWhere?\n"
+    done = cli.run("chat", result["context"], "--max-tokens", "4", stdin=lines, status=1)
+    assert "at most 20,000" in done.stderr
+    session = re.search(r"Session (s-\w+)", done.stderr)
+    assert session
+    shown = json.loads(in_process(cli.home, capsys, "show", session[1], "--json")[1])
+    assert [turn["question"] for turn in shown["turns"]] == ["Who?", "Where?"]
+
+
 def test_a_question_that_is_not_asked_leaves_no_session(read: tuple[Cli, dict[str, Any], str]) -> None:
     cli, result, _ = read
     before = cli.json("list", "sessions")
     assert "at most 20,000" in cli.run("ask", result["context"], "why " * 9000, status=2).stderr
     cli.run("chat", result["context"], stdin="\n")
+    with Store(cli.home) as store:
+        store.update_context(result["context"], status="paused")
+        assert "goes on with it" in cli.run("ask", result["context"], "Why?", status=1).stderr
+        store.update_context(result["context"], status="ready")
     assert "--limit is 1 to 1,000" in cli.run("search", "keeper", "--limit", "9" * 30, status=2).stderr
     assert cli.json("list", "sessions") == before
 
