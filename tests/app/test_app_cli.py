@@ -203,6 +203,9 @@ def test_a_model_cannot_steer_the_terminal() -> None:
         (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
         (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
         (("serve", "--port", "99999"), "65535"),
+        (("ask", "c-222222", "Who?", "--seed", "9" * 30), "4,294,967,295"),
+        (("--seed", "-1", "list", "documents"), "4,294,967,295"),
+        (("bench", "needle", "--seed", "x"), "whole number"),
     ],
 )
 def test_wrong_usage_ends_with_2(
@@ -296,6 +299,20 @@ def test_commands_that_hand_their_options_on_have_a_help_of_their_own(
     status, out, _ = in_process(tmp_path, capsys, command, "--help")
     assert status == 0
     assert f"usage: stockpot {command}" in out
+
+
+def test_show_takes_the_turn_that_ask_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = {"document": "d-222222", "page": 3, "place": "page 3", "quote": "The  lamp.", "weight": 0.5}
+    with Store(tmp_path) as store:
+        session = store.add_session(emma(store).id, "About Emma").id
+        store.finish_turn(store.add_turn(session, "Who?").id, answer="Emma.")
+        turn = store.finish_turn(store.add_turn(session, "What?").id, answer="A lamp.", sources=[source]).id
+    shown = json.loads(in_process(tmp_path, capsys, "show", turn, "--json")[1])
+    assert (shown["kind"], shown["id"], shown["answer"]) == ("turn", turn, "A lamp.")
+    status, out, _ = in_process(tmp_path, capsys, "show", turn)
+    assert out == f"turn {turn} of session {session}\n  2. What?\n     A lamp.\n  page 3 (50%): The lamp.\n"
+    status, _, err = in_process(tmp_path, capsys, "show", "t-222222")
+    assert (status, "t-222222" in err) == (1, True)
 
 
 def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
