@@ -20,6 +20,17 @@ DESCRIPTION = "Read long documents once, talk with them for ever."
 GROUPS = (serving, reading, asking, shelf, planning, machine, bench, train)
 
 
+MOST_SEED = 2**32 - 1
+"""The largest that all generators of random numbers take."""
+
+
+def seed(text: str) -> int:
+    """A seed: a whole number that every generator takes."""
+    if not text.isdecimal() or int(text) > MOST_SEED:
+        raise argparse.ArgumentTypeError(f"a whole number from 0 to {MOST_SEED:,} is needed, not {text!r}")
+    return int(text)
+
+
 def global_options(*, suppress: bool) -> argparse.ArgumentParser:
     """The options that every command takes, before or after its name.
 
@@ -58,9 +69,10 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
     )
     group.add_argument(
         "--seed",
-        type=int,
+        metavar="N",
+        type=seed,
         default=default(None),
-        help="seed of everything random (default: 0; `train pocket` has its own)",
+        help="seed of everything random, 0 to 4294967295 (default: 0; `train pocket` has its own)",
     )
     group.add_argument(
         "--verbose",

@@ -170,15 +170,21 @@ def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[],
     return get()
 
 
+def check_ready(row: ContextRow) -> None:
+    """Raise AppError if a context cannot be asked yet."""
+    if row.status != "ready":
+        reason = f" ({row.error})" if row.error else ""
+        raise AppError(
+            f"Context {row.id} is {row.status}{reason}: it can be asked when its documents have been read. "
+            f"If that was stopped, `stockpot resume {row.id}` goes on with it."
+        )
+
+
 def _load_context(service: "Service", context_id: str) -> OpenContext:
     import engine
 
     row = service.store.context(context_id)
-    if row.status != "ready":
-        raise AppError(
-            f"Context {context_id} is {row.status}: it can be asked when its documents have been read. "
-            f"If that was stopped, `stockpot resume {context_id}` goes on with it."
-        )
+    check_ready(row)
     model = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
     folder = service.store.context_state(context_id)

@@ -1,8 +1,10 @@
 """What is kept, for people: finding by id, prefix or title, and listing, showing, renaming and deleting."""
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+import sessions
 from app.documents import coverage
 from app.errors import Ambiguous, NotFound
 from app.service import Service
@@ -11,6 +13,7 @@ from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
 Row = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
 KINDS = ("document", "context", "session")
+"""What has a title and can be found by it."""
 UNDER_WAY = ("queued", "running")
 
 
@@ -32,7 +35,7 @@ def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Row, st
 
 
 def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[str, Row]:
-    """Kind and row of what a person means by an id, a unique prefix of one, or a title.
+    """Kind and row of what a person means by an id, a unique prefix of one, or a title; a turn by its whole id only.
 
     A context has the title of its documents: where one fits a document and contexts of it alone, the document is meant.
 
@@ -40,6 +43,9 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[s
         NotFound: nothing fits. Ambiguous: several things do.
     """
     wanted = text.strip()
+    if "turn" in kinds and wanted.startswith("t-"):
+        with suppress(sessions.NotFound):  # it may be somebody's title
+            return "turn", service.store.turn(wanted)
     everything = _titled(service, kinds)
     by_id = (
         lambda row, title: row.id == wanted,

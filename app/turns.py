@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from app.errors import AppError, UsageError, phrase
-from app.opened import OpenConversation, open_context, open_conversation, save_conversation
+from app.opened import OpenConversation, check_ready, open_context, open_conversation, save_conversation
 from app.readings import Stopped, usage_json
 from app.service import Service
 from app.sources import check_quotations, find_sources
@@ -48,8 +48,9 @@ WAIT_SEC = 0.1  # until it is looked again whether the turns before are answered
 
 
 def session_for(service: Service, context_id: str, session_id: str | None) -> SessionRow:
-    """The session to ask in: the one named, which must be over this context, or a new one."""
+    """The session to ask in: the one named, which must be over this context, or a new one if it has been read."""
     if session_id is None:
+        check_ready(service.store.context(context_id))
         return service.store.add_session(context_id)
     session = service.store.session(session_id)
     if session.context_id != context_id:
@@ -58,8 +59,15 @@ def session_for(service: Service, context_id: str, session_id: str | None) -> Se
 
 
 def keep_question(service: Service, session_id: str, question: str) -> TurnRow:
-    """Keep a question, to be answered by `answer`."""
-    return service.store.add_turn(session_id, checked_question(question))
+    """Keep a question, to be answered by `answer`.
+
+    Raises:
+        UsageError: it is empty, or too long.
+        AppError: the context has not been read to its end.
+    """
+    question = checked_question(question)
+    check_ready(service.store.context(service.store.session(session_id).context_id))
+    return service.store.add_turn(session_id, question)
 
 
 def checked_question(question: str) -> str:

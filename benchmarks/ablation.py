@@ -27,8 +27,8 @@ def main(argv: list[str] | None = None) -> int:
         "Accuracy of InfiniteHiP under every combination of its position rules.", "stockpot bench ablation"
     )
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
-    parser.add_argument("--tokens", type=shared.size, default=4096, help="length of the text (default: 4K)")
-    parser.add_argument("--trials", type=int, default=2, help="documents of eight facts (default: 2)")
+    parser.add_argument("--tokens", type=shared.length, default=4096, help="length of the text (default: 4K)")
+    parser.add_argument("--trials", type=shared.count, default=2, help="documents of eight facts (default: 2)")
     parser.add_argument("--rules", type=shared.words, default=[*PRUNING_RULES, MIXED], help="while pruning (all)")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)

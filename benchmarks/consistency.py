@@ -111,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Consistency of what scorers find important in a prefix and in the whole.")
     parser.add_argument("--tokens", type=shared.size, default=2048, help="length of the whole (default: 2K)")
-    parser.add_argument("--trials", type=int, default=5, help="documents (default: 5)")
+    parser.add_argument("--trials", type=shared.count, default=5, help="documents (default: 5)")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
     try:

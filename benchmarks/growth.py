@@ -83,8 +83,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--methods", type=shared.words, default=["infllm", "infinitehip", "exact", "recall", "locret"])
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
-    parser.add_argument("--tokens", type=shared.sizes, default=[2048, 4096, 8192, 16384, 32768], help="lengths")
+    parser.add_argument("--tokens", type=shared.lengths, default=[2048, 4096, 8192, 16384, 32768], help="lengths")
     chosen = parser.parse_args(argv)
+    shared.check_methods(parser, chosen.methods, [chosen.budget])
     model = shared.open_model(chosen)
     ids = Haystack(model, chosen.data).stretch(max(chosen.tokens), chosen.seed)
     question = model.encode("What is the name of the man who lived in the house by the river, and what was he?").ids

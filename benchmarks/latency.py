@@ -71,13 +71,14 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--methods", type=shared.words, default=["exact", "infinipot"], help="parted by commas")
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
-    parser.add_argument("--tokens", type=shared.sizes, default=[16384, 65536], help="lengths such as 16K,1M")
+    parser.add_argument("--tokens", type=shared.lengths, default=[16384, 65536], help="lengths such as 16K,1M")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     argv = sys.argv[1:] if argv is None else argv
     chosen = parser.parse_args(argv)
     if chosen.in_process:
         print(json.dumps(measure(chosen, chosen.methods[0], chosen.budget, chosen.tokens[0])))
         return 0
+    shared.check_methods(parser, chosen.methods, [chosen.budget])
     rows = []
     for name in chosen.methods:
         for tokens in chosen.tokens:

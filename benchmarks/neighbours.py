@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = shared.parser("Our condensing methods beside kvpress's presses at the same number of entries.")
     parser.add_argument("--entries", type=shared.sizes, default=[256, 512], help="kept (default: 256,512)")
     parser.add_argument("--tokens", type=shared.sizes, default=[1024, 1536], help="lengths (default: 1K,1536)")
-    parser.add_argument("--trials", type=int, default=5, help="documents per cell (default: 5)")
+    parser.add_argument("--trials", type=shared.count, default=5, help="documents per cell (default: 5)")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)

@@ -11,6 +11,9 @@ import torch
 from benchmarks.haystack import DATA
 from engine import Method, Model, SettingsError, load_model, make_method, tokens_of
 
+SHORTEST = 256
+"""Tokens that any kind of text needs for what is asked about it."""
+
 POCKET = Path(__file__).resolve().parent.parent / "assets" / "pocket"
 
 
@@ -27,7 +30,7 @@ def parser(description: str, prog: str | None = None) -> argparse.ArgumentParser
         options.add_argument("--quantize", default="none", help="its weights: none, 8bit or nf4 (default: none)")
     options.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     options.add_argument("--seed", type=int, default=0, help="fixes texts and whatever is drawn (default: 0)")
-    options.add_argument("--threads", type=int, help="CPU threads (default: all)")
+    options.add_argument("--threads", type=count, help="CPU threads (default: all)")
     options.add_argument("--data", type=Path, default=DATA, help="folder with books/ for prose (default: %(default)s)")
     options.add_argument("--out", type=Path, help="also write the result to this JSON file")
     options.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
@@ -45,6 +48,33 @@ def size(text: str) -> int:
 def sizes(text: str) -> list[int]:
     """Several of them, parted by commas."""
     return [size(part) for part in text.split(",")]
+
+
+def length(text: str) -> int:
+    """A length of a text that something can be asked about."""
+    if (tokens := size(text)) < SHORTEST:
+        raise argparse.ArgumentTypeError(f"a text to ask about has {SHORTEST} tokens or more, not {text}")
+    return tokens
+
+
+def lengths(text: str) -> list[int]:
+    """Several of them, parted by commas."""
+    return [length(part) for part in text.split(",")]
+
+
+def count(text: str) -> int:
+    """How many of something: one or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on is needed, not {text!r}")
+    return int(text)
+
+
+def depths(text: str) -> list[float]:
+    """Places in a text, 0 for its beginning and 1 for its end, parted by commas."""
+    found = [float(part) for part in text.split(",")]  # argparse says of a ValueError what was given
+    if not all(0 <= depth <= 1 for depth in found):
+        raise argparse.ArgumentTypeError(f"depths lie between 0 and 1, as 0.1,0.5,0.9 do, not {text!r}")
+    return found
 
 
 def words(text: str) -> list[str]:
@@ -76,3 +106,13 @@ def variant(name: str, budget: int | None) -> Method:
     method, *given = VARIANTS.get(name, name).split(":")
     usual: dict[str, Any] = {"budget": None if method == "full" else budget}
     return make_method(method, **usual | {key: value for key, _, value in (one.partition("=") for one in given)})
+
+
+def check_methods(options: argparse.ArgumentParser, names: list[str], budgets: list[int]) -> None:
+    """End with wrong usage if one of these methods cannot be made, before anything takes time."""
+    try:
+        for name in names:
+            for budget in budgets:
+                variant(name, budget)
+    except SettingsError as error:
+        options.error(str(error))

@@ -352,10 +352,18 @@ def cache_table(result: dict[str, Any]) -> str:
     return f"## The device's cache\n\n{note}\n\n" + markdown(["policy", *map(str, sizes)], lines)
 
 
+def legend(results: dict[str, dict[str, Any]]) -> list[str]:
+    """What the dagger means, where there is one, and which results are marked as a whole."""
+    if not any(row["earlier"] for result in results.values() for row in result["rows"]):
+        return []
+    stale = ", ".join(name for name, result in results.items() if result["earlier"])
+    meaning = "†: taken with earlier weights of the pocket model, or other settings than the method has now."
+    return [meaning + (f" So were all rows of {stale}." if stale else "")]
+
+
 def main() -> int:
     """Write the page."""
     results = load()
-    stale = ", ".join(name for name, result in results.items() if result["earlier"])
     kept = results.pop("facts-kept-stores", {"rows": []})["rows"]
     needles = rows_of(results, "needle")
     order = list(dict.fromkeys(row["method"] for row in needles))
@@ -365,8 +373,7 @@ def main() -> int:
     text = [
         "# Results",
         f"Made by `python -m benchmarks.pages` from `benchmarks/results/`. Device: {', '.join(devices)}.",
-        "†: taken with earlier weights of the pocket model, or other settings than the method has now."
-        + (f" So were all rows of {stale}." if stale else ""),
+        *legend(results),
         "## Accuracy",
     ]
     for kind in TITLES:

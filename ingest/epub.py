@@ -30,6 +30,11 @@ _MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "te
 
 _NAMED = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([A-Za-z][A-Za-z0-9]{1,30};)")
 
+_DOCTYPE = re.compile(
+    r"(\s*(?:<\?[^>]*>\s*|<!--(?:[^-]|-(?!->))*-->\s*)*)"  # what may stand before it
+    r"<!DOCTYPE[^<>\[]*(?:\[[^\]]*\]\s*)?>"
+)
+
 Target = tuple[str, str]  # member of the archive, fragment
 
 
@@ -73,6 +78,8 @@ def parse_xml(data: bytes | str, name: str) -> etree._Element:
         huge_tree=True,
     )
     text = data if isinstance(data, str) else decode(data)[0]
+    if typed := _DOCTYPE.match(text):  # an entity of its own that grows would end the parsing where it stands
+        text = typed[1] + text[typed.end() :]
     text = _NAMED.sub(lambda found: html5.get(found[1], found[0]), text)  # XML by itself knows only five
     try:
         root = etree.fromstring(text.encode("utf-8", errors="replace"), parser)

@@ -16,6 +16,7 @@ from app.commands.common import (
     print_json,
     stop_on_signals,
 )
+from app.errors import phrase, wrong_usage
 from app.words import printable
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="ask questions, one a line",
         description="Ask questions one after another; an empty line or end of input ends it. Ctrl-C stops an answer; "
-        "at a terminal another question can be asked then, and otherwise the chat ends.",
+        "at a terminal another question can be asked then, and otherwise the chat ends. A question that is too "
+        "long is left out; if it did not come from a terminal, the chat ends with 1 after the others.",
     )
     add_context(chat)
     _add_options(chat)
@@ -112,11 +114,11 @@ def run_ask(arguments: Arguments) -> int:
 
 
 def run_chat(arguments: Arguments) -> int:
-    """Answer questions from standard input until it ends."""
+    """Answer questions from standard input until it ends; 1 if, to a program, one could not be asked."""
     from app.turns import checked_question
 
     service, begin, options = _open(arguments)
-    session = None
+    session, status = None, 0
     try:
         note("An empty line ends it.")
         while True:
@@ -124,12 +126,19 @@ def run_chat(arguments: Arguments) -> int:
                 print("> ", end="", file=sys.stderr, flush=True)
             line = sys.stdin.readline()
             if not line.strip():
-                return 0
-            question = checked_question(line)
-            if session is None:  # not before there is something to ask in it
-                session = begin()
-                note(f"Session {session.id}.")
-            turn = _answer(service, session, question, options)
+                return status
+            try:
+                question = checked_question(line)
+                if session is None:  # not before there is something to ask in it
+                    session = begin()
+                    note(f"Session {session.id}.")
+                turn = _answer(service, session, question, options)
+            except Exception as error:
+                if not wrong_usage(error):
+                    raise
+                note(f"stockpot: {phrase(error)}")  # the questions after it can be asked all the same
+                status = int(not sys.stdin.isatty())
+                continue
             if turn.status == "cancelled" and not sys.stdin.isatty():
                 return 1
     finally:

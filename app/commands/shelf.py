@@ -51,8 +51,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add_json_flag(parser)
     parser.set_defaults(run=run_list)
 
-    parser = commands.add_parser("show", parents=[shared], help="show one document, context or session")
-    parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title")
+    parser = commands.add_parser("show", parents=[shared], help="show one document, context, session or turn")
+    parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title; of a turn, the id")
     parser.add_argument("--page", type=int, metavar="N", help="print this page of a document, as sources number them")
     add_json_flag(parser)
     parser.set_defaults(run=run_show)
@@ -106,12 +106,12 @@ def run_list(arguments: Arguments) -> int:
 
 def run_show(arguments: Arguments) -> int:
     """Show one thing."""
-    from app.shelf import details, find
+    from app.shelf import KINDS, details, find
 
     service = open_service(arguments)
     if arguments.page is not None:
         return _show_page(service, arguments)
-    facts = details(service, *find(service, arguments.id))
+    facts = details(service, *find(service, arguments.id, (*KINDS, "turn")))
     if arguments.json:
         print_json(facts)
     else:
@@ -133,6 +133,8 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
 
 
 def _describe(facts: dict[str, Any]) -> list[str]:
+    if facts["kind"] == "turn":
+        return [f"turn {facts['id']} of session {facts['session_id']}", *_said(facts), *_sources(facts)]
     lines = [f"{facts['kind']} {facts['id']}: {facts['title']}"]
     for key, value in facts.items():
         if key in ("kind", "id", "title", "fingerprint", "document_ids") or value in (None, [], {}):
@@ -148,8 +150,7 @@ def _describe(facts: dict[str, Any]) -> list[str]:
             lines.append(f"  {key.replace('_', ' ')}: {byte_size(value)}")
         elif key == "turns" and isinstance(value, list):
             for turn in value:
-                said = turn["answer"] if turn["status"] == "done" else f"{turn['answer']} [{turn['status']}]".lstrip()
-                lines += _numbered(turn["position"] + 1, turn["question"], said)
+                lines += _said(turn)
         elif key == "job":
             lines.append(f"  job: {value['id']} ({value['status']})")
         elif key == "documents":
@@ -184,10 +185,16 @@ def _holdings(usage: dict[str, Any]) -> list[str]:
     ]
 
 
-def _numbered(number: int, question: str, answer: str) -> list[str]:
-    """A turn, its further lines under its first."""
-    head = f"  {number}. "
-    return [*_indented(question, head), *_indented(answer, " " * len(head))]
+def _said(turn: dict[str, Any]) -> list[str]:
+    """Question and answer of a turn, their further lines under the first."""
+    head = f"  {turn['position'] + 1}. "
+    answer = turn["answer"] if turn["status"] == "done" else f"{turn['answer']} [{turn['status']}]".lstrip()
+    return [*_indented(turn["question"], head), *_indented(answer, " " * len(head))]
+
+
+def _sources(turn: dict[str, Any]) -> list[str]:
+    """What a turn's answer rested on, a line for each."""
+    return [f"  {each['place']} ({each['weight']:.0%}): {' '.join(each['quote'].split())}" for each in turn["sources"]]
 
 
 def _indented(text: str, head: str) -> list[str]:

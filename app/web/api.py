@@ -8,18 +8,19 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, FastAPI, Form, Request, UploadFile
+from fastapi import APIRouter, FastAPI, Form, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Json
 
 from app import shelf
 from app.documents import Options, page_of
-from app.errors import AppError, phrase
+from app.errors import AppError, UsageError, phrase
 from app.errors import NotFound as NoSuchThing
 from app.home import canonical_model
 from app.local_models import local_models
 from app.methods import method_for, methods_table
+from app.opened import check_ready
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
 from app.web.uploads import copy_in
@@ -47,6 +48,41 @@ class NewContext(BaseModel):
     title: str | None = None
     password: str | None = None
     ocr: bool | None = None
+
+
+class Given(BaseModel):
+    """A JSON object with these fields and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NewTitle(Given):
+    """Another title of a document or session."""
+
+    title: str
+
+
+class NewSession(Given):
+    """A session over a context; without a title it is called after its first question."""
+
+    context: str
+    title: str | None = None
+
+
+class NewBranch(Given):
+    """turns: how many of the session's first turns to begin with."""
+
+    turns: int
+
+
+class NewTurn(Given):
+    """A question, and how to answer it: see `AnswerOptions`."""
+
+    question: str
+    max_tokens: int = AnswerOptions.max_tokens
+    temperature: float = AnswerOptions.temperature
+    top_p: float = AnswerOptions.top_p
+    max_reasoning: int = AnswerOptions.max_reasoning
 
 
 def router(service: Service, worker: Worker) -> APIRouter:
@@ -89,8 +125,8 @@ def router(service: Service, worker: Worker) -> APIRouter:
         if kind != "context":  # which is called after its documents
 
             @api.patch(f"/{kind}s/{{id}}")
-            def rename(id: str, title: Annotated[str, Body(embed=True)]) -> dict[str, Any]:
-                return asdict(shelf.rename(service, kind, find(id), title))
+            def rename(id: str, given: NewTitle) -> dict[str, Any]:
+                return asdict(shelf.rename(service, kind, find(id), given.title))
 
     add_routes("document", store.document)
     add_routes("context", store.context)
@@ -117,6 +153,8 @@ def router(service: Service, worker: Worker) -> APIRouter:
         """
         import engine
 
+        if given.title and len(given.files) > 1:
+            raise UsageError("A title names one document: send a single file with it, or rename the documents later.")
         method = given.method or engine.DEFAULT_METHOD
         model = canonical_model(given.model or service.models.default)
         settings = {**given.settings, **({} if given.budget is None else {"budget": given.budget})}
@@ -138,29 +176,24 @@ def router(service: Service, worker: Worker) -> APIRouter:
         return asdict(worker.read(store.context(id).id))
 
     @api.post("/sessions", status_code=201)
-    def begin_session(context: Annotated[str, Body()], title: Annotated[str | None, Body()] = None) -> dict[str, Any]:
-        return asdict(store.add_session(store.context(context).id, title))
+    def begin_session(given: NewSession) -> dict[str, Any]:
+        row = store.context(given.context)
+        check_ready(row)
+        return asdict(store.add_session(row.id, given.title))
 
     @api.post("/sessions/{id}/branch", status_code=201)
-    def branch(id: str, turns: Annotated[int, Body(embed=True)]) -> dict[str, Any]:
-        """Begin a session with the first `turns` turns of this one, to ask another question from there, or one again.
+    def branch(id: str, given: NewBranch) -> dict[str, Any]:
+        """Begin a session with the first turns of this one, to ask another question from there, or one again.
 
         This one stays as it is. Turns that were stopped or failed count, but are not copied.
         """
-        return asdict(store.branch_session(id, turns))
+        return asdict(store.branch_session(id, given.turns))
 
     @api.post("/sessions/{id}/turns", status_code=202)
-    def ask(
-        id: str,
-        question: Annotated[str, Body()],
-        max_tokens: Annotated[int, Body()] = 200,
-        temperature: Annotated[float, Body()] = 0.0,
-        top_p: Annotated[float, Body()] = 1.0,
-        max_reasoning: Annotated[int, Body()] = 4096,
-    ) -> dict[str, Any]:
+    def ask(id: str, given: NewTurn) -> dict[str, Any]:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
-        options = AnswerOptions(temperature, top_p, max_tokens, max_reasoning)
-        turn = keep_question(service, store.session(id).id, question)
+        options = AnswerOptions(given.temperature, given.top_p, given.max_tokens, given.max_reasoning)
+        turn = keep_question(service, store.session(id).id, given.question)
         worker.answer(turn.id, options)
         return asdict(turn)
 

@@ -131,11 +131,29 @@ def test_chat_answers_every_line(read: tuple[Cli, dict[str, Any], str], capsys: 
     assert json.loads(exported)["turns"][1]["question"] == "Where?"
 
 
+def test_chat_goes_on_after_a_question_that_is_too_long(
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended there, and the questions after it were lost."""
+    cli, result, _ = read
+    lines = f"Who?\n{'why ' * 9000}\nWhere?\n"
+    done = cli.run("chat", result["context"], "--max-tokens", "4", stdin=lines, status=1)
+    assert "at most 20,000" in done.stderr
+    session = re.search(r"Session (s-\w+)", done.stderr)
+    assert session
+    shown = json.loads(in_process(cli.home, capsys, "show", session[1], "--json")[1])
+    assert [turn["question"] for turn in shown["turns"]] == ["Who?", "Where?"]
+
+
 def test_a_question_that_is_not_asked_leaves_no_session(read: tuple[Cli, dict[str, Any], str]) -> None:
     cli, result, _ = read
     before = cli.json("list", "sessions")
     assert "at most 20,000" in cli.run("ask", result["context"], "why " * 9000, status=2).stderr
     cli.run("chat", result["context"], stdin="\n")
+    with Store(cli.home) as store:
+        store.update_context(result["context"], status="paused")
+        assert "goes on with it" in cli.run("ask", result["context"], "Why?", status=1).stderr
+        store.update_context(result["context"], status="ready")
     assert "--limit is 1 to 1,000" in cli.run("search", "keeper", "--limit", "9" * 30, status=2).stderr
     assert cli.json("list", "sessions") == before
 
@@ -185,6 +203,9 @@ def test_a_model_cannot_steer_the_terminal() -> None:
         (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
         (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
         (("serve", "--port", "99999"), "65535"),
+        (("ask", "c-222222", "Who?", "--seed", "9" * 30), "4,294,967,295"),
+        (("--seed", "-1", "list", "documents"), "4,294,967,295"),
+        (("bench", "needle", "--seed", "x"), "whole number"),
     ],
 )
 def test_wrong_usage_ends_with_2(
@@ -278,6 +299,20 @@ def test_commands_that_hand_their_options_on_have_a_help_of_their_own(
     status, out, _ = in_process(tmp_path, capsys, command, "--help")
     assert status == 0
     assert f"usage: stockpot {command}" in out
+
+
+def test_show_takes_the_turn_that_ask_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = {"document": "d-222222", "page": 3, "place": "page 3", "quote": "The  lamp.", "weight": 0.5}
+    with Store(tmp_path) as store:
+        session = store.add_session(emma(store).id, "About Emma").id
+        store.finish_turn(store.add_turn(session, "Who?").id, answer="Emma.")
+        turn = store.finish_turn(store.add_turn(session, "What?").id, answer="A lamp.", sources=[source]).id
+    shown = json.loads(in_process(tmp_path, capsys, "show", turn, "--json")[1])
+    assert (shown["kind"], shown["id"], shown["answer"]) == ("turn", turn, "A lamp.")
+    status, out, _ = in_process(tmp_path, capsys, "show", turn)
+    assert out == f"turn {turn} of session {session}\n  2. What?\n     A lamp.\n  page 3 (50%): The lamp.\n"
+    status, _, err = in_process(tmp_path, capsys, "show", "t-222222")
+    assert (status, "t-222222" in err) == (1, True)
 
 
 def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

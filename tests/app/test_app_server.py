@@ -95,6 +95,17 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
         refused = http.post("/api/contexts", files=files, data=data)
         assert (refused.status_code, words in refused.json()["error"]) == (400, True), refused.text
     assert "context: Field required" in http.post("/api/sessions", json={"ctx": "x", "title": "y"}).json()["error"]
+    refused = http.post("/api/contexts", files=[*files, ("files", ("b.txt", b"more"))], data={"title": "Both"})
+    assert (refused.status_code, "A title names one document" in refused.json()["error"]) == (400, True)
+    for path, body in (
+        ("sessions", {"context": "c-222222"}),
+        ("sessions/s-222222/turns", {"question": "Who?"}),
+        ("sessions/s-222222/branch", {"turns": 1}),
+    ):
+        refused = http.post(f"/api/{path}", json={**body, "max_token": 8})
+        assert "max_token: Extra inputs are not permitted" in refused.json()["error"]
+    refused = http.patch("/api/sessions/s-222222", json={"title": "New", "tittle": "x"})
+    assert "tittle: Extra inputs are not permitted" in refused.json()["error"]
     assert http.post("/api/sessions", content=b"{").status_code == 400
     for asked in (http.get("/api/nope"), http.put("/api/sessions", json={})):
         assert (asked.status_code, "describes what there is" in asked.json()["error"]) == (404, True)
@@ -143,10 +154,14 @@ def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client, 
     under_way = http.get(path).json()["job"]
     assert (under_way["id"], under_way["status"]) == (job["progress"]["reading"], "running")
     assert http.delete(path).status_code == 409
-    session = http.post("/api/sessions", json={"context": job["progress"]["context"]}).json()
-    asked = http.post(f"/api/sessions/{session['id']}/turns", json={"question": "Who?"}).json()
-    turn = until(http, f"/api/turns/{asked['id']}", "failed", "done")
-    assert "when its documents have been read" in turn["error"]
+    refused = http.post("/api/sessions", json={"context": job["progress"]["context"]})
+    assert (refused.status_code, "when its documents have been read" in refused.json()["error"]) == (400, True)
+    assert http.get(path).json()["sessions"] == []
+    with Store(server.home) as store:
+        session = store.add_session(job["progress"]["context"]).id  # as earlier versions made them
+    refused = http.post(f"/api/sessions/{session}/turns", json={"question": "Who?"})
+    assert (refused.status_code, "when its documents have been read" in refused.json()["error"]) == (400, True)
+    assert http.get(f"/api/sessions/{session}/turns").json() == []
     assert http.get(path).json()["status"] == "reading"
     assert http.post(f"/api/jobs/{under_way['id']}/cancel").json()["cancel_requested"]
     assert until(http, path, "paused", "ready")["status"] == "paused"

@@ -36,6 +36,33 @@ def test_a_benchmark_takes_the_global_options_and_prefers_its_own(
     assert drawn == [chosen.seed]
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("needle --trials 0", "from 1 on"),
+        ("needle --tokens 10", "256 tokens or more"),
+        ("needle --depths x", "--depths"),
+        ("needle --depths 2", "between 0 and 1"),
+        ("needle --depths nan", "between 0 and 1"),
+        ("needle --methods foo", "foo"),
+        ("needle --methods exact --budgets 3", "budget of 3"),
+        ("latency --methods foo", "foo"),
+        ("latency --tokens 10", "256 tokens or more"),
+        ("growth --methods exact:wings=2", "wings"),
+        ("mass --threads x", "from 1 on"),
+    ],
+)
+def test_what_a_benchmark_cannot_do_is_wrong_usage_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, words: str
+) -> None:
+    for what in ("benchmarks.options.open_model", "subprocess.run"):
+        monkeypatch.setattr(what, lambda *given, **more: pytest.fail("it went on"))
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", *command.split()])
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
 def test_the_processes_that_latency_is_measured_in_take_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
 

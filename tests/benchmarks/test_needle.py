@@ -12,7 +12,7 @@ import torch
 
 from benchmarks import needle, options
 from benchmarks.haystack import DATA, FACTS, Haystack, NoProse, is_right
-from benchmarks.pages import accuracy, kept_stores, length
+from benchmarks.pages import accuracy, kept_stores, legend, length
 from engine import Model
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
 from training.pocket import relations
@@ -121,6 +121,16 @@ def test_rows_count_every_question(
     table = accuracy("One pass key", rows)
     assert "streaming 256" in table
     assert "1K" in table
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_the_dagger_is_explained_where_there_is_one(earlier: bool) -> None:
+    results = {
+        "new": {"earlier": False, "rows": [{"earlier": False}]},
+        "old": {"earlier": earlier, "rows": [{"earlier": earlier}]},
+    }
+    said = " ".join(legend(results))
+    assert ("†" in said, "all rows of old." in said, "new" in said) == (earlier, earlier, False)
 
 
 def test_kept_stores_stand_side_by_side_with_their_bytes(
