@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
-from tests.app.helpers import book_text
+from tests.app.helpers import ROOT, book_text
 from tests.app.tiny import make_tiny_model
 from training.pocket import PocketSettings
 
@@ -73,6 +73,23 @@ def test_the_pocket_model_is_trained_with_the_seed_that_was_given(
     monkeypatch.setattr("training.pocket.train", lambda settings, on_step: taken.append(settings))
     assert main([*before, "train", "pocket", *after]) == 0
     assert [settings.seed for settings in taken] == [seed]
+
+
+def test_folders_of_the_pocket_training_lie_in_the_repository_wherever_it_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken: list[PocketSettings] = []
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("training.pocket.train", lambda settings, on_step: taken.append(settings))
+        assert main(["train", "pocket"]) == 0
+    assert taken[0].out_dir == ROOT / "assets" / "pocket"
+    assert taken[0].work_dir == ROOT / "runs" / "pocket"
+    assert taken[0].data_dir == ROOT.parent / "shared" / "data"
+    folders = ["--data-dir", str(tmp_path / "nowhere"), "--work-dir", str(tmp_path / "work")]
+    assert main(["train", "pocket", *folders]) == 1
+    assert f"There is no {tmp_path / 'nowhere'}" in (said := capsys.readouterr().err)
+    assert "--data-dir" in said
 
 
 def test_wrong_settings_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
