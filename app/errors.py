@@ -58,7 +58,7 @@ def phrase(error: BaseException) -> str:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "allocate memory" in message:
         return "There was not enough memory for this. A smaller budget, or a method that condenses, needs less."
     if isinstance(error, FileNotFoundError):
-        return f"There is no file {error.filename}." if error.filename else "A file is missing."
+        return f"There is no file {error.filename}." if error.filename else message or "A file is missing."
     if isinstance(error, IsADirectoryError):
         return f"{error.filename} is a folder; name the files in it."
     if isinstance(error, PermissionError):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.skeleton import QUANTIZATIONS
-from training.pocket.settings import PocketSettings
+from training.pocket.settings import ROOT, PocketSettings
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class TrainingSettings:
         checkpoint_seconds: time between checkpoints.
     """
 
-    model: str = "assets/pocket"
+    model: str = str(PocketSettings.out_dir)
     data: Path | None = None
     out: Path | None = None
-    work_dir: Path = Path("runs/training")
+    work_dir: Path = ROOT / "runs" / "training"
     pocket_dir: Path = PocketSettings.work_dir
     data_dir: Path = PocketSettings.data_dir
     device: str = "auto"

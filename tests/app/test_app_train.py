@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
-from tests.app.helpers import book_text
+from tests.app.helpers import ROOT, book_text
 from tests.app.tiny import make_tiny_model
 from training.locret import LocretSettings
 from training.pocket import PocketSettings
@@ -132,6 +132,23 @@ def test_heads_are_trained_for_the_weights_that_were_asked_for(
 def test_beacons_are_not_trained_for_quantised_weights(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--quantize", "nf4", "train", "beacon"]) == 2
     assert "the model's own projections as they are, so quantize must be none, not nf4." in capsys.readouterr().err
+
+
+def test_folders_of_the_pocket_training_lie_in_the_repository_wherever_it_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken: list[PocketSettings] = []
+    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("training.pocket.train", lambda settings, on_step: taken.append(settings))
+        assert main(["train", "pocket"]) == 0
+    assert taken[0].out_dir == ROOT / "assets" / "pocket"
+    assert taken[0].work_dir == ROOT / "runs" / "pocket"
+    assert taken[0].data_dir == ROOT.parent / "shared" / "data"
+    folders = ["--data-dir", str(tmp_path / "nowhere"), "--work-dir", str(tmp_path / "work")]
+    assert main(["train", "pocket", *folders]) == 1
+    assert f"There is no {tmp_path / 'nowhere'}" in (said := capsys.readouterr().err)
+    assert "--data-dir" in said
 
 
 def test_wrong_settings_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.beacons import RATIOS
+from training.pocket.settings import ROOT
 from training.settings import TrainingSettings
 
 
@@ -20,7 +21,7 @@ class BeaconSettings(TrainingSettings):
         language: weight of plain next-token loss beside that of answers.
     """
 
-    work_dir: Path = Path("runs/beacon")
+    work_dir: Path = ROOT / "runs" / "beacon"
     steps: int = 1800
     batch: int = 2
     start: Path | None = None

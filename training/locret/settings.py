@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.pocket.settings import ROOT
 from training.settings import TrainingSettings
 
 
@@ -19,7 +20,7 @@ class LocretSettings(TrainingSettings):
         chunk: tokens that pass through model or heads at a time, which bounds memory and changes nothing else.
     """
 
-    work_dir: Path = Path("runs/locret")
+    work_dir: Path = ROOT / "runs" / "locret"
     steps: int = 3000
     warmup: int = 2000
     max_tokens: int = 10240

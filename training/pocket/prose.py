@@ -38,7 +38,7 @@ def read_books(data: Path) -> list[tuple[str, str]]:
     """
     path = data / "books" / "books.jsonl.xz"
     if not path.is_file():
-        raise DataMissing(f"{path} is missing: point --data at the folder that holds books/ and qa/")
+        raise DataMissing(f"There is no {path}: name the folder that holds books/ and qa/ with --data-dir.")
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         return [(book["id"], book["text"]) for book in map(json.loads, lines)]
 

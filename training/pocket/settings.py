@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+"""Of the repository: the folders that are named nowhere else lie there, wherever the command is given."""
+
 
 @dataclass(frozen=True)
 class PocketSettings:
@@ -26,9 +29,9 @@ class PocketSettings:
         scale: multiplies rows a step (small values make tests quick).
     """
 
-    data_dir: Path = Path("../shared/data")
-    out_dir: Path = Path("assets/pocket")
-    work_dir: Path = Path("runs/pocket")
+    data_dir: Path = ROOT.parent / "shared" / "data"
+    out_dir: Path = ROOT / "assets" / "pocket"
+    work_dir: Path = ROOT / "runs" / "pocket"
     minutes: float = 90.0
     tokens: int = 0
     start: Path | None = None
