@@ -362,9 +362,12 @@ def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path
 def test_an_encrypted_file_asks_for_its_password(tab: Page, server: Server, tmp_path: Path) -> None:
     with pymupdf.open() as pdf:
         pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
-        pdf.save(tmp_path / "made.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
-    job = server.upload(("Locked.pdf", (tmp_path / "made.pdf").read_bytes()), method="exact", budget="320")
-    visit(tab, server, f"?context={job['id']}")
+        pdf.save(tmp_path / "Locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
+    visit(tab, server)
+    tab.get_by_role("button", name="New reading").click()
+    tab.locator("#files input[type=file]").set_input_files(tmp_path / "Locked.pdf")
+    expect(tab.get_by_role("row", name="Locked.pdf").get_by_role("link")).to_be_visible()  # uploaded
+    tab.locator("#start").click()
     expect(tab.locator("#reading-card [role=alert]")).to_contain_text("encrypted")
     tab.locator("#unlock-password input").fill("swordfish")
     tab.locator("#unlock-password input").press("Enter")
