@@ -169,7 +169,10 @@ def sources(rows: list[Row]) -> str:
         right = sum(row["correct"] for row in own)
         if right >= 10:
             lines.append([name, str(right), f"{100 * sum(row['sourced'] for row in own) / right:.0f} %"])
-    return "## Sources\n\n" + markdown(["", "right answers", "first source holds the fact"], lines)
+    right, sourced = (sum(row[what] for row in rows) for what in ("correct", "sourced"))
+    note = f"Of all {right:,} right answers {sourced:,} have a first source that holds the fact."
+    table = markdown(["", "right answers", "first source holds the fact"], lines)
+    return "\n\n".join(["## Sources", note, table])
 
 
 def consistency(rows: list[Row]) -> str:
