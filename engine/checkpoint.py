@@ -12,12 +12,14 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
+from engine import beacons, retaining
 from engine.errors import ModelNotFound, UnsupportedModel
 from engine.quantised import Published
 from engine.refusing import refuse_pointers, refusing
 
 WEIGHTS = "*.safetensors"
 WEIGHT_NAMES = (".weight", ".bias")
+BESIDE = (beacons.KIND.pattern, retaining.KIND.pattern)  # of what methods read from the same files for themselves
 NUMBERS = ("F64", "F32", "F16", "BF16")  # safetensors' names of what weights may be in, where no config says otherwise
 
 
@@ -83,7 +85,7 @@ def check_loaded(
         raise ModelNotFound(
             f"{name} at '{source}' has the shape {list(found)}, and its config.json asks for {list(wanted)}: {advice}."
         )
-    strange = [name for name in info["unexpected_keys"] if _has_place(network, name)]
+    strange = [name for name in info["unexpected_keys"] if _has_place(network, name) and not _lies_beside(name)]
     if strange and Published.of(config) is None:
         raise ModelNotFound(
             f"The weights at '{source}' hold {_listed(strange)}, for which a {config.model_type} has no place: "
@@ -98,6 +100,11 @@ def _has_place(network: PreTrainedModel, name: str) -> bool:
         for path, module in network.named_modules()
         if path and module is not network.base_model and not isinstance(module, nn.ModuleList)
     )
+
+
+def _lies_beside(name: str) -> bool:
+    """Whether a tensor is of beacons or retaining heads, which may lie among a model's own weights."""
+    return any(pattern.fullmatch(name) for pattern in BESIDE)
 
 
 def _listed(names: Collection[str]) -> str:

@@ -251,6 +251,17 @@ def test_weights_of_layers_that_the_model_does_not_have_are_let_be(folder: Path,
     load_model(rewritten(folder, tmp_path / "more", lambda weights: {**weights, **extra}), "cpu")
 
 
+def test_beacons_and_retaining_heads_may_lie_among_the_weights(folder: Path, tmp_path: Path) -> None:
+    """As the authors of Activation Beacon publish theirs."""
+    more = {
+        "model.beacon_embed_tokens.weight": torch.zeros(1, 64),
+        "model.layers.0.self_attn.beacon_q_proj.weight": torch.zeros(48, 64),
+        "model.layers.0.self_attn.fc1.weight": torch.zeros(8, 80),
+    }
+    target = rewritten(folder, tmp_path / "more", lambda weights: weights | more)
+    assert load_model(target, "cpu").spec.embedding == load_model(folder, "cpu").spec.embedding
+
+
 @pytest.mark.parametrize("head", [True, False])
 def test_a_head_that_is_the_embedding_need_not_be_stored(folder: Path, tmp_path: Path, head: bool) -> None:
     def tie(weights: Tensors) -> Tensors:
