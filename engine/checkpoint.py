@@ -17,7 +17,6 @@ from engine.errors import ModelNotFound, UnsupportedModel
 from engine.quantised import Published
 from engine.refusing import refuse_pointers, refusing
 
-WEIGHTS = "*.safetensors"
 WEIGHT_NAMES = (".weight", ".bias")
 BESIDE = (beacons.KIND.pattern, retaining.KIND.pattern)  # of what methods read from the same files for themselves
 NUMBERS = ("F64", "F32", "F16", "BF16")  # safetensors' names of what weights may be in, where no config says otherwise
@@ -30,8 +29,9 @@ def check_files(folder: Path, config: PretrainedConfig) -> None:
         ModelNotFound: there are none, or one is a pointer, empty or cut short.
         UnsupportedModel: weights in whole numbers, or other codes, without a word on what they stand for.
     """
-    refuse_pointers(folder, WEIGHTS)
-    for path in _named_files(folder):
+    paths = _named_files(folder)
+    refuse_pointers(paths)
+    for path in paths:
         with refusing(ModelNotFound, f"{path} is damaged, fetch it anew"), safe_open(path, "pt") as opened:
             kinds = {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118 (not a dict)
         coded = [name for name, kind in kinds.items() if name.endswith(WEIGHT_NAMES) and kind not in NUMBERS]
@@ -94,11 +94,20 @@ def check_loaded(
 
 
 def _has_place(network: PreTrainedModel, name: str) -> bool:
-    """Whether a tensor would be part of a layer that the network has: model.layers.0.self_attn.q_proj.bias."""
+    """Whether a tensor would be a weight of a layer that the network has: model.layers.0.self_attn.q_proj.bias.
+
+    Masks, scales of a cache and the like are none.
+    """
+    path, _, kind = name.rpartition(".")
+    if f".{kind}" not in WEIGHT_NAMES:
+        return False
+    modules = dict(network.named_modules())
+    if path in modules:
+        return next(modules[path].parameters(recurse=False), None) is not None
     return any(
-        name.startswith(f"{path}.")
-        for path, module in network.named_modules()
-        if path and module is not network.base_model and not isinstance(module, nn.ModuleList)
+        path.startswith(f"{each}.")
+        for each, module in modules.items()
+        if each and module is not network.base_model and not isinstance(module, nn.ModuleList)
     )
 
 

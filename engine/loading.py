@@ -127,7 +127,7 @@ def load_network(
             f"--quantize {quantize} needs the package bitsandbytes: .venv/bin/pip install -e '.[quantized]', in "
             "Stockpot's folder, installs it."
         )
-    _require_room(source, sizes, quantize, place)
+    _require_room(source, sizes, quantize, place, getattr(config, "dtype", None) in (None, dtype))
     # Published codes are unpacked for the device that they are loaded to.
     options: dict[str, Any] = {"device_map": {"": place}} if published is not None else {}
     if quantize != "none":
@@ -166,14 +166,15 @@ def unpack_as_computed(network: nn.Module) -> None:
             layer.support_avx512bf16_for_cpu = False
 
 
-def _require_room(source: str | Path, sizes: Skeleton, quantize: str, place: torch.device) -> None:
+def _require_room(source: str | Path, sizes: Skeleton, quantize: str, place: torch.device, as_stored: bool) -> None:
     """Refuse weights that cannot fit, naming how they would.
 
-    Plain weights go through the host's memory on their way to a GPU; what is quantised goes there tensor by tensor.
+    Plain weights on their way to a GPU go through the host's memory if their type changes, else they are mapped from
+    their files; what is quantised goes there tensor by tensor. as_stored: whether plain ones keep their type.
     """
 
     def too_small(each: str) -> torch.device | None:
-        straight = sizes.packed(each) or place.type == "cpu"
+        straight = as_stored or sizes.packed(each) or place.type == "cpu"
         on_the_way = (place,) if straight else (place, CPU)
         return next((device for device in on_the_way if sizes.weight_bytes(each) > free_bytes(device)), None)
 

@@ -145,7 +145,10 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
         UnsupportedModel: no chat template that can be used, or ids that the model has no embedding for.
     """
     if Path(source).is_dir():
-        refuse_pointers(Path(source), "tokenizer*")
+        whole = Path(source) / "tokenizer.json"
+        refuse_pointers(
+            [whole if whole.exists() else whole.with_suffix(".model"), whole.with_name("tokenizer_config.json")]
+        )
     with refusing(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
         tokenizer = AutoTokenizer.from_pretrained(source)
     assert isinstance(tokenizer, PreTrainedTokenizerBase)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,13 +34,13 @@ def cause_of(error: BaseException) -> str:
     return first if " " in first else f"{type(root).__name__} {first}".rstrip()
 
 
-def refuse_pointers(folder: Path, pattern: str) -> None:
-    """Refuse files that a clone without git-lfs has left out.
+def refuse_pointers(paths: Iterable[Path]) -> None:
+    """Refuse files that a clone without git-lfs has left out; what is no file is let be.
 
     Raises:
         ModelNotFound: naming the first.
     """
-    for path in sorted(folder.glob(pattern)):
+    for path in filter(Path.is_file, paths):
         with path.open("rb") as file:
             if file.read(len(POINTER)) == POINTER:
                 raise ModelNotFound(

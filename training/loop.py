@@ -116,10 +116,15 @@ def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[st
         state = checkpoint.load(path)
     except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise SettingsError(f"{path} is damaged or no checkpoint ({error}): start without resume.") from error
-    theirs = state.get("basis", {})
+    theirs = state.get("basis")
+    if theirs is None:
+        raise SettingsError(
+            f"The checkpoint at {path} does not say what it was made with: it is of another training, or of an earlier "
+            f"version. Start without resume."
+        )
     if theirs.get("kind") != run.basis["kind"]:
         raise SettingsError(
-            f"The checkpoint at {path} is of {theirs.get('kind', 'another training')}, and this training is of "
+            f"The checkpoint at {path} is of {theirs.get('kind')}, and this training is of "
             f"{run.basis['kind']}: give another work_dir, or start without resume."
         )
     other = [

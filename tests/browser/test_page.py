@@ -56,7 +56,7 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     tab: Page, server: Server, tmp_path: Path
 ) -> None:
     book, notes = tmp_path / "The Keeper.txt", tmp_path / "Notes.md"
-    book.write_text(book_text(300), encoding="utf-8")
+    book.write_text(book_text(3000), encoding="utf-8")  # some seconds, so that it can be watched
     notes.write_text("# Notes\n\nThe keeper liked tea.", encoding="utf-8")
     visit(tab, server)
     tab.get_by_role("button", name="New reading").click()

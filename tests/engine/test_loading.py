@@ -188,8 +188,9 @@ def test_plain_weights_bound_for_another_device_need_room_in_the_host_too(
     monkeypatch.setattr(loading, "free_bytes", lambda device: 1000 if device.type == "cpu" else 1 << 40)
     with pytest.raises(OutOfMemory, match=r"0\.0 GB are free on cpu: --quantize 8bit would fit"):
         load_network(place, config, other, torch.bfloat16, "none")
-    with pytest.raises(ModelNotFound, match="damaged"):  # quantised ones do not stay there
-        load_network(place, config, other, torch.bfloat16, "nf4")
+    for dtype, quantize in ((torch.bfloat16, "nf4"), (config.dtype, "none")):  # packed, or mapped from the file
+        with pytest.raises(ModelNotFound, match="damaged"):
+            load_network(place, config, other, dtype, quantize)
 
 
 def test_impossible_ways_of_quantising_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,8 +248,23 @@ def test_weights_that_are_not_the_models_own_are_refused_and_not_made_up(
 
 
 def test_weights_of_layers_that_the_model_does_not_have_are_let_be(folder: Path, tmp_path: Path) -> None:
-    extra = {"model.layers.7.mlp.up_proj.weight": torch.ones(192, 64), "model.other.weight": torch.ones(3)}
+    extra = {
+        "model.layers.7.mlp.up_proj.weight": torch.ones(192, 64),
+        "model.other.weight": torch.ones(3),
+        "model.layers.0.self_attn.k_scale": torch.ones(1),
+        "model.layers.0.self_attn.bias": torch.ones(1, 1),
+        "model.layers.0.self_attn.k_proj._extra_state": torch.ones(1),
+    }
     load_model(rewritten(folder, tmp_path / "more", lambda weights: {**weights, **extra}), "cpu")
+
+
+def test_files_that_nothing_reads_may_be_pointers(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "pulled in part"
+    shutil.copytree(folder, place)
+    for name in ("consolidated.safetensors", "tokenizer.model"):
+        (place / name).write_text("version https://git-lfs.github.com/spec/v1\nsize 4000\n")
+    (place / "tokenizer").mkdir()
+    load_model(place, "cpu")
 
 
 def test_beacons_and_retaining_heads_may_lie_among_the_weights(folder: Path, tmp_path: Path) -> None:
