@@ -17,7 +17,7 @@ from benchmarks.gpu_check.schedule import run
 from benchmarks.options import words
 from benchmarks.random_models import SHAPES
 from benchmarks.report import RESULTS, machine
-from engine import METHODS
+from engine import GPU_BASE, METHODS
 
 LENGTHS = (64 << 10, 256 << 10, 1 << 20)
 TINY_LENGTHS = (256, 512, 1024)
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     place, limit = torch.device(chosen.device), int(chosen.memory * (1 << 30))
     if place.type == "cuda":
         total = torch.cuda.get_device_properties(place).total_memory
-        limit = min(limit, total)
+        limit = min(limit, total) - GPU_BASE  # which is not PyTorch's to give
         torch.cuda.set_per_process_memory_fraction(limit / total, place)
     minutes = (0.75 if chosen.tiny else 8.5) if chosen.minutes is None else chosen.minutes
     ends, lengths = time.monotonic() + 60 * minutes, TINY_LENGTHS if chosen.tiny else LENGTHS

@@ -33,7 +33,7 @@ class Check:
 
     place: torch.device
     tiny: bool
-    limit: int  # bytes of the device
+    limit: int  # bytes of the device that PyTorch may take
     ends: float  # by time.monotonic
     folder: Path  # for what lies beside a model
     lengths: tuple[int, ...]  # tokens
