@@ -4,9 +4,9 @@ A unit is `size` entries of all KV heads of a layer, the memory unit of InfLLM o
 block of queries has chosen is looked up in the table; what is missing is gathered from the host tier in one go and
 takes the place of what the policy gives up: the least recently used (`lru`), the lowest decayed sum of attention
 (`frequency`, InfLLM's appendix, equation 1, d = 0.1; what was looked up since the last pass was over, and so has no sum
-yet, is given up last), the first that came (`fifo`), or any (`random`). Entries of the
-host tier never change, so an answer is the same with and without a cache. Sizes: H KV heads, NB blocks of queries, N
-entries chosen for a block, D head size.
+yet, is given up last), the first that came (`fifo`), or any (`random`). Entries of the host tier never change, so an
+answer is the same with and without a cache. Sizes: H KV heads, NB blocks of queries, N entries chosen for a block, D
+head size.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ def check_loaded(
         raise ModelNotFound(
             f"{name} at '{source}' has the shape {list(found)}, and its config.json asks for {list(wanted)}: {advice}."
         )
-    strange = [name for name in info["unexpected_keys"] if _has_place(network, name) and not _lies_beside(name)]
+    modules = dict(network.named_modules())
+    strange = [name for name in info["unexpected_keys"] if _has_place(modules, name) and not _lies_beside(name)]
     if strange and Published.of(config) is None:
         raise ModelNotFound(
             f"The weights at '{source}' hold {_listed(strange)}, for which a {config.model_type} has no place: "
@@ -93,21 +94,20 @@ def check_loaded(
         )
 
 
-def _has_place(network: PreTrainedModel, name: str) -> bool:
+def _has_place(modules: Mapping[str, nn.Module], name: str) -> bool:
     """Whether a tensor would be a weight of a layer that the network has: model.layers.0.self_attn.q_proj.bias.
 
-    Masks, scales of a cache and the like are none.
+    Masks, scales of a cache and the like are none. modules: the network's, by their paths.
     """
     path, _, kind = name.rpartition(".")
     if f".{kind}" not in WEIGHT_NAMES:
         return False
-    modules = dict(network.named_modules())
     if path in modules:
         return next(modules[path].parameters(recurse=False), None) is not None
     return any(
         path.startswith(f"{each}.")
         for each, module in modules.items()
-        if each and module is not network.base_model and not isinstance(module, nn.ModuleList)
+        if each and not isinstance(module, (PreTrainedModel, nn.ModuleList))
     )
 
 

@@ -25,6 +25,12 @@ class ModelError(EngineError):
     """The model cannot be used."""
 
 
+NO_NUMBERS = (
+    "its weights are damaged, or too large for the type that it computes in. Fetch it anew, or choose another model."
+)
+"""Why a model's numbers are none, and what to do."""
+
+
 class ModelNotFound(ModelError):
     """There is no model at the given path or hub id."""
 

@@ -10,10 +10,8 @@ than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +20,7 @@ from torch import Tensor
 from engine.measure import require_memory
 from engine.records import LoadedParts, Part, Parts
 from engine.seam import LayerSpec, ModelSpec
+from engine.transfers import homeward, pin_exactly
 from kernels import quantise, rows
 from kernels.gathering import taken
 from kernels.rows import Bank, Levels, Pages, Slabs, take
@@ -30,7 +29,6 @@ SLAB = 32768  # entries
 FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
 SCORE_BYTES = 256 << 20  # room that the scores of one search may take
-PACKED_BYTES = 64 << 20  # room on the device that what goes to the host together may take
 TAIL = "host-tail"  # the part of what is not in slabs
 
 
@@ -89,14 +87,6 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
     scales = capacity // page * sum(2 * layer.kv_heads for layer in spec.layers) * 4
     waiting = (entries - paged) * (width * spec.dtype.itemsize + 4)
     return capacity * (coded + 4) + scales + waiting + (2 * width * 4 if paged else 0)
-
-
-@cache
-def pin_exactly() -> None:
-    """Pinned memory takes what it is asked for and goes back when it is freed: by itself PyTorch rounds it up to a
-    power of two, which may be twice as much, and keeps it.
-    """
-    torch._C._accelerator_setAllocatorSettings("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:64")
 
 
 def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
@@ -482,29 +472,3 @@ def _write(bank: Bank, at: int, x: Tensor) -> None:
         bank.write(at, x)
     else:
         bank[:, at : at + x.shape[1]] = x
-
-
-def on_host(tensors: list[Tensor]) -> list[Tensor]:
-    """The same tensors on the host, to which those of a device come in few copies."""
-    return homeward(tensors)()
-
-
-def homeward(tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
-    """Send tensors of a GPU to the host, in few copies into pinned memory; what this returns waits for them."""
-    if not tensors[0].is_cuda:
-        return lambda: tensors
-    coming: list[Tensor] = []
-    while len(coming) < len(tensors):
-        first = len(coming)
-        sizes = itertools.accumulate(x.nbytes for x in tensors[first:])
-        several = tensors[first : first + max(1, sum(size <= PACKED_BYTES for size in sizes))]
-        packed = torch.cat([x.reshape(-1) for x in several]).to("cpu", non_blocking=True)
-        parts = torch.split(packed, [x.numel() for x in several])
-        coming += [part.view(x.shape) for part, x in zip(parts, several, strict=True)]
-    gone = torch.cuda.current_stream(tensors[0].device).record_event()
-
-    def wait() -> list[Tensor]:
-        gone.synchronize()
-        return coming
-
-    return wait

@@ -36,18 +36,21 @@ Far keys while InfiniteHiP prunes (`pruning_places`; Table 5, rows; the key rule
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from engine.errors import SettingsError
 from engine.rope import Rope
 from kernels import pruning
 from kernels.attention import Span
 
 TRUE = "true"
 ATTENTION_RULES = ("streaming", "infllm", "dynamic")
+LEAST_BETWEEN = 16  # positions that `dynamic` needs between what is near and the end of the model's window
 PRUNING_RULES = {
     TRUE: pruning.TOKEN,
     "relative": pruning.BRANCH,
@@ -219,3 +222,19 @@ def pruning_places(
     cos, sin = rope.table(limit)
     kinds = frozenset({PRUNING_RULES[rule], pruning.TOKEN} if blocks.fitting else {PRUNING_RULES[rule]})
     return queries, limit, pruning.Places(code, group.masked_fill(fits, 1), blocks.sinks, cos, sin, kinds)
+
+
+def require_between(rules: Iterable[str], near: str, reach: int, beside: int, window: int) -> None:
+    """Refuse the rule `dynamic` where what is near leaves far keys no place.
+
+    near: what that is, in words; reach: its entries; beside: those of the budget that are not near; window: the
+    model's, in tokens.
+
+    Raises:
+        SettingsError: with the largest budget that would do.
+    """
+    if "dynamic" in rules and reach > window - LEAST_BETWEEN:
+        raise SettingsError(
+            f"The rule 'dynamic' puts far keys between {near} of {reach} and the model's window of {window}: give a "
+            f"budget of at most {beside + window - LEAST_BETWEEN}."
+        )

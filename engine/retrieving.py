@@ -25,7 +25,6 @@ from engine.host import (
     HostTier,
     full_entries,
     host_bytes,
-    on_host,
     page_of,
     slab_bytes,
 )
@@ -34,6 +33,7 @@ from engine.method import require
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
+from engine.transfers import on_host
 from engine.window import WindowMemory, plan_window
 
 DTYPES = {

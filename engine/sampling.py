@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.errors import ModelError
+from engine.errors import NO_NUMBERS, ModelError
 from engine.method import require
 
 
@@ -42,10 +42,7 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> in
         ModelError: they are no numbers.
     """
     if not torch.isfinite(logits.amax()):
-        raise ModelError(
-            "The model gives no numbers for its next word: its weights are damaged, or too large for the type that it "
-            "computes in. Fetch it anew, or choose another model."
-        )
+        raise ModelError(f"The model gives no numbers for its next word: {NO_NUMBERS}")
     if sampling.temperature == 0.0:
         return int(logits.argmax())
     probabilities = (logits.float().cpu() / sampling.temperature).softmax(dim=-1)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
-from engine.errors import ModelError
+from engine.errors import NO_NUMBERS, ModelError
 from engine.rope import NoRope, Rope
 
 IMPLEMENTATION = "stockpot"
@@ -246,10 +246,7 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
         hidden = base(input_ids=ids, use_cache=False, memory=probe).last_hidden_state
     if bool(hidden.isnan().any()):
-        raise ModelError(
-            "The model gives no numbers: its weights are damaged, or too large for the type that it computes in. Fetch "
-            "it anew, or choose another model."
-        )
+        raise ModelError(f"The model gives no numbers: {NO_NUMBERS}")
     config = model.config
     activation = getattr(config, "hidden_act", None) or getattr(config, "hidden_activation", None) or "silu"
     return ModelSpec(

@@ -17,11 +17,10 @@ from torch import Tensor
 
 from engine.attention import Segment
 from engine.cache import cache_bytes
-from engine.errors import SettingsError
 from engine.footprint import Footprint, Task
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
-from engine.positions import ATTENTION_RULES, PRUNING_RULES
+from engine.positions import ATTENTION_RULES, PRUNING_RULES, require_between
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST
 from engine.retrieving import (
@@ -147,11 +146,8 @@ class InfiniteHiP(Method):
         if self.budget is None:
             return SlotMemory(spec)
         stream = self.budget - self._beside_stream()
-        if "dynamic" in (self.pruning, self.first_pruning, self.attention) and stream > spec.window - 16:
-            raise SettingsError(
-                f"The rule 'dynamic' puts far keys between the stream of {stream} and the model's window of "
-                f"{spec.window}: give a budget of at most {self._beside_stream() + spec.window - 16}."
-            )
+        rules = self.pruning, self.first_pruning, self.attention
+        require_between(rules, "the stream", stream, self._beside_stream(), spec.window)
         return InfiniteHiPMemory(spec, self, stream)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from engine.attention import Lists, Segment, Shown
-from engine.errors import SettingsError
 from engine.focus import WIDEST, Gaze
 from engine.footprint import Footprint, Task
 from engine.host import SLAB, HostTier, host_bytes, page_of, slab_bytes
@@ -32,7 +31,7 @@ from engine.method import Method, TurnTokens, require
 from engine.methods.infinipot import InfiniPot, Pot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret, RetainedMemory
-from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks
+from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks, require_between
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST, LoadedParts, Parts, Usage
 from engine.retrieving import (
@@ -154,11 +153,7 @@ class Recall(Method):
         """
         if self.budget is None:
             return SlotMemory(spec)
-        if self.pruning == "dynamic" and self.budget - self.selected > spec.window - 16:
-            raise SettingsError(
-                f"The rule 'dynamic' puts far keys between a gist of {self.budget - self.selected} and the model's "
-                f"window of {spec.window}: give a budget of at most {self.selected + spec.window - 16}."
-            )
+        require_between([self.pruning], "a gist", self.budget - self.selected, self.selected, spec.window)
         gist = self.condensing()
         memory = (
             gist.new_memory(spec, turn_tokens, RecallingRetained)

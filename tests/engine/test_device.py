@@ -31,9 +31,9 @@ from engine import (
     attention,
     beacons,
     graphs,
-    host,
     make_method,
     retaining,
+    transfers,
 )
 from engine.beacons import Beacons, save_beacons
 from engine.graphs import Recording
@@ -254,10 +254,10 @@ def packed_alike(most_bytes: int) -> int:
     device = world().device
     tensors = [torch.randn(2, count, 8) for count in (3, 1, 5, 2, 40)]
     with pytest.MonkeyPatch.context() as patch, device:
-        patch.setattr(host, "PACKED_BYTES", most_bytes)
+        patch.setattr(transfers, "PACKED_BYTES", most_bytes)
         there = [x.to(NAME)[:, ::1] for x in tensors]
         with device.counting() as counted:
-            home = host.on_host(there)
+            home = transfers.on_host(there)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(home, tensors, strict=True))
     assert counted["wait"] == 1
     return counted["coming"]
