@@ -88,6 +88,16 @@ def test_a_short_training_lowers_the_loss(settings: PocketSettings, materials: M
     assert late < early - 0.8
 
 
+def test_products_in_bfloat16_change_little(settings: PocketSettings, materials: Materials) -> None:
+    steps = []
+    for autocast in (False, True):
+        run = Run(dataclasses.replace(settings, tokens=10**9, autocast=autocast), materials.builder(), TINY)
+        steps.append([run.step().loss for _ in range(3)])
+        assert {p.dtype for p in run.network.parameters()} == {torch.float32}
+    assert steps[0] != steps[1]
+    assert steps[1] == pytest.approx(steps[0], rel=0.02)
+
+
 def test_resume_equals_uninterrupted(settings: PocketSettings, materials: Materials, tmp_path: Path) -> None:
     whole = Run(dataclasses.replace(settings, tokens=20000), materials.builder(), TINY)
     parts = Run(dataclasses.replace(settings, tokens=20000), materials.builder(), TINY)

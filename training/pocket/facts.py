@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501 - the tables read best with a phrase unbroken
 
+import functools
 import random
 import re
 from dataclasses import dataclass, field, replace
@@ -191,7 +192,7 @@ class FactMaker:
             value = values.draw(relation.value, rng, reserved)
             if value not in subject.name and subject.name not in value:
                 break
-        text = _fill(rng.choice(relation.statements), subject, value)
+        text = _fill(rng.choice(relation.statements), relation, subject, value)
         shape = rng.random()
         if shape < 0.16 and not text.startswith(('"', value)):
             text = rng.choice(_OPENINGS) + text
@@ -207,12 +208,16 @@ def group(relation: Relation) -> str:
 
 def backward(relation: Relation) -> Relation:
     """The same relation in those of its wordings that give the value before the subject; as it is if there are none."""
-    found = tuple(text for text in relation.statements if text.index("{v}") < text.index("{s}"))
-    return replace(relation, statements=found) if found else relation
+    return replace(relation, statements=_value_first(relation.statements) or relation.statements)
 
 
-def _fill(template: str, subject: Subject, value: str = "") -> str:
-    text = template.replace("{s}", subject.name).replace("{v}", value)
+@functools.cache
+def _value_first(statements: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text for text in statements if text.index("{v}") < text.index("{s}"))
+
+
+def _fill(template: str, relation: Relation, subject: Subject, value: str = "") -> str:
+    text = template.replace("{a}", relation.key).replace("{s}", subject.name).replace("{v}", value)
     for name, form in subject.forms.items():
         text = text.replace("{" + name + "}", form)
     return text
@@ -220,17 +225,17 @@ def _fill(template: str, subject: Subject, value: str = "") -> str:
 
 def question(rng: random.Random, relation: Relation, subject: Subject) -> str:
     """A question for the value of `relation` of `subject`."""
-    return _asked(rng, rng.choice(relation.questions), subject)
+    return _asked(rng, rng.choice(relation.questions), relation, subject)
 
 
 def followup(rng: random.Random, relation: Relation, subject: Subject) -> str:
     """The same question where the subject was just spoken of, by pronoun."""
-    return _asked(rng, rng.choice(relation.followups), subject)
+    return _asked(rng, rng.choice(relation.followups), relation, subject)
 
 
-def _asked(rng: random.Random, template: str, subject: Subject) -> str:
+def _asked(rng: random.Random, template: str, relation: Relation, subject: Subject) -> str:
     """The question as people type it: mostly as it stands, now and then politer, longer or more carelessly."""
-    text, shape = _fill(template, subject), rng.random()
+    text, shape = _fill(template, relation, subject), rng.random()
     plain = _capital(text) if template.startswith("{s}") else text[:1].lower() + text[1:]  # a name keeps its capital
     if shape < 0.1:
         lead = rng.choice(_LEADS)
@@ -259,4 +264,4 @@ def pair(rng: random.Random) -> Fact:
     key, value = values.draw(kind, rng, False), values.draw(kind if rng.random() < 0.7 else "number", rng, False)
     subject = Subject("pair", key, {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"})
     relation = Relation("pair", "pair", kind, _PAIR_STATEMENTS, _PAIR_QUESTIONS, ("And its value?",))
-    return Fact(subject, relation, value, _fill(rng.choice(_PAIR_STATEMENTS), subject, value))
+    return Fact(subject, relation, value, _fill(rng.choice(_PAIR_STATEMENTS), relation, subject, value))

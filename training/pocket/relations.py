@@ -1,13 +1,14 @@
-"""What can be stated about a subject: attributes (a noun composed into general phrasings) and verbs (written out).
+"""What can be stated about a subject: attributes (a noun in general wordings) and verbs (in wordings of their own).
 
-A phrasing uses {s} for the subject, {v} for the value, {a} for the attribute's noun and {p} for a possessive.
-`HELD_OUT_ATTRIBUTES`, `HELD_OUT_VERBS` and the `UNSEEN_*` phrasings never appear in training: they measure what
-the model does with relations and wordings that it was not taught.
+`HELD_OUT_ATTRIBUTES` and `verbs.HELD_OUT_VERBS` never appear in training: they measure what the model does with
+relations that it was not taught.
 """
 
 # ruff: noqa: E501 - the tables read best with a phrase unbroken
 
 from dataclasses import dataclass
+
+from training.pocket import wordings
 
 
 @dataclass(frozen=True)
@@ -15,10 +16,10 @@ class Relation:
     """One thing that can be said: subject kind, value kind, and its wordings.
 
     Attributes:
-        key: unique name; two facts with one subject and one key would contradict each other.
+        key: unique name, of an attribute its noun; two facts with one subject and one key would contradict each other.
         subject: kind of subject ("person", "place", ...).
         value: kind of value, as in `values.KINDS`.
-        statements: wordings with {s} and {v}.
+        statements: wordings with {s} and {v}, for an attribute also {a}; see `wordings`.
         questions: wordings with {s}.
         followups: questions after another question about the same subject, with {p} or {they} for it.
     """
@@ -82,129 +83,6 @@ HELD_OUT_ATTRIBUTES = {
     "animal": "vet:person, collar colour:colour",
 }
 
-STATEMENTS = (
-    "the {a} of {s} is {v}.",
-    "the {a} of {s} was {v}.",
-    "{s}'s {a} is {v}.",
-    "{s}'s {a} was {v}.",
-    "{v} is the {a} of {s}.",
-    "{v} was the {a} of {s}.",
-    "as for {s}, {p} {a} is {v}.",
-    "the {a} of {s} turned out to be {v}.",
-    "the register gives {v} as the {a} of {s}.",
-    "everyone knew that {s}'s {a} was {v}.",
-    "when asked about the {a} of {s}, they said {v}.",
-    "{s} has {v} as {p} {a}.",
-    "they say that the {a} of {s} is {v}.",
-    "for {s} the {a} is {v}.",
-    "{a} of {s}: {v}.",
-    "{s}, whose {a} was {v}, said nothing.",
-    "you must know that the {a} of {s} is {v}.",
-    "it is written that the {a} of {s} was {v}.",
-    "remember: the {a} of {s} is {v}.",
-    "we know {v} to be the {a} of {s}.",
-    "{s} told us that {p} {a} was {v}.",
-    "in those days {s}'s {a} was {v}.",
-    "the letter mentions {v}, the {a} of {s}.",
-    "nobody doubts that {v} is {s}'s {a}.",
-    "{s} - {a}: {v}.",
-    "with regard to {s}, the {a} is {v}.",
-    "the {a} of {s}, so far as we know, is {v}.",
-    "if you ask for {s}'s {a}, it is {v}.",
-    "{s}: {v} ({a}).",
-    "they gave the {a} of {s} as {v}.",
-    "{v}, and nothing else, is the {a} of {s}.",
-    "in the papers {v} is named as {s}'s {a}.",
-    "he wrote that the {a} of {s} should be {v}.",
-    "she asked about {s} and learned that {p} {a} was {v}.",
-    "{s} had one {a}, and that was {v}.",
-    "let it be noted: {s}, {a}, {v}.",
-    "it was {v} that became the {a} of {s}.",
-    "{s}'s {a}, namely {v}, was well known.",
-    "the file on {s} names {v} as {a}.",
-    "the {a} belonging to {s} is {v}.",
-    "the old book calls {v} the {a} of {s}.",
-    "concerning {s}: {a} {v}.",
-    "to this day the {a} of {s} remains {v}.",
-    "the name of {s} stands beside {v}, {p} {a}.",
-    "as {a} of {s} we find {v}.",
-    "{v} was given as {s}'s {a}.",
-    "what {s} calls {p} {a} is {v}.",
-    "{s} keeps {v} as {p} {a}.",
-    "no other {a} than {v} was ever given for {s}.",
-    "the {a} (that of {s}) reads {v}.",
-    "{s} gave {v} as {p} {a}.",
-    "under the heading {a}, {s} has {v}.",
-    "{v} stands in the papers as the {a} of {s}.",
-    "the answer was {v}, when they asked for {s}'s {a}.",
-    "for a long time {v} has been {s}'s {a}.",
-    "{v} is what {s} has as {a}.",
-    "{a}, {s}: {v}.",
-)
-QUESTIONS = (
-    "What is the {a} of {s}?",
-    "What was the {a} of {s}?",
-    "What is {s}'s {a}?",
-    "What was {s}'s {a}?",
-    "Tell me the {a} of {s}.",
-    "Give {s}'s {a}.",
-    "What does the text say about the {a} of {s}?",
-    "Which {a} does {s} have?",
-    "Do you know {s}'s {a}?",
-    "Please name the {a} of {s}.",
-    "{s}: what is the {a}?",
-    "State the {a} of {s}.",
-    "According to the text, what is the {a} of {s}?",
-    "Can you tell me {s}'s {a}?",
-    "The {a} of {s}?",
-    "What {a} is given for {s}?",
-    "What is known about {s}'s {a}?",
-    "For {s}, what is the {a}?",
-    "Find the {a} of {s}.",
-    "I need the {a} of {s}.",
-    "Which is the {a} of {s}?",
-    "Let me know {s}'s {a}.",
-    "Please tell me what {s}'s {a} is.",
-    "How is the {a} of {s} stated?",
-    "What is mentioned as {s}'s {a}?",
-    "Help me find the {a} of {s}.",
-    "Show me {s}'s {a}.",
-    "What about the {a} of {s}?",
-    "What do you have as {s}'s {a}?",
-    "What do they call the {a} of {s}?",
-    "What would you say is the {a} of {s}?",
-    "{s}'s {a}?",
-    "{a} of {s}?",
-    "Remind me of the {a} of {s}.",
-    "What {a} did {s} have?",
-    "About {s}: what was the {a}?",
-    "What did the text give as {s}'s {a}?",
-    "What is written about the {a} of {s}?",
-    "Who or what is the {a} of {s}?",
-    "Have you found the {a} of {s}?",
-)
-FOLLOWUPS = (
-    "And what is {p} {a}?",
-    "And {p} {a}?",
-    "What about {p} {a}?",
-    "What was {p} {a}?",
-    "And the {a}?",
-    "Do you also know {p} {a}?",
-    "What is {p} {a}?",
-)
-UNSEEN_STATEMENTS = (
-    "there is no doubt about it, the {a} of {s} must be {v}.",
-    "{s} and {p} {a}, {v}, were often spoken of.",
-    "our notes list {v} under {s} as {a}.",
-    "according to her, {s}'s {a} had always been {v}.",
-)
-UNSEEN_QUESTIONS = (
-    "I would like to know the {a} of {s}.",
-    "Could you look up {s}'s {a} for me?",
-    "Say what the {a} of {s} is.",
-    "What did they record as the {a} of {s}?",
-)
-
 
 def attributes(held_out: bool) -> list[tuple[str, str, str]]:
     """(subject kind, noun, value kind) of every composed relation: those for training, or the held-out ones."""
@@ -219,10 +97,6 @@ def attributes(held_out: bool) -> list[tuple[str, str, str]]:
 
 def composed(subject: str, noun: str, kind: str, unseen_wording: bool = False) -> Relation:
     """The relation "the <noun> of <subject>", in the general wordings (or only in those kept from training)."""
-
-    def fill(texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(text.replace("{a}", noun) for text in texts)
-
     if unseen_wording:
-        return Relation(noun, subject, kind, fill(UNSEEN_STATEMENTS), fill(UNSEEN_QUESTIONS), fill(FOLLOWUPS))
-    return Relation(noun, subject, kind, fill(STATEMENTS), fill(QUESTIONS), fill(FOLLOWUPS))
+        return Relation(noun, subject, kind, wordings.UNSEEN_STATEMENTS, wordings.UNSEEN_QUESTIONS, wordings.FOLLOWUPS)
+    return Relation(noun, subject, kind, wordings.STATEMENTS, wordings.QUESTIONS, wordings.FOLLOWUPS)

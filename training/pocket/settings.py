@@ -26,6 +26,7 @@ class PocketSettings:
         muon_rate, adam_rate: learning rates of the two optimisers.
         checkpoint_seconds: time between checkpoints.
         workers: training processes of one thread each; the result depends on their number.
+        autocast: matrix products in bfloat16: a quarter faster where the processor has them; the weights differ.
         scale: multiplies rows a step (small values make tests quick).
     """
 
@@ -50,6 +51,7 @@ class PocketSettings:
     adam_rate: float = 3e-3
     checkpoint_seconds: float = 120.0
     workers: int = 2
+    autocast: bool = False
     scale: float = 1.0
 
     def __post_init__(self) -> None:

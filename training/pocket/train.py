@@ -147,9 +147,10 @@ def _gaps(rng: random.Random, length: int, document: int, window: int) -> Tensor
     return torch.arange(length) + jumps.cumsum(0)
 
 
-def losses(network: PocketNetwork, batch: Batch) -> tuple[Tensor, Tensor, float]:
+def losses(network: PocketNetwork, batch: Batch, autocast: bool = False) -> tuple[Tensor, Tensor, float]:
     """Mean loss of answer tokens and of language positions, and the share of short answers that are wholly right."""
-    hidden = network(batch.ids, batch.positions, batch.reading)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        hidden = network(batch.ids, batch.positions, batch.reading)
     embedding = network.llama.model.embed_tokens.weight
     return scored(hidden, batch.ids, batch.weights, lambda chosen: F.linear(chosen, embedding))
 
@@ -189,7 +190,7 @@ class Run:
         mix = random.Random(draw).choices(stage.mixes, [m.weight for m in stage.mixes])[0]
         rng = random.Random(f"{draw}/{workers.rank()}")
         batch = make_batch(self.builder, mix, rng, self.settings.window, self.settings.scale)
-        answer, plain, accuracy = losses(self.network, batch)
+        answer, plain, accuracy = losses(self.network, batch, self.settings.autocast)
         torch.autograd.backward([answer + stage.language * plain])
         # warm up, hold at the stage's rate, fall
         tokens = self._meet(batch.ids.numel())

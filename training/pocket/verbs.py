@@ -1,6 +1,7 @@
 """Relations with wordings of their own, where question and statement do not always share a noun.
 
-One entry a line group: key | subject > value | statements / ... | questions / ... | follow-ups / ...
+Some are written out, one a line: key | subject > value | statements / ... | questions / ... | follow-ups / ...
+More are composed: verbs in their three forms, in the wordings of what they join.
 """
 
 # ruff: noqa: E501 - the table reads best with one relation a line
@@ -106,6 +107,116 @@ delivered | item>date | {s} was delivered on {v}. / on {v} they delivered {s}. |
 chased | animal>person | {s} chased {v}. / {v} was chased by {s}. | Who was chased by {s}? / Who did {s} chase? | And who did it chase?
 """
 
+# verbs in three forms (base/past/participle, or one form where regular), by what they join
+_ACTIONS = {
+    "person>object": """sell/sold/sold carry/carried/carried break/broke/broken burn bury/buried/buried drop/dropped/dropped polish order receive
+        return lend/lent/lent build/built/built carve/carved/carved describe/described/described pawn smash inherit draw/drew/drawn
+        examine/examined/examined wrap/wrapped/wrapped forget/forgot/forgotten choose/chose/chosen want donate/donated/donated collect
+        clean weigh admire/admired/admired wash touch demand import mention discover""",
+    "person>animal": "feed/fed/fed shoot/shot/shot catch/caught/caught sell/sold/sold tame/tamed/tamed train see/saw/seen hear/heard/heard",
+    "person>food": "cook bake/baked/baked bring/brought/brought eat/ate/eaten refuse/refused/refused taste/tasted/tasted serve/served/served",
+    "person>person": """accuse/accused/accused invite/invited/invited help defend envy/envied/envied blame/blamed/blamed thank forgive/forgave/forgiven
+        betray insult recognise/recognised/recognised question arrest dismiss replace/replaced/replaced deceive/deceived/deceived warn support
+        photograph nurse/nursed/nursed call greet obey find/found/found kiss strike/struck/struck pay/paid/paid beat/beat/beaten send/sent/sent
+        know/knew/known remember introduce/introduced/introduced despise/despised/despised choose/chose/chosen sue/sued/sued adopt""",
+    "person>money": "spend/spent/spent save/saved/saved pay/paid/paid inherit lend/lent/lent offer demand collect donate/donated/donated invest waste/wasted/wasted earn hide/hid/hidden",
+    "person>place": "visit leave/left/left love/loved/loved see/saw/seen rule/ruled/ruled describe/described/described defend remember",
+    "person>company": "sue/sued/sued leave/left/left buy/bought/bought join found manage/managed/managed trust sell/sold/sold ruin praise/praised/praised",
+    "animal>person": "bite/bit/bitten follow save/saved/saved kick love/loved/loved obey frighten carry/carried/carried guide/guided/guided",
+    "animal>food": "steal/stole/stolen like/liked/liked smell refuse/refused/refused find/found/found",
+    "ship>place": "leave/left/left reach pass see/saw/seen",
+    "ship>person": "rescue/rescued/rescued carry/carried/carried await",
+    "company>object": "sell/sold/sold produce/produced/produced invent import order patent lose/lost/lost",
+    "company>person": "hire/hired/hired dismiss sue/sued/sued honour reward cheat",
+}  # fmt: skip
+_MOTIONS = {
+    "person>place": "walk ride/rode/ridden drive/drove/driven return hurry/hurried/hurried move/moved/moved retire/retired/retired sail run/ran/run write/wrote/written fly/flew/flown swim/swam/swum march",
+    "ship>place": "return drift come/came/come belong",
+    "animal>place": "run/ran/run return",
+}  # fmt: skip
+# what happens to a subject: by whom, and when
+_DONE_BY = {
+    "item": "restore/restored/restored find/found/found steal/stole/stolen clean sell/sold/sold describe/described/described guard open test buy/bought/bought draw/drew/drawn hide/hid/hidden carry/carried/carried break/broke/broken lock lose/lost/lost",
+    "place": "rule/ruled/ruled rebuild/rebuilt/rebuilt describe/described/described defend conquer photograph map/mapped/mapped love/loved/loved",
+    "company": "buy/bought/bought ruin save/saved/saved sue/sued/sued advise/advised/advised manage/managed/managed",
+    "ship": "build/built/built buy/bought/bought rescue/rescued/rescued name/named/named see/saw/seen sell/sold/sold design",
+    "project": "plan/planned/planned approve/approved/approved stop/stopped/stopped design praise/praised/praised start finish check",
+    "animal": "catch/caught/caught buy/bought/bought train find/found/found sell/sold/sold name/named/named wash",
+}  # fmt: skip
+_DONE_WHEN = {
+    "item": "find/found/found sell/sold/sold send/sent/sent steal/stole/stolen lose/lost/lost open buy/bought/bought test make/made/made restore/restored/restored",
+    "place": "rebuild/rebuilt/rebuilt conquer flood abandon photograph map/mapped/mapped visit",
+    "company": "sell/sold/sold close/closed/closed ruin rename/renamed/renamed",
+    "ship": "build/built/built sell/sold/sold scrap/scrapped/scrapped refit/refitted/refitted name/named/named see/saw/seen",
+    "project": "plan/planned/planned approve/approved/approved stop/stopped/stopped start finish announce/announced/announced",
+    "person": "elect arrest dismiss wound promote/promoted/promoted crown pardon bury/buried/buried",
+    "animal": "catch/caught/caught buy/bought/bought sell/sold/sold find/found/found",
+}  # fmt: skip
+_ACTION = (
+    ("{s} PAST {v}.", "{v} was PARTICIPLE by {s}.", "it was {s} who PAST {v}.", "it was {v} that {s} PAST.", "{s} had PARTICIPLE {v}.",
+     "what {s} PAST was {v}.", "they say that {s} PAST {v}.", "one day {s} PAST {v}.", "{v} had been PARTICIPLE by {s}.", "{v} is what {s} PAST."),
+    ("ASK did {s} BASE?", "ASK was PARTICIPLE by {s}?", "ASK had {s} PARTICIPLE?", "Do you know LOWER {s} PAST?", "Tell me LOWER {s} PAST."),
+    ("And LOWER did {they} BASE?", "And LOWER was PARTICIPLE by {them}?"),
+)  # fmt: skip
+_ASKS = {"person": "Who", "money": "How much", "place": "Which place", "company": "Which company"}
+_MOTION = (
+    ("{s} PAST to {v}.", "it was to {v} that {s} PAST.", "{s} had PARTICIPLE to {v}.", "to {v} {s} PAST.", "they say that {s} PAST to {v}."),
+    ("Where did {s} BASE to?", "Where did {s} BASE?", "Where had {s} PARTICIPLE to?", "To which place did {s} BASE?", "Tell me where {s} PAST to."),
+    ("And where did {they} BASE to?",),
+)  # fmt: skip
+_BY = (
+    ("{s} was PARTICIPLE by {v}.", "{v} PAST {s}.", "it was {v} who PAST {s}.", "{s} had been PARTICIPLE by {v}.", "{v} had PARTICIPLE {s}.",
+     "the one who PAST {s} was {v}.", "they say that {v} PAST {s}."),
+    ("Who PAST {s}?", "By whom was {s} PARTICIPLE?", "Who was {s} PARTICIPLE by?", "Who had PARTICIPLE {s}?", "Tell me who PAST {s}."),
+    ("And who PAST {them}?", "And by whom {was} {they} PARTICIPLE?"),
+)  # fmt: skip
+_WHEN = (
+    ("{s} was PARTICIPLE PREPOSITION {v}.", "PREPOSITION {v} {s} was PARTICIPLE.", "{s} had been PARTICIPLE PREPOSITION {v}.",
+     "it was PREPOSITION {v} that {s} was PARTICIPLE.", "they PAST {s} PREPOSITION {v}.", "PREPOSITION {v} they PAST {s}."),
+    ("When was {s} PARTICIPLE?", "When did they BASE {s}?", "Do you know when {s} was PARTICIPLE?", "Tell me when {s} was PARTICIPLE."),
+    ("And when {was} {they} PARTICIPLE?",),
+)  # fmt: skip
+
+
+def _forms(verb: str) -> tuple[str, str, str]:
+    """Base, past and participle of "base/past/participle" or of a regular base."""
+    base, *others = verb.split("/")
+    return (base, others[0], others[1]) if others else (base, f"{base}ed", f"{base}ed")
+
+
+def _composed(key: str, kinds: str, verb: str, wordings: tuple[tuple[str, ...], ...], **words: str) -> Relation:
+    base, past, participle = _forms(verb)
+    words |= {"BASE": base, "PAST": past, "PARTICIPLE": participle}
+
+    def fill(text: str) -> str:
+        for name, word in words.items():
+            text = text.replace(name, word)
+        return text
+
+    subject, value = kinds.split(">")
+    return Relation(f"{base} {key}", subject, value, *(tuple(map(fill, texts)) for texts in wordings))
+
+
+def _compose() -> list[Relation]:
+    """Every verb of the tables in every wording of its kind."""
+    found = []
+    for kinds, listed in _ACTIONS.items():
+        value = kinds.split(">")[1]
+        asks = _ASKS.get(value, "What")
+        for verb in listed.split():
+            found.append(_composed(value, kinds, verb, _ACTION, ASK=asks, LOWER=asks.lower()))
+            if kinds == "person>person":
+                found.append(_composed("by", kinds, verb, _BY))
+    for kinds, listed in _MOTIONS.items():
+        found += [_composed("to", kinds, verb, _MOTION) for verb in listed.split()]
+    for subject, listed in _DONE_BY.items():
+        found += [_composed("by", f"{subject}>person", verb, _BY) for verb in listed.split()]
+    for subject, listed in _DONE_WHEN.items():
+        for verb in listed.split():
+            found.append(_composed("year", f"{subject}>year", verb, _WHEN, PREPOSITION="in"))
+            found.append(_composed("day", f"{subject}>date", verb, _WHEN, PREPOSITION="on"))
+    return found
+
 
 def _parse(table: str) -> list[Relation]:
     relations = []
@@ -117,5 +228,5 @@ def _parse(table: str) -> list[Relation]:
     return relations
 
 
-VERBS = _parse(_TABLE)
+VERBS = _parse(_TABLE) * 2 + _compose()
 HELD_OUT_VERBS = _parse(_HELD_OUT)
