@@ -4,6 +4,7 @@ A row is built backwards: facts and turns first, then as much prose as still fit
 ladder wants; `build` makes one row from a `random.Random`, so a seed and a step fix every row.
 """
 
+import itertools
 import random
 import re
 from dataclasses import dataclass, replace
@@ -47,7 +48,8 @@ class Recipe:
         turns: most turns.
         alike: share of rows whose facts are all of one relation.
         backward: share of rows whose statements give the value before the subject, where a wording for that exists.
-        quotes, absent, lists, filler, reading: shares of turns (quotes, absent) or rows (the others).
+        quotes, absent, both, lists, filler, reading: shares of turns (quotes, absent, questions for two values) or rows
+            (the others).
         language: share of prose tokens that carry the plain next-token loss.
     """
 
@@ -60,6 +62,7 @@ class Recipe:
     backward: float = 0.0
     quotes: float = 0.0
     absent: float = 0.0
+    both: float = 0.0
     lists: float = 0.0
     filler: float = 0.0
     reading: float = 0.0
@@ -135,6 +138,8 @@ class Builder:
 
     def alike(self, rng: random.Random, count: int, backward: bool = False) -> list[Fact]:
         """`count` facts of one relation, mostly in one wording, so that nothing but the name tells them apart."""
+        if rng.random() < 0.15:
+            return facts.pairs(rng, count)
         kind = facts.make_subject(rng, self.reserved).kind
         relation = self.maker.relation(rng, kind, set())
         if backward:
@@ -153,9 +158,9 @@ class Builder:
         subjects: list[Subject] = []
         taken: dict[str, set[str]] = {}
         if rng.random() < special:
-            found.append(facts.passkey(rng))
+            found.extend(facts.passkeys(rng) if rng.random() < 0.4 else [facts.passkey(rng)])
         if rng.random() < special * 0.6:
-            found.extend(facts.pair(rng) for _ in range(rng.randint(1, min(4, count))))
+            found.extend(facts.pairs(rng, rng.randint(1, min(4, count))))
         while len(found) < count:
             last = found[-1] if found and found[-1].subject.kind not in ("passkey", "pair") else None
             shape = rng.random()
@@ -200,6 +205,9 @@ class Builder:
             if shape < recipe.absent + recipe.quotes:
                 turns.append(self.quote(rng, present, prose))
                 continue
+            if shape < recipe.absent + recipe.quotes + recipe.both and (turn := self.both(rng, present)):
+                turns.append(turn)
+                continue
             fact = order.pop()
             same = [f for f in order if previous and f.subject == previous.subject]
             if previous and same and rng.random() < 0.8:
@@ -225,6 +233,19 @@ class Builder:
             if any(subject.name == f.subject.name for f in present):
                 subject = facts.make_subject(rng, self.reserved)
         return Turn(facts.question(rng, self.maker.relation(rng, subject.kind, taken), subject), ABSENT, 0.8)
+
+    @staticmethod
+    def both(rng: random.Random, present: list[Fact]) -> Turn | None:
+        """A question for two values at once, if any two facts can be asked for so."""
+        asked = [
+            (text, one, other)
+            for one, other in itertools.permutations(present, 2)
+            if one.value != other.value and (text := facts.both(rng, one, other))
+        ]
+        if not asked:
+            return None
+        text, one, other = rng.choice(asked)
+        return Turn(text, f"{one.value} and {other.value}")
 
     def quote(self, rng: random.Random, present: list[Fact], prose: range) -> Turn:
         """Ask for a sentence by what only it mentions: a fact's name or value, or a rare word of the prose."""
@@ -272,7 +293,8 @@ class Builder:
         dense = rng.random() < recipe.dense
         filler = not dense and rng.random() < recipe.filler
         if filler:
-            present = [facts.passkey(rng)] + (self.facts(rng, rng.randint(1, 3), 0.0) if rng.random() < 0.5 else [])
+            present = facts.passkeys(rng) if rng.random() < 0.3 else [facts.passkey(rng)]
+            present += self.facts(rng, rng.randint(1, 3), 0.0) if rng.random() < 0.5 else []
         else:
             count = max(2, recipe.length // 42) if dense else rng.randint(*recipe.facts)
             present = self.present(rng, recipe, count)

@@ -35,6 +35,30 @@ _PASSKEY_QUESTIONS = (
     "What is the pass key?", "What is the pass key? The pass key is", "Tell me the pass key.", "Which pass key was given in the text?", "What was the pass key?",
     "What is the pass key in the text?", "Do you remember the pass key?", "The pass key?", "Please give the pass key.", "Repeat the pass key.",
 )  # fmt: skip
+_NUMBERED_STATEMENTS = (
+    "{s} is {v}.", "{s} is {v}. Remember it.", "{v} is {s}.", "remember {s}: {v}.", "as {s} they gave {v}.", "{s} was {v}.", "there is {s}, and it is {v}.",
+)  # fmt: skip
+_NUMBERED_QUESTIONS = (
+    "What is {s}?",
+    "Tell me {s}.",
+    "What was {s}?",
+    "{s}?",
+    "Do you remember {s}?",
+    "Repeat {s}.",
+    "Please give {s}.",
+)
+_BOTH_PASSKEYS = (
+    "What are the first and the second pass key?", "Give the first and the second pass key.", "Name both pass keys in order.", "What are the two pass keys?",
+    "Tell me the two pass keys.", "Which pass keys are given, in order?", "The first and the second pass key?", "Repeat both pass keys.",
+)  # fmt: skip
+_TWO_ATTRIBUTES = (
+    "What are the {a} and the {b} of {s}?", "Give {s}'s {a} and {b}.", "Tell me the {a} and the {b} of {s}.", "What is {s}'s {a}, and what is {p} {b}?",
+    "What is the {a} of {s} and the {b}?", "{s}: {a} and {b}?",
+)  # fmt: skip
+_TWO_SUBJECTS = (
+    "What is the {a} of {s} and that of {t}?", "Give the {a} of {s} and of {t}.", "Tell me {s}'s {a} and {t}'s {a}.", "What are {s}'s and {t}'s {a}?",
+    "The {a} of {s} and of {t}?", "What is {s}'s {a}, and what is {t}'s?",
+)  # fmt: skip
 _PAIR_STATEMENTS = (
     '"{s}": "{v}".', "key {s} has the value {v}.", "the value of {s} is {v}.", "{s} = {v}.", "{s} maps to {v}.", "{s}: {v}.",
     "the entry for {s} is {v}.", "under {s} we find {v}.",
@@ -257,11 +281,51 @@ def passkey(rng: random.Random, statements: tuple[str, ...] = _PASSKEY_STATEMENT
     return Fact(subject, relation, value, _capital(rng.choice(statements).replace("{v}", value)))
 
 
-def pair(rng: random.Random) -> Fact:
-    """A key and its value, both random codes (one pair in ten: two UUIDs)."""
+def passkeys(rng: random.Random) -> list[Fact]:
+    """A first and a second pass key."""
+    found = []
+    for number in ("first", "second"):
+        forms = {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"}
+        subject = Subject("passkey", f"the {number} pass key", forms)
+        key = f"{number} pass key"
+        relation = Relation(key, "passkey", "passkey", _NUMBERED_STATEMENTS, _NUMBERED_QUESTIONS, _NUMBERED_QUESTIONS)
+        value = words.digits(rng, 5, 5)
+        found.append(
+            Fact(subject, relation, value, _capital(_fill(rng.choice(_NUMBERED_STATEMENTS), relation, subject, value)))
+        )
+    return found
+
+
+def both(rng: random.Random, one: Fact, other: Fact) -> str:
+    """A question for the values of both, in this order; "" where there is no such question."""
+    if (one.relation.key, other.relation.key) == ("first pass key", "second pass key"):
+        return rng.choice(_BOTH_PASSKEYS)
+    if not (one.relation.is_attribute and other.relation.is_attribute):
+        return ""
+    if one.subject == other.subject:
+        text = _fill(rng.choice(_TWO_ATTRIBUTES), one.relation, one.subject).replace("{b}", other.relation.key)
+    elif one.relation.key == other.relation.key:
+        text = _fill(rng.choice(_TWO_SUBJECTS), one.relation, one.subject).replace("{t}", other.subject.name)
+    else:
+        return ""
+    return _capital(text)
+
+
+def pairs(rng: random.Random, count: int) -> list[Fact]:
+    """Keys and their values; in half of the cases keys that are alike but for their last two to four digits."""
+    if rng.random() < 0.5:
+        return [pair(rng) for _ in range(count)]
+    alike, last = f"{rng.randrange(0x1000, 0x1000000):x}", rng.randint(2, 4)
+    keys = rng.sample(range(16**last), count)
+    return [pair(rng, f"{alike}{key:0{last}x}") for key in keys]
+
+
+def pair(rng: random.Random, key: str = "") -> Fact:
+    """A key and its value, both random codes (one pair in ten: two UUIDs); with `key`, that key."""
     shape = rng.random()
-    kind = "uuid" if shape < 0.1 else "hex" if shape < 0.45 else "code"
-    key, value = values.draw(kind, rng, False), values.draw(kind if rng.random() < 0.7 else "number", rng, False)
+    kind = "uuid" if shape < 0.1 and not key else "hex" if shape < 0.45 else "code"
+    key = key or values.draw(kind, rng, False)
+    value = values.draw(kind if rng.random() < 0.7 else "number", rng, False)
     subject = Subject("pair", key, {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"})
     relation = Relation("pair", "pair", kind, _PAIR_STATEMENTS, _PAIR_QUESTIONS, ("And its value?",))
     return Fact(subject, relation, value, _fill(rng.choice(_PAIR_STATEMENTS), relation, subject, value))

@@ -40,7 +40,7 @@ class Stage:
 
 
 def _chat(length: int, low: int, high: int, turns: int = 8, **more: float) -> Recipe:
-    options = {"alike": 0.2, "quotes": 0.12, "absent": 0.16, "lists": 0.06, "filler": 0.04}
+    options = {"alike": 0.2, "quotes": 0.12, "absent": 0.16, "both": 0.06, "lists": 0.06, "filler": 0.04}
     options |= {"language": 0.15, "backward": 0.5} | more
     return Recipe(length, "chat", facts=(low, high), turns=turns, **options)
 
@@ -69,8 +69,8 @@ def last_stages(share: float = 1.0) -> tuple[Stage, ...]:
     must carry the value that was said before it, and only short rows with few facts teach that.
     """
     tiny = Recipe(64, "chat", dense=1.0, turns=4, alike=0.2, backward=1.0)
-    small = Recipe(128, "chat", dense=1.0, turns=6, alike=0.2, backward=0.8)
-    dense = Recipe(192, "chat", dense=1.0, turns=8, alike=0.4, absent=0.08, backward=0.5)
+    small = Recipe(128, "chat", dense=1.0, turns=6, alike=0.2, both=0.08, backward=0.8)
+    dense = Recipe(192, "chat", dense=1.0, turns=8, alike=0.4, absent=0.08, both=0.06, backward=0.5)
     short = _chat(256, 2, 5, 6, dense=0.1)
     far_256 = Mix(_chat(256, 2, 5, 4, filler=0.0, lists=0.0), 6, 0.1, far=True)
     quoting = Mix(_chat(256, 1, 4, 6, quotes=0.85, lists=0.0, filler=0.0), 5, 0.06)

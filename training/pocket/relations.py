@@ -31,6 +31,11 @@ class Relation:
     questions: tuple[str, ...]
     followups: tuple[str, ...]
 
+    @property
+    def is_attribute(self) -> bool:
+        """Whether its key is a noun that general wordings are filled with."""
+        return "{a}" in self.questions[0]
+
 
 # noun:value kind; one line per subject kind
 _ATTRIBUTES = {
