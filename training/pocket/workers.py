@@ -6,6 +6,7 @@ orthogonalisation of the optimiser is shared out.
 """
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,8 @@ def total(tensors: list[Tensor]) -> None:
 
 
 def _worker(number: int, count: int, meeting: str, work: Work, lines: Any) -> None:
+    # the death of the parent comes as this signal, which a training in a shell's background would ignore
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # sharp attention leaves denormal weights, which make a step twice as slow
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
