@@ -140,7 +140,8 @@ _COPULAS = _phrases(
     "is| was| has been| had been| will be| is still| is now| was then| remains| became| has become| is said to be| is believed to be| "
     "seems to be| appears to be| proved to be| is simply| is none other than| is, it seems,| was at first| is officially| has long been| "
     "is at present| was once| might well be| would be| is supposed to be| can only be| is likely to be| was, in the end,| ought to be| "
-    "has for years been| is never anything but| is reported to be"
+    "has for years been| is never anything but| is reported to be| had lately been| had since been| had first been| was always| was never but| "
+    "could be| may have been| should have been| was to be| is thought to be| must once have been| had in truth been| is, as ever,"
 )
 _REMARKS = _phrases(
     "is on record| was mentioned twice| came up again| is noted here| was never questioned| is easily forgotten| surprised them all| "
@@ -152,6 +153,14 @@ _SOURCES = _phrases(
     "the index| an old letter| the archive| the newspaper| a neighbour| the report| page nine| the new edition"
 )
 _REPORTS = _phrases("gives| names| mentions| records| shows| quotes| states| enters| cites| reports| has| puts down")
+_MANY_SOURCES = _phrases(
+    "the records| two letters| most books| the papers| my cards| their files| all accounts| the older maps| these tables| his diaries| both clerks| "
+    "the minutes| several witnesses| our guides| the registers| some friends| the notes of the clerk| her letters| the authorities| we| they| I| you"
+)
+_MANY_REPORT = _phrases(
+    "give| name| mention| record| show| quote| state| enter| cite| report| have| put down| write| note| print| carry| hold| keep| place| add| "
+    "publish| store| count| register| know| set down| repeat| describe| read| sign| mark| recognise"
+)
 _SAYINGS = _phrases("says| claims| insists| confirms| adds| believes| makes it clear| repeats| admits| proves")
 _BESIDE = _phrases("for| beside| against| next to| opposite| with| in the row of")
 _HOLDINGS = _phrases("has| had| got| chose| took| claims| wanted| kept| uses| received| accepted| still has| picked")
@@ -174,7 +183,7 @@ def _composed_statements() -> tuple[str, ...]:
         for source in _SOURCES:
             found += [f"{source} {report} {{v}} as {phrase}." for report in _REPORTS[::3]]
             found += [f"{source} {report} {phrase} as {{v}}." for report in _REPORTS[1::4]]
-            says = zip(_SAYINGS[::3], _COPULAS[::9], strict=True)
+            says = zip(_SAYINGS[::3], _COPULAS[::12], strict=True)
             found += [f"{source} {saying} that {phrase} {copula} {{v}}." for saying, copula in says]
     for phrase in _LONG_PHRASES:
         found += [f"{phrase} {copula} {{v}}." for copula in _COPULAS[::4]]
@@ -185,6 +194,13 @@ def _composed_statements() -> tuple[str, ...]:
         found.append(f"{source} {report} {{v}} as {{a}} {_BESIDE[index % len(_BESIDE)]} {{s}}.")
         found.append(f"for {{s}}, {source} {report} {{v}} as the {{a}}.")
         found.append(f"{source} speaks of {{s}} and says that {{p}} {{a}} {copula} {{v}}.")
+    for index, report in enumerate(_MANY_REPORT):
+        for step, phrase in enumerate(_PHRASES):
+            source = _MANY_SOURCES[(2 * index + step) % len(_MANY_SOURCES)]
+            found.append(f"{source} {report} {{v}} as {phrase}.")
+        for step, beside in enumerate((*_BESIDE, "by", "after", "before", "near", "above", "below", "at")):
+            source = _MANY_SOURCES[(index + step) % len(_MANY_SOURCES)]
+            found.append(f"{source} {report} {{v}} {beside} {{s}} as {{a}}.")
     for holding in _HOLDINGS:
         found += [f"{{s}} {holding} {{v}} {link} {{p}} {{a}}." for link in ("as", "for")]
         found.append(f"it was {{v}} that {{s}} {holding} as {{p}} {{a}}.")
