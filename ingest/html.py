@@ -16,6 +16,7 @@ from lxml import etree
 from ingest.charset import decode
 from ingest.clean import one_line, tidy, tidy_code
 from ingest.errors import BrokenFile, EmptyDocument
+from ingest.formulas import of_mathml
 from ingest.limits import Limits
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
@@ -221,7 +222,7 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         return
     if tag == "math":
         border = "\v" if element.get("display") == "block" else ""
-        walk.inline.append(f"{border}{_formula(element)}{border}")
+        walk.inline.append(f"{border}{of_mathml(element)}{border}")
         return
     if tag == "img" and (alt := one_line(element.get("alt") or "")):
         formula = re.search("math|latex", element.get("class") or "")  # as Wikipedia's and WordPress' pictures of TeX
@@ -332,15 +333,6 @@ def _lays_out(table: etree._Element) -> bool:
     if len(rows) == 1 and len(rows[0]) == 1:
         return True
     return any(len(" ".join("".join(cell.itertext()).split())) > LAYOUT_CELL for cell in table.iter("td"))
-
-
-def _formula(element: etree._Element) -> str:
-    """MathML as the TeX that came with it, else as its letters in a row."""
-    notes = [node for node in element.iter() if _tag(node) in ("annotation", "annotation-xml")]
-    tex = next((node.text for node in notes if "tex" in (node.get("encoding") or "").casefold()), None)
-    for node in notes:
-        node.clear(keep_tail=True)
-    return one_line(element.get("alttext") or tex or "".join(map(str, element.itertext())))
 
 
 def _is_drawn_formula(element: etree._Element, tag: str) -> bool:
