@@ -1,4 +1,4 @@
-"""The numbers that Word writes before paragraphs of lists and headings: they are counted, not stored.
+"""The numbers of lists; those that Word writes before paragraphs and headings are counted, not stored.
 
 Left out: numbers in other alphabets and in words, which are written in digits, and pictures.
 """
@@ -107,7 +107,7 @@ class Numbering:
             return ""
         this = known.levels[level]
         number = self._counts[known.counted_as].get(level, this.start)
-        return _written(number, "decimal" if digits else this.kind)
+        return written(number, "decimal" if digits else this.kind)
 
 
 def value(element: etree._Element | None) -> str | None:
@@ -153,7 +153,8 @@ def _level(element: etree._Element) -> tuple[int, _Level]:
     )
 
 
-def _written(number: int, kind: str) -> str:
+def written(number: int, kind: str) -> str:
+    """A number of a list as Word calls the kinds: "lowerLetter" is "c", "upperRoman" is "III"; in digits if unknown."""
     match kind:
         case "none":
             return ""

@@ -186,6 +186,12 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
             "<img class=mwe-math-image aria-hidden=true alt='{y}'>.",
             "So {y}.",
         ),
+        (
+            "<ol type=a><li>x<li value=5>y<li>z</ol><p>and</p><ol reversed><li>p<li>q</ol><p>or</p>"
+            "<ol type=I start=3><li>v</ol>",
+            "a. x\ne. y\nf. z\n\nand\n\n2. p\n1. q\n\nor\n\nIII. v",
+        ),
+        ("<p>He said <q>no</q>.", "He said “no”."),
         ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
         ("<p>word<a class=noteref href='#n2'>2</a>", "word[2]"),
         ("<p>10<sup>5</sup> and <a href='#s'>see 2</a>", "10^5 and see 2"),
