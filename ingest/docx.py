@@ -39,6 +39,19 @@ _OTHER_NAMES = (
         rb"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
     ),
 )
+_SIGNS = {  # fonts whose letters are signs: what these are in Unicode, by their code
+    "symbol": {
+        start + index: sign
+        for start, signs in (
+            (0x20, " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"),
+            (0xA1, "ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…"),
+            (0xBF, "↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊〈®©™∑"),
+            (0xF1, "〉∫"),
+        )
+        for index, sign in enumerate(signs)
+    },
+    "wingdings": {0x6F: "☐", 0xA8: "☐", 0xFB: "✗", 0xFC: "✓", 0xFD: "☒", 0xFE: "☑"},
+}
 _HEADING = re.compile(r"^heading (\d)$", re.IGNORECASE)
 
 
@@ -164,11 +177,15 @@ class _Walk:
                 yield " "
             elif tag in (f"{W}br", f"{W}cr"):
                 yield "\n"
+            elif tag == f"{W}sym":
+                yield _symbol(child)
             elif tag == f"{W}noBreakHyphen":
                 yield "-"
             elif tag in (f"{W}footnoteReference", f"{W}endnoteReference"):
                 self.cited.append((tag.removeprefix(W).removesuffix("Reference"), child.get(f"{W}id") or ""))
                 yield f"[{len(self.cited)}]"
+            elif tag == f"{W}r" and _is_hidden(child):
+                continue
             elif tag == f"{M}oMath":
                 yield of_word(child)
             elif tag == f"{W}r" and value(child.find(f"{W}rPr/{W}vertAlign")) == "superscript":
@@ -176,6 +193,20 @@ class _Walk:
                 yield f"^{text}" if re.fullmatch(r"[-−+]?\d+", text) else text
             else:
                 yield from self._runs(child)
+
+
+def _symbol(element: etree._Element) -> str:
+    """A character of a font of signs; one that is not known here stays private to its font."""
+    code = element.get(f"{W}char") or ""
+    if not re.fullmatch(r"[0-9A-Fa-f]{4}", code):
+        return ""
+    signs = _SIGNS.get((element.get(f"{W}font") or "").casefold(), {})
+    return signs.get(int(code, 16) & 0xFF, chr(int(code, 16)))
+
+
+def _is_hidden(run: etree._Element) -> bool:
+    hidden = run.find(f"{W}rPr/{W}vanish")
+    return hidden is not None and value(hidden) not in ("0", "false", "off")
 
 
 def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:

@@ -81,8 +81,19 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
             "</m:e></m:rad></m:oMath></w:p>",
             "So y=1/(2+x)(a)^2√[3](b)",
         ),
+        (
+            "<w:p><w:r><w:t>10 </w:t><w:sym w:font='Symbol' w:char='F06D'/><w:t>g </w:t>"
+            "<w:sym w:font='Symbol' w:char='F0B3'/><w:t> 2 </w:t><w:sym w:font='Wingdings' w:char='F0FE'/>"
+            "<w:t> yes </w:t><w:sym w:font='Other' w:char='F041'/></w:r></w:p>",
+            "10 μg ≥ 2 ☑ yes \uf041",
+        ),
+        (
+            "<w:p><w:r><w:t>Seen</w:t></w:r><w:r><w:rPr><w:vanish/></w:rPr><w:t>, hidden</w:t></w:r>"
+            "<w:r><w:rPr><w:vanish w:val='0'/></w:rPr><w:t>, seen</w:t></w:r></w:p>",
+            "Seen, seen",
+        ),
     ],
-    ids=["superscript", "ruby", "nested table", "boxes", "formula"],
+    ids=["superscript", "ruby", "nested table", "boxes", "formula", "signs", "hidden"],
 )
 def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
     assert ingest(word(tmp_path / "a.docx", body)).text == expected
