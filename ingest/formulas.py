@@ -25,8 +25,15 @@ def of_word(element: etree._Element) -> str:
     """A formula of a Word document: an `m:oMath` element."""
     if _name(element) == "t":
         return element.text or ""
-    parts = [of_word(child) for child in element if child.tag != f"{M}ctrlPr"]
-    text = "".join(parts)
+    parts: list[str] = []
+    before = None
+    for child in element:
+        if before is not None and before.tag == child.tag == f"{M}r":  # Word parts a number as it was typed
+            parts[-1] += of_word(child)
+        elif child.tag != f"{M}ctrlPr":
+            parts.append(of_word(child))
+        before = child
+    text = _joined(parts)
     match element.tag.removeprefix(M) if isinstance(element.tag, str) else "":
         case "num":
             return grouped(text)
@@ -40,6 +47,10 @@ def of_word(element: etree._Element) -> str:
             return f"[{text}]" if text else ""
         case "rad":
             return f"√{''.join(parts[:-1])}({''.join(parts[-1:])})"
+        case "mr":
+            return ", ".join(parts)
+        case "m":
+            return "; ".join(part for part in parts if part)
         case "nary":
             return _sign(element, "naryPr/chr", "∫") + text
         case "d":

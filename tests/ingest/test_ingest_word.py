@@ -82,6 +82,14 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
             "So y=1/(2+x)(a)^2√[3](b)",
         ),
         (
+            "<w:p><m:oMath><m:r><m:t>1</m:t></m:r><m:r><m:t>2</m:t></m:r><m:f><m:num><m:r><m:t>3</m:t></m:r></m:num><m:den>"
+            "<m:r><m:t>4</m:t></m:r></m:den></m:f><m:r><m:t>=</m:t></m:r><m:sSub><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sub><m:r>"
+            "<m:t>i</m:t></m:r></m:sub></m:sSub><m:r><m:t>y</m:t></m:r><m:d><m:e><m:m><m:mPr/><m:mr><m:e><m:r><m:t>1</m:t></m:r>"
+            "</m:e><m:e/></m:mr><m:mr><m:e><m:r><m:t>3</m:t></m:r></m:e><m:e><m:r><m:t>4</m:t></m:r></m:e></m:mr></m:m></m:e>"
+            "</m:d></m:oMath></w:p>",
+            "12 3/4=x_i y(1, ; 3, 4)",
+        ),
+        (
             "<w:p><w:r><w:t>10 </w:t><w:sym w:font='Symbol' w:char='F06D'/><w:t>g </w:t>"
             "<w:sym w:font='Symbol' w:char='F0B3'/><w:t> 2 </w:t><w:sym w:font='Wingdings' w:char='F0FE'/>"
             "<w:t> yes </w:t><w:sym w:font='Other' w:char='F041'/></w:r></w:p>",
@@ -93,7 +101,7 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
             "Seen, seen",
         ),
     ],
-    ids=["superscript", "ruby", "nested table", "boxes", "formula", "signs", "hidden"],
+    ids=["superscript", "ruby", "nested table", "boxes", "formula", "parts of a formula", "signs", "hidden"],
 )
 def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
     assert ingest(word(tmp_path / "a.docx", body)).text == expected
