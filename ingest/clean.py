@@ -113,7 +113,6 @@ def vocabulary(texts: Iterable[str]) -> set[str]:
                 words.update(f"{part}-" for part in parts[:-1])
                 words.update(f"-{part}" for part in parts[1:])
         broken = text.endswith(("-", "‐"))
-        broken = text.endswith(("-", "‐"))
     return words
 
 

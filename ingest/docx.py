@@ -17,14 +17,14 @@ from lxml import etree
 from ingest.clean import one_line, tidy
 from ingest.epub import parse_xml
 from ingest.errors import BrokenFile, EmptyDocument, IngestError
+from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive, read_member
+from ingest.numbering import Numbering, W, value
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
 from ingest.table import Cell, span, table_lines
 
-W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
-M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _DELETED = frozenset({f"{W}del", f"{W}moveFrom", _FALLBACK})
 _WRAPPERS = frozenset(f"{W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo"))
 _SILENT = frozenset(f"{W}{name}" for name in ("pPr", "rPr", "instrText", "delText", "rt", "txbxContent"))
@@ -39,6 +39,19 @@ _OTHER_NAMES = (
         rb"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
     ),
 )
+_SIGNS = {  # fonts whose letters are signs: what these are in Unicode, by their code
+    "symbol": {
+        start + index: sign
+        for start, signs in (
+            (0x20, " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"),
+            (0xA1, "ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…"),
+            (0xBF, "↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊〈®©™∑"),
+            (0xF1, "〉∫"),
+        )
+        for index, sign in enumerate(signs)
+    },
+    "wingdings": {0x6F: "☐", 0xA8: "☐", 0xFB: "✗", 0xFC: "✓", 0xFD: "☒", 0xFE: "☑"},
+}
 _HEADING = re.compile(r"^heading (\d)$", re.IGNORECASE)
 
 
@@ -94,15 +107,14 @@ class _Walk:
     def __init__(self, document: Any) -> None:
         self.body = document.element.body
         self.levels: dict[str, int] = {}
-        self.list_styles: set[str] = set()
         for style in document.styles:
             match = _HEADING.match(style.name or "")
             if match:
                 self.levels[style.style_id] = int(match[1])
             elif (style.name or "").casefold() == "title":
                 self.levels[style.style_id] = 1
-            elif (style.name or "").casefold().startswith("list "):
-                self.list_styles.add(style.style_id)
+        styles = {style.style_id: style.element for style in document.styles}
+        self.numbering = Numbering(_part(document, "numbering"), styles)
         self.notes = {kind: _notes(document, kind) for kind in ("footnote", "endnote")}
         self.cited: list[tuple[str, str]] = []
 
@@ -123,33 +135,32 @@ class _Walk:
                 yield from self._container(child)
 
     def _cells(self, row: etree._Element) -> Iterator[Cell]:
-        before = _value(row.find(f"{W}trPr/{W}gridBefore"))
+        before = value(row.find(f"{W}trPr/{W}gridBefore"))
         if before:
             yield Cell("", span(before))
         for cell in _own(row, f"{W}tc"):
-            yield Cell(self._line(cell), span(_value(cell.find(f"{W}tcPr/{W}gridSpan"))))
+            yield Cell(self._line(cell), span(value(cell.find(f"{W}tcPr/{W}gridSpan"))))
 
     def _line(self, element: Iterable[etree._Element]) -> str:
         return " ".join(one_line(block.text) for block in self._container(element) if block.text)
 
     def _paragraph(self, paragraph: etree._Element) -> Iterator[Block]:
         text = tidy("".join(self._runs(paragraph)))
+        properties = paragraph.find(f"{W}pPr")
+        style = outline = None
+        if properties is not None:
+            style = value(properties.find(f"{W}pStyle"))
+            outline = value(properties.find(f"{W}outlineLvl"))
+        listed = self.numbering.mark(properties, style)  # one without words counts too
         if text:
-            properties = paragraph.find(f"{W}pPr")
-            style = numbering = outline = None
-            if properties is not None:
-                style = _value(properties.find(f"{W}pStyle"))
-                outline = _value(properties.find(f"{W}outlineLvl"))
-                numbering = properties.find(f"{W}numPr")
+            nested, mark = listed or (0, "")
             level = self.levels.get(style or "", 0)
             if not level and outline and outline.isdecimal() and int(outline) < 6 and len(text) < 200:
                 level = int(outline) + 1
             if level:
-                yield Block(one_line(text), min(level, 6))
-            elif numbering is not None or style in self.list_styles:
-                depth = _value(numbering.find(f"{W}ilvl")) if numbering is not None else None
-                nested = int(depth) if depth and depth.isdecimal() else 0
-                yield Block("-" * min(nested, 8) + "- " + text, tight=True)
+                yield Block(one_line(f"{mark} {text}"), min(level, 6))
+            elif listed:
+                yield Block(f"{one_line(mark) or '-' * (nested + 1)} {text}", tight=True)
             else:
                 yield Block(text)
         for box in _boxes(paragraph):
@@ -166,18 +177,36 @@ class _Walk:
                 yield " "
             elif tag in (f"{W}br", f"{W}cr"):
                 yield "\n"
+            elif tag == f"{W}sym":
+                yield _symbol(child)
             elif tag == f"{W}noBreakHyphen":
                 yield "-"
             elif tag in (f"{W}footnoteReference", f"{W}endnoteReference"):
                 self.cited.append((tag.removeprefix(W).removesuffix("Reference"), child.get(f"{W}id") or ""))
                 yield f"[{len(self.cited)}]"
+            elif tag == f"{W}r" and _is_hidden(child):
+                continue
             elif tag == f"{M}oMath":
-                yield _formula(child)
-            elif tag == f"{W}r" and _value(child.find(f"{W}rPr/{W}vertAlign")) == "superscript":
+                yield of_word(child)
+            elif tag == f"{W}r" and value(child.find(f"{W}rPr/{W}vertAlign")) == "superscript":
                 text = "".join(self._runs(child))
                 yield f"^{text}" if re.fullmatch(r"[-−+]?\d+", text) else text
             else:
                 yield from self._runs(child)
+
+
+def _symbol(element: etree._Element) -> str:
+    """A character of a font of signs; one that is not known here stays private to its font."""
+    code = element.get(f"{W}char") or ""
+    if not re.fullmatch(r"[0-9A-Fa-f]{4}", code):
+        return ""
+    signs = _SIGNS.get((element.get(f"{W}font") or "").casefold(), {})
+    return signs.get(int(code, 16) & 0xFF, chr(int(code, 16)))
+
+
+def _is_hidden(run: etree._Element) -> bool:
+    hidden = run.find(f"{W}rPr/{W}vanish")
+    return hidden is not None and value(hidden) not in ("0", "false", "off")
 
 
 def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:
@@ -198,46 +227,14 @@ def _boxes(element: etree._Element) -> Iterator[etree._Element]:
             yield from _boxes(child)
 
 
-def _formula(element: etree._Element) -> str:
-    """A formula on one line: what Word sets above, below or around by markup alone gets a sign."""
-    if element.tag in (f"{M}t", f"{W}t"):
-        return element.text or ""
-    parts = [_formula(child) for child in element if child.tag != f"{M}ctrlPr"]
-    text = "".join(parts)
-    grouped = text if re.fullmatch(r"\w*", text) else f"({text})"
-    match element.tag.removeprefix(M) if isinstance(element.tag, str) else "":
-        case "num":
-            return grouped
-        case "den":
-            return f"/{grouped}"
-        case "sup":
-            return f"^{grouped}" if text else ""
-        case "sub":
-            return f"_{grouped}" if text else ""
-        case "deg":
-            return f"[{text}]" if text else ""
-        case "rad":
-            return f"√{''.join(parts[:-1])}({''.join(parts[-1:])})"
-        case "nary":
-            return _sign(element, "naryPr/chr", "∫") + text
-        case "d":
-            inner = _sign(element, "dPr/sepChr", "|").join(part for part in parts if part)
-            return _sign(element, "dPr/begChr", "(") + inner + _sign(element, "dPr/endChr", ")")
-    return text
-
-
-def _sign(element: etree._Element, path: str, usual: str) -> str:
-    found = element.find("/".join(f"{M}{step}" for step in path.split("/")))
-    return usual if found is None else found.get(f"{M}val") or ""
+def _part(document: Any, name: str) -> etree._Element | None:
+    """The root of another part of the package, such as "numbering"; None where there is none."""
+    for relation in document.part.rels.values():
+        if relation.reltype.endswith(f"/{name}") and not relation.is_external:
+            return parse_xml(relation.target_part.blob, name)
+    return None
 
 
 def _notes(document: Any, kind: str) -> dict[str, etree._Element]:
-    for relation in document.part.rels.values():
-        if relation.reltype.endswith(f"/{kind}s") and not relation.is_external:
-            root = parse_xml(relation.target_part.blob, f"{kind}s")
-            return {note.get(f"{W}id") or "": note for note in root.iter(f"{W}{kind}")}
-    return {}
-
-
-def _value(element: etree._Element | None) -> str | None:
-    return None if element is None else element.get(f"{W}val")
+    root = _part(document, f"{kind}s")
+    return {} if root is None else {note.get(f"{W}id") or "": note for note in root.iter(f"{W}{kind}")}

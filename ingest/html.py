@@ -16,7 +16,9 @@ from lxml import etree
 from ingest.charset import decode
 from ingest.clean import one_line, tidy, tidy_code
 from ingest.errors import BrokenFile, EmptyDocument
+from ingest.formulas import of_mathml
 from ingest.limits import Limits
+from ingest.numbering import written
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
 from ingest.table import TALLEST, Cell, span, table_lines
@@ -42,6 +44,7 @@ _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECAS
 _EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
 _PRINTED_PAGE = re.compile(r"(?:\W*(?:p|pg|page)?\W*(?:\d+|[ivxlcdm]+)\W*)?", re.IGNORECASE)
 _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
+_COUNTED_AS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 LAYOUT_CELL = 400  # characters: a table with a longer cell lays out a page and is no table
 DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
 # Where libxml2 gives up, at 2048 nested elements, most were never closed: without them the text is all there.
@@ -53,6 +56,13 @@ _NESTING = re.compile(
 
 
 @dataclass
+class _List:
+    number: int  # of the item to come
+    step: int
+    kind: str  # as `written` takes it
+
+
+@dataclass
 class _Walk:
     blocks: list[Block] = field(default_factory=list)
     anchors: dict[str, int] = field(default_factory=dict)  # id -> index of the block that begins there
@@ -60,7 +70,7 @@ class _Walk:
     prefix: str = ""  # bullet or number of a list item whose first block is still to come
     tight: bool = False
     depth: int = 0
-    lists: list[int | None] = field(default_factory=list)  # open lists: the last number given, None without numbers
+    lists: list["_List | None"] = field(default_factory=list)  # open lists, None without numbers
 
     def flush(self, level: int = 0, code: bool = False) -> None:
         raw = "".join(self.inline)
@@ -186,10 +196,13 @@ def _visit_block(element: etree._Element, tag: str, walk: _Walk) -> None:
 
 
 def _list(element: etree._Element, tag: str, walk: _Walk) -> None:
-    start = element.get("start") or ""
     numbered = tag == "ol" and "none" not in (element.get("style") or "")
-    first = int(start) if re.fullmatch(r"\d{1,6}", start) else 1
-    walk.lists.append(first - 1 if numbered else None)
+    down = "reversed" in element.attrib
+    first = _number(element.get("start"))
+    if first is None:
+        first = sum(_tag(child) == "li" for child in element) if down else 1
+    kind = _COUNTED_AS.get(element.get("type") or "", "decimal")
+    walk.lists.append(_List(first, -1 if down else 1, kind) if numbered else None)
     _children(element, walk)
     walk.flush()
     walk.lists.pop()
@@ -197,14 +210,20 @@ def _list(element: etree._Element, tag: str, walk: _Walk) -> None:
 
 def _list_item(element: etree._Element, walk: _Walk) -> None:
     mark = "- "
-    if walk.lists and (number := walk.lists[-1]) is not None:
-        walk.lists[-1] = number + 1
-        mark = f"{number + 1}. "
+    if walk.lists and (counted := walk.lists[-1]) is not None:
+        own = _number(element.get("value"))
+        number = counted.number if own is None else own
+        counted.number = number + counted.step
+        mark = f"{written(number, counted.kind)}. "
     outer = walk.tight
     walk.prefix, walk.tight = "-" * max(0, len(walk.lists) - 1) + mark, True
     _children(element, walk)
     walk.flush()
     walk.prefix, walk.tight = "", outer
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and re.fullmatch(r"\s*-?\d{1,6}\s*", text) else None
 
 
 def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
@@ -219,9 +238,14 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         text = one_line("".join(element.itertext()))
         walk.inline.append(f"^{text}" if re.fullmatch(r"[-−+]?\d+", text) else text)
         return
+    if tag == "q":  # browsers set the marks
+        walk.inline.append("“")
+        _children(element, walk)
+        walk.inline.append("”")
+        return
     if tag == "math":
         border = "\v" if element.get("display") == "block" else ""
-        walk.inline.append(f"{border}{_formula(element)}{border}")
+        walk.inline.append(f"{border}{of_mathml(element)}{border}")
         return
     if tag == "img" and (alt := one_line(element.get("alt") or "")):
         formula = re.search("math|latex", element.get("class") or "")  # as Wikipedia's and WordPress' pictures of TeX
@@ -332,15 +356,6 @@ def _lays_out(table: etree._Element) -> bool:
     if len(rows) == 1 and len(rows[0]) == 1:
         return True
     return any(len(" ".join("".join(cell.itertext()).split())) > LAYOUT_CELL for cell in table.iter("td"))
-
-
-def _formula(element: etree._Element) -> str:
-    """MathML as the TeX that came with it, else as its letters in a row."""
-    notes = [node for node in element.iter() if _tag(node) in ("annotation", "annotation-xml")]
-    tex = next((node.text for node in notes if "tex" in (node.get("encoding") or "").casefold()), None)
-    for node in notes:
-        node.clear(keep_tail=True)
-    return one_line(element.get("alttext") or tex or "".join(map(str, element.itertext())))
 
 
 def _is_drawn_formula(element: etree._Element, tag: str) -> bool:

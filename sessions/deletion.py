@@ -7,8 +7,8 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from sessions.database import ID, kind_of
-from sessions.errors import InUse, NotFound
+from sessions.database import ID, TABLES, kind_of
+from sessions.errors import DiskFull, InUse, NotFound
 from sessions.files import remove_tree, tree_bytes
 from sessions.jobs import Jobs
 from sessions.processes import is_alive
@@ -26,44 +26,59 @@ class Deletion(Jobs):
         Raises:
             InUse: a live worker is reading or answering from it; nothing was deleted.
         """
-        self._delete(documents=[self.document(id).id])
+        self._delete("document", self.document(id).id)
 
     def delete_context(self, id: str) -> None:
         """Delete a context with its tensors and sessions; InUse as for `delete_document`."""
-        self._delete(contexts=[self.context(id).id])
+        self._delete("context", self.context(id).id)
 
     def delete_session(self, id: str) -> None:
         """Delete a session with its turns and tensors; InUse as for `delete_document`."""
-        self._delete(sessions=[self.session(id).id])
+        self._delete("session", self.session(id).id)
 
-    def _delete(
-        self, documents: Sequence[str] = (), contexts: Sequence[str] = (), sessions: Sequence[str] = ()
-    ) -> None:
+    def _delete(self, kind: str, id: str) -> None:
+        try:
+            gone = self._delete_rows(kind, id)
+        except DiskFull:  # to note that rows are gone takes room as well, which their files have
+            with self._write():
+                self._remove_folders(self._idle(kind, id))
+            gone = self._delete_rows(kind, id)
+        self._remove_folders(gone)
+        with suppress(sqlite3.OperationalError):  # others are reading: the log is emptied later
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _delete_rows(self, kind: str, id: str) -> dict[str, list[str]]:
+        """Delete a thing and what derives from it; the ids of both by their kind."""
         with self._write() as db:
-            contexts = [*contexts, *self._ids("context_id", "context_documents", "document_id", documents)]
-            sessions = [*sessions, *self._ids("id", "sessions", "context_id", contexts)]
-            turns = self._ids("id", "turns", "session_id", sessions)
-            subjects = [*documents, *contexts, *sessions, *turns]
+            gone = self._idle(kind, id)
+            subjects = [id for ids in gone.values() for id in ids]
             jobs = self._ids("id", "jobs", "subject_id", subjects)
-            self._check_idle(subjects)
             for table, column, ids in (
                 ("measurements", "subject_id", [*subjects, *jobs]),
                 ("jobs", "id", jobs),
-                ("turns", "id", turns),
-                ("sessions", "id", sessions),
-                ("contexts", "id", contexts),
-                ("documents", "id", documents),
+                *((TABLES[kind], "id", gone[kind]) for kind in ("turn", "session", "context", "document")),
             ):
-                for id in ids:
-                    db.execute(f"DELETE FROM {table} WHERE {column} = ?", [id])
-            if turns:
+                for each in ids:
+                    db.execute(f"DELETE FROM {table} WHERE {column} = ?", [each])
+            if gone["turn"]:
                 # The index only notes that an entry is gone; merging takes its words out of the file.
                 db.execute("INSERT INTO turns_fts (turns_fts) VALUES ('optimize')")
-        for kind, ids in (("document", documents), ("context", contexts), ("session", sessions)):
-            for id in ids:
+        return gone
+
+    def _idle(self, kind: str, id: str) -> dict[str, list[str]]:
+        """A thing and what derives from it, as ids by their kind; InUse if somebody works with any. In `_write`."""
+        documents = [id] if kind == "document" else []
+        read = self._ids("context_id", "context_documents", "document_id", documents)
+        contexts = [id] if kind == "context" else read
+        sessions = [id] if kind == "session" else self._ids("id", "sessions", "context_id", contexts)
+        turns = self._ids("id", "turns", "session_id", sessions)
+        self._check_idle([*documents, *contexts, *sessions, *turns])
+        return {"document": documents, "context": contexts, "session": sessions, "turn": turns}
+
+    def _remove_folders(self, gone: dict[str, list[str]]) -> None:
+        for kind in _FOLDERS:
+            for id in gone[kind]:
                 remove_tree(self._folder(kind, id))
-        with suppress(sqlite3.OperationalError):  # others are reading: the log is emptied later
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _ids(self, column: str, table: str, key: str, values: Sequence[str]) -> list[str]:
         found = [

@@ -90,6 +90,11 @@ def sqlite_errors(path: Path, free_bytes: int = 0) -> Iterator[None]:
             raise InUse(f"Another process keeps {path} locked ({text}); wait for it to finish or stop it.") from error
         if "malformed" in text or "not a database" in text:
             raise StoreCorrupt(f"{path} is damaged ({text}); restore it from a backup or start a new home.") from error
+        if "disk I/O error" in text:
+            raise StoreError(
+                f"{path} could not be read or written ({text}): its disk is over a quota, was taken away, or fails. "
+                "See to that, then try again."
+            ) from error
         if "readonly" in text or "unable to open" in text:
             raise StoreError(f"{path} cannot be written ({text}); check its owner and permissions.") from error
         raise

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from sessions.errors import StoreCorrupt
+
 READING_STATUSES = ("reading", "paused", "ready", "failed", "cancelled")
 TURN_STATUSES = ("answering", "done", "cancelled", "failed")
 JOB_STATUSES = ("queued", "running", "done", "failed", "cancelled")
@@ -156,12 +158,22 @@ def _kinds(cls: Any) -> dict[str, type | None]:
 
 
 def make_row(cls: Callable[..., Row], columns: dict[str, Any]) -> Row:
-    """Build a row from the columns of a query; columns that are not fields are left out."""
+    """Build a row from the columns of a query; columns that are not fields are left out.
+
+    Raises:
+        StoreCorrupt: a column that holds JSON does not.
+    """
     values: dict[str, Any] = {}
     for name, kind in _kinds(cls).items():
         value = columns[name]
         if kind in (dict, list) and isinstance(value, str):
-            value = json.loads(value)
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise StoreCorrupt(
+                    f"The database is damaged: {name} of {columns.get('id', 'a row')} is no JSON ({error}). "
+                    "Restore stockpot.db from a backup, or start a new home."
+                ) from error
         values[name] = bool(value) if kind is bool else value
     return cls(**values)
 

@@ -162,6 +162,22 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
         ),
         ("<p>So <math><mi>x</mi><mo>=</mo><mn>2</mn></math>.", "So x=2."),
         (
+            "<p>So <math><msup><mi>x</mi><mn>2</mn></msup><mi>y</mi><mo>=</mo><mn>2</mn><mfrac><mn>3</mn><mrow>"
+            "<mi>a</mi><mo>+</mo><mn>1</mn></mrow></mfrac><mtext>if</mtext><msqrt><mi>b</mi></msqrt></math>.",
+            "So x^2 y=2 3/(a+1)if√(b).",
+        ),
+        (
+            "<p>So <math><munderover><mo>∑</mo><mrow><mi>i</mi><mo>=</mo><mn>1</mn></mrow><mi>n</mi></munderover><msub>"
+            "<mi>a</mi><mi>i</mi></msub><mi>sin</mi><mo>&#8289;</mo><msup><mi>f</mi><mo>′</mo></msup><mroot><mi>c</mi><mn>3"
+            "</mn></mroot><mtext>or</mtext><mi>d</mi></math>.",
+            "So ∑_(i=1)^n a_i sin f′√[3](c)or d.",
+        ),
+        (
+            "<p>So <math><mo>[</mo><mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>2</mn></mtd></mtr><mtr><mtd><mn>3</mn>"
+            "</mtd><mtd><mfenced separators='|'><mi>a</mi><mi>b</mi></mfenced></mtd></mtr></mtable><mo>]</mo></math>.",
+            "So [1, 2; 3, (a|b)].",
+        ),
+        (
             "<p>So <span class=katex><span><math alttext='x^2'></math></span><span aria-hidden=true>x2</span></span>.",
             "So x^2.",
         ),
@@ -170,6 +186,12 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
             "<img class=mwe-math-image aria-hidden=true alt='{y}'>.",
             "So {y}.",
         ),
+        (
+            "<ol type=a><li>x<li value=5>y<li>z</ol><p>and</p><ol reversed><li>p<li>q</ol><p>or</p>"
+            "<ol type=I start=3><li>v</ol>",
+            "a. x\ne. y\nf. z\n\nand\n\n2. p\n1. q\n\nor\n\nIII. v",
+        ),
+        ("<p>He said <q>no</q>.", "He said “no”."),
         ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
         ("<p>word<a class=noteref href='#n2'>2</a>", "word[2]"),
         ("<p>10<sup>5</sup> and <a href='#s'>see 2</a>", "10^5 and see 2"),

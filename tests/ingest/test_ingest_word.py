@@ -81,8 +81,27 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
             "</m:e></m:rad></m:oMath></w:p>",
             "So y=1/(2+x)(a)^2√[3](b)",
         ),
+        (
+            "<w:p><m:oMath><m:r><m:t>1</m:t></m:r><m:r><m:t>2</m:t></m:r><m:f><m:num><m:r><m:t>3</m:t></m:r></m:num><m:den>"
+            "<m:r><m:t>4</m:t></m:r></m:den></m:f><m:r><m:t>=</m:t></m:r><m:sSub><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sub><m:r>"
+            "<m:t>i</m:t></m:r></m:sub></m:sSub><m:r><m:t>y</m:t></m:r><m:d><m:e><m:m><m:mPr/><m:mr><m:e><m:r><m:t>1</m:t></m:r>"
+            "</m:e><m:e/></m:mr><m:mr><m:e><m:r><m:t>3</m:t></m:r></m:e><m:e><m:r><m:t>4</m:t></m:r></m:e></m:mr></m:m></m:e>"
+            "</m:d></m:oMath></w:p>",
+            "12 3/4=x_i y(1, ; 3, 4)",
+        ),
+        (
+            "<w:p><w:r><w:t>10 </w:t><w:sym w:font='Symbol' w:char='F06D'/><w:t>g </w:t>"
+            "<w:sym w:font='Symbol' w:char='F0B3'/><w:t> 2 </w:t><w:sym w:font='Wingdings' w:char='F0FE'/>"
+            "<w:t> yes </w:t><w:sym w:font='Other' w:char='F041'/></w:r></w:p>",
+            "10 μg ≥ 2 ☑ yes \uf041",
+        ),
+        (
+            "<w:p><w:r><w:t>Seen</w:t></w:r><w:r><w:rPr><w:vanish/></w:rPr><w:t>, hidden</w:t></w:r>"
+            "<w:r><w:rPr><w:vanish w:val='0'/></w:rPr><w:t>, seen</w:t></w:r></w:p>",
+            "Seen, seen",
+        ),
     ],
-    ids=["superscript", "ruby", "nested table", "boxes", "formula"],
+    ids=["superscript", "ruby", "nested table", "boxes", "formula", "parts of a formula", "signs", "hidden"],
 )
 def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
     assert ingest(word(tmp_path / "a.docx", body)).text == expected
@@ -129,3 +148,89 @@ def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path:
         b"purl.oclc.org/ooxml/package/", b"schemas.openxmlformats.org/package/2006/"
     )
     assert ingest(makers.archive(tmp_path / "strict.docx", strict)).text == "Words."
+
+
+LEVEL = '<w:lvl w:ilvl="{}">{}<w:numFmt w:val="{}"/><w:lvlText w:val="{}"/></w:lvl>'
+START = '<w:start w:val="{}"/>'
+
+
+def listed(text: str, number: int | None = None, level: int | None = None, style: str = "") -> str:
+    """A paragraph that is in a list by itself or by its style."""
+    named = f'<w:pStyle w:val="{style}"/>' if style else ""
+    depth = "" if level is None else f'<w:ilvl w:val="{level}"/>'
+    own = "" if number is None else f'<w:numPr>{depth}<w:numId w:val="{number}"/></w:numPr>'
+    return f"<w:p><w:pPr>{named}{own}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def test_docx_lists_have_their_numbers(tmp_path: Path) -> None:
+    """Word counts them when it shows the page: what "see 2.1(b)" means is nowhere in the text."""
+    levels = "".join(
+        (
+            LEVEL.format(0, START.format(1), "decimal", "%1.").replace("<w:numFmt", '<w:pStyle w:val="Top"/><w:numFmt'),
+            LEVEL.format(1, START.format(1), "decimal", "%1.%2"),
+            LEVEL.format(2, START.format(1), "lowerLetter", "(%3)"),
+            LEVEL.format(3, START.format(25), "upperLetter", "%4"),
+            LEVEL.format(4, START.format(1), "bullet", "o"),
+            LEVEL.format(5, START.format(4), "upperRoman", "%6)").replace(
+                "<w:numFmt", '<w:lvlRestart w:val="0"/><w:numFmt'
+            ),
+            LEVEL.format(6, "", "decimalZero", "%1-%7").replace("<w:numFmt", "<w:isLgl/><w:numFmt"),
+            LEVEL.format(7, START.format(1), "none", ""),
+        )
+    )
+    again = '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="7"/></w:lvlOverride>'
+    numbering = (
+        f'<w:numbering xmlns:w="{W}"><w:abstractNum w:abstractNumId="0">{levels}</w:abstractNum>'
+        '<w:abstractNum w:abstractNumId="1"><w:numStyleLink w:val="Plan"/></w:abstractNum>'
+        '<w:abstractNum w:abstractNumId="2"><w:styleLink w:val="Plan"/>'
+        f"{LEVEL.format(0, START.format(1), 'lowerRoman', '%1')}</w:abstractNum>"
+        '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
+        f'<w:num w:numId="2"><w:abstractNumId w:val="0"/>{again}</w:num>'
+        '<w:num w:numId="3"><w:abstractNumId w:val="1"/></w:num></w:numbering>'
+    )
+    styles = (
+        '<w:style w:type="paragraph" w:styleId="Top"><w:name w:val="heading 1"/><w:pPr><w:numPr><w:numId w:val="1"/>'
+        '</w:numPr></w:pPr></w:style><w:style w:type="paragraph" w:styleId="Like"><w:name w:val="Like"/><w:basedOn '
+        'w:val="Top"/></w:style><w:style w:type="paragraph" w:styleId="ListParagraph">'
+        '<w:name w:val="List Paragraph"/></w:style>'
+    )
+    body = (
+        listed("Terms", style="Top"),
+        listed("Rent", 1, 1),
+        listed("first", 1, 2),
+        listed("", 1, 2),
+        listed("third", 1, 2),
+        listed("far", 1, 3),
+        listed("farther", 1, 3),
+        listed("farthest", 1, 3),
+        listed("dot", 1, 4),
+        listed("four", 1, 5),
+        listed("Water", 1, 1),
+        listed("anew", 1, 2),
+        listed("five", 1, 5),
+        listed("zero", 1, 6),
+        listed("silent", 1, 7),
+        listed("Based on it", style="Like"),
+        listed("Taken out", 0, style="Like"),
+        listed("Only indented", style="ListParagraph"),
+        listed("another", 3, 0),
+        listed("Begun anew", 2, 0),
+        listed("Going on", 1, 0),
+        listed("no such list", 99, 0),
+    )
+    path = word(tmp_path / "a.docx", "".join(body))
+    with zipfile.ZipFile(path) as archive:
+        known = archive.read("word/styles.xml").decode()
+    styles = re.sub(
+        r'<w:style .*?w:styleId="(?:Heading1|ListParagraph)".*?</w:style>', "", known, flags=re.DOTALL
+    ).replace("</w:styles>", f"{styles}</w:styles>")
+    makers.with_member(
+        makers.with_member(path, "word/styles.xml", styles.encode()), "word/numbering.xml", numbering.encode()
+    )
+    document = ingest(path)
+    assert document.pages[0].label == "1. Terms"
+    assert document.text == (
+        "1. Terms\n\n1.1 Rent\n(a) first\n(c) third\nY far\nZ farther\nAA farthest\n----- dot\nIV) four\n1.2 Water\n"
+        "(a) anew\nV) five\n1-0 zero\n\nsilent\n\n2. Based on it\n\nTaken out\n\nOnly indented\n\ni another\n"
+        "7. Begun anew\n8. Going on\n- no such list"
+    )

@@ -70,6 +70,34 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
+def test_a_row_that_was_altered_is_named(filled: Any) -> None:
+    context = filled.context()
+    filled.store._db.execute("UPDATE contexts SET usage = '{bad' WHERE id = ?", [context.id])
+    filled.store._db.conn.commit()
+    with pytest.raises(StoreCorrupt, match=f"usage of {context.id} is no JSON.*backup"):
+        filled.store.contexts()
+
+
+def test_a_disk_that_takes_no_more_bytes_is_told_in_words(other_process: Callable[..., Any]) -> None:
+    """Over a quota or beyond a limit SQLite says "disk I/O error", not that the disk is full."""
+    code = """
+import resource
+store = Store(home)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+try:
+    store.add_job("reading", "c-222222", {"long": "x" * 50_000})
+except Exception as error:
+    print(type(error).__name__, error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(len(store.jobs()), store.add_job("reading", "c-222222").status)
+"""
+    process = other_process(code)
+    said, complaint = process.communicate(timeout=60)
+    assert "StoreError" in said, complaint
+    assert "quota" in said
+    assert said.endswith("0 queued\n")
+
+
 def test_a_home_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreError, match="Choose another"):

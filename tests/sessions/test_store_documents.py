@@ -278,3 +278,28 @@ def test_a_sweep_does_not_mind_folders_that_go_meanwhile(filled: Any, monkeypatc
     monkeypatch.setattr(Path, "iterdir", listed_then_gone)
     assert filled.store.sweep() == []
     assert not passing.exists()
+
+
+def test_deleting_makes_room_where_there_is_none_to_note_it(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleting rows takes room in the log; a full disk could not be emptied by deleting what is on it."""
+    store, session = filled.store, filled.session()
+    context = store.context(session.context_id)
+    store.context_state(context.id).save({"kv": Part({"k": torch.ones(9)})}, {}, "print")
+    folder, real = store.context_state(context.id).path, store._delete_rows
+
+    def full(kind: str, id: str) -> Any:
+        if folder.exists():
+            raise DiskFull(store.home, None, 0)
+        return real(kind, id)
+
+    monkeypatch.setattr(store, "_delete_rows", full)
+    turn = store.add_turn(session.id, "q")
+    job = store.add_job("answering", turn.id)
+    assert store.next_job("worker-1")
+    with pytest.raises(InUse, match="worker-1 is busy"):
+        store.delete_context(context.id)
+    assert folder.exists()
+    store.update_job(job.id, status="done")
+    store.delete_context(context.id)
+    assert (store.contexts(), store.sessions(), len(store.documents())) == ([], [], 1)
+    assert not folder.exists()
