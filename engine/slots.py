@@ -26,7 +26,7 @@ from torch import Tensor
 from engine.attention import Lists, Segment, Shown, Span, attend, causal_span
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
-from engine.memory import NOT_IN_SOURCE, Memory
+from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
 from engine.sharing import APART, shared
@@ -73,14 +73,14 @@ class Slots:
         """Entries per head that fit."""
         return self.source.shape[1]
 
-    def write(self, at: int, keys: Tensor, values: Tensor) -> None:
+    def write(self, at: int, keys: Tensor, values: Tensor, most: int = UNLIMITED) -> None:
         """Put keys and values [H, T, D] behind the first `at` entries, growing by doubling where there is no room.
 
-        Their scores are 0 until they are given others.
+        Their scores are 0 until they are given others. most: entries that are ever to come in.
         """
         end = at + keys.shape[1]
         if end > self.capacity:
-            self._grow(max(end, 2 * self.capacity), at)
+            self._grow(max(end, min(2 * self.capacity, most)), at)
         self.score[:, at:end] = 0.0
         self._put(at, keys, values)
 
@@ -285,7 +285,7 @@ class SlotMemory(Memory):
         """Of the heads in slots `number`."""
         slots, held = self.own[number], self.held(number)
         before = held - slots.first_slot
-        slots.write(before, k, v)
+        slots.write(before, k, v, UNLIMITED if self.capacity is None else self.capacity + slots.surplus)
         new = q.shape[1]
         rotated = slots.layer.rope.rotate(q, held)
         keys, values, lists = slots.shown(self._base(number), before + new, new, self._in_sight(number))
@@ -387,7 +387,7 @@ class SlotMemory(Memory):
         assert not self.base, "a conversation is a fork of a context, not of another conversation"
         child = copy.copy(self)
         child.base, child.base_length = self.own, self.length
-        child.own, child.length = child._new_slots(FIRST_CAPACITY), 0
+        child.own, child.length = child._new_slots(min(FIRST_CAPACITY, self.capacity or FIRST_CAPACITY)), 0
         for own, base in zip(child.own, child.base, strict=True):
             own.follow(base)
         return child
