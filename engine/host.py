@@ -122,6 +122,7 @@ class HostTier:
     dtype: torch.dtype
     slabs: list[Slab] = field(default_factory=list)
     shared: int = 0
+    forked: bool = False  # whether it is a conversation's, even if its context put nothing here
     length: int = 0  # entries, those that wait included
     expected: int = 0  # entries that are to come in all, where that is known
     # Of codes: what waits for a page to be full (per layer keys and values [H, N, D]; source), and the levels
@@ -148,7 +149,7 @@ class HostTier:
 
     def _new_slab(self, stored: int) -> Slab:
         own = sum(slab.capacity for slab in self.slabs[self.shared :])
-        capacity = SLAB if self.shared == 0 else min(SLAB, max(FIRST_OF_CONVERSATION, own))
+        capacity = min(SLAB, max(FIRST_OF_CONVERSATION, own)) if self.forked else SLAB
         if self.expected // self.page * self.page > stored:
             capacity = min(capacity, self.expected // self.page * self.page - stored)
         banks = [
@@ -245,13 +246,22 @@ class HostTier:
 
     def fork(self) -> HostTier:
         """Sees all entries so far; appends into slabs of its own. What waits in the context fills its first page."""
-        assert self.shared == 0, "a conversation is a fork of a context, not of another conversation"
+        assert not self.forked, "a conversation is a fork of a context, not of another conversation"
         self.settle()
         slabs = list(self.slabs)
         if slabs:
             last = slabs[-1]
             slabs[-1] = dataclasses.replace(last)
-        return HostTier(self.spec, self.dtype, slabs, len(slabs), self.length, waiting=self.waiting, levels=self.levels)
+        return HostTier(
+            self.spec,
+            self.dtype,
+            slabs,
+            shared=len(slabs),
+            forked=True,
+            length=self.length,
+            waiting=self.waiting,
+            levels=self.levels,
+        )
 
     def snapshot(self) -> HostTier:
         """As it is now; appending to either writes behind what the other sees."""

@@ -261,3 +261,11 @@ def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: py
     for number in range(25):
         fork.append(*entries(100, number))
     assert [slab.capacity for slab in fork.slabs[fork.shared :]] == [256, 256, 512, 1024, 1024]
+
+
+def test_so_does_one_over_a_text_that_left_nothing_here(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text no longer than the sinks: its conversation took a whole slab, of an 8B model 4 GiB."""
+    monkeypatch.setattr("engine.host.SLAB", 1024)
+    fork = HostTier(model.spec, torch.float32).fork()
+    fork.append(*entries(10, 0))
+    assert [slab.capacity for slab in fork.slabs] == [256]
