@@ -269,3 +269,15 @@ def test_so_does_one_over_a_text_that_left_nothing_here(model: Model, monkeypatc
     fork = HostTier(model.spec, torch.float32).fork()
     fork.append(*entries(10, 0))
     assert [slab.capacity for slab in fork.slabs] == [256]
+
+
+def test_keys_whose_products_outgrow_float16_are_found(model: Model) -> None:
+    generator = torch.Generator().manual_seed(3)
+    keys = [300 * torch.randn(HEADS, 500, SIZE, generator=generator) for _ in range(LAYERS)]
+    tier = HostTier(model.spec, torch.float16)
+    tier.append(keys, keys, torch.arange(500, dtype=torch.int32))
+    q = 100 * torch.randn(QUERY_HEADS, 1, SIZE, generator=generator)
+    index, _ = tier.search(0, q, torch.tensor([500]), 8)
+    scores = q @ keys[0].half().float().repeat_interleave(3, dim=0).transpose(1, 2)
+    assert float(scores.max()) > torch.finfo(torch.float16).max
+    assert torch.equal(index.sort().values, scores.topk(8).indices.sort().values)
