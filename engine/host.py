@@ -175,6 +175,20 @@ class HostTier:
             self.spec.dtype,
         )
 
+    def reserve(self, tokens: int, leaving: bool) -> None:
+        """So many entries are to come in all: the last slab will be no larger than it must be.
+
+        leaving: whether full slabs leave memory once they are saved.
+
+        Raises:
+            OutOfMemory: the host's memory cannot hold them.
+        """
+        self.expected = tokens
+        # A slab is there twice while it is saved, or on its way to disk while the next one fills.
+        held = min(tokens, SLAB) if leaving else tokens
+        needed = host_bytes(self.spec, self.dtype, held, held) + slab_bytes(self.spec, self.dtype, min(tokens, SLAB))
+        require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
+
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host.
 

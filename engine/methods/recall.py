@@ -22,10 +22,8 @@ import torch
 from torch import Tensor
 
 from engine.attention import Lists, Segment, Shown
-from engine.focus import WIDEST, Gaze
 from engine.footprint import Footprint, Task
-from engine.host import SLAB, HostTier, host_bytes, page_of, slab_bytes
-from engine.measure import require_memory
+from engine.host import SLAB, host_bytes, page_of, slab_bytes
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method, TurnTokens, require
 from engine.methods.infinipot import InfiniPot, Pot
@@ -46,6 +44,7 @@ from engine.retrieving import (
 )
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
+from engine.tiered import TieredMemory
 
 GISTS = ("locret", "infinipot")
 SELECTIONS = ("infinitehip", "exact")
@@ -190,39 +189,31 @@ class Recall(Method):
         )
 
 
-class RecallingMemory(SlotMemory):
+class RecallingMemory(TieredMemory, SlotMemory):
     """Laid over a condensing memory: keeps the text in the host tier too, and shows queries what they select of it."""
 
-    host: HostTier
     settings_of_recall: Recall
     pruning: Pruning
 
     def recall(self, settings: Recall) -> None:
         """Set up, once, before anything is read."""
         self.settings_of_recall = settings
-        self.host = HostTier(self.spec, DTYPES[settings.store])
+        self.keep_on_host(DTYPES[settings.store], settings.looks)
         rules = [LayerRule(settings.pruning, settings.selected)] * len(self.spec.layers)
         self.pruning = Pruning(self.spec, parse_stages(settings.stages), rules)
-        self.far = 0  # entries of the host tier that may be selected: what has come since is all in the gist
-        self.answering = False  # whether this is a conversation's
-        self.gaze = Gaze(settings.looks - 1)
-        self.looked_at: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
+        self._far = 0
         self._passing: list[tuple[Tensor, Tensor]] = []  # keys and values of the pass, layer by layer
         self._made: dict[int, QueryBlocks] = {}  # blocks of the pass by their size
 
-    def reserve(self, tokens: int) -> None:
-        """Refuse a text that the host's memory cannot hold."""
-        super().reserve(tokens)
-        self.host.expected = tokens
-        needed = host_bytes(self.spec, self.host.dtype, tokens, tokens)
-        require_memory(needed, torch.device("cpu"), f"Keeping {tokens:,} tokens")
+    @property
+    def far(self) -> int:
+        """Entries of the host tier that may be selected: what has come since is all in the gist."""
+        return self._far
 
     def begin(self, source: Tensor) -> None:
         """A longer pass ends the decoding before it."""
         super().begin(source)
-        self.host.settle(needed=self.far)
-        focus = self.gaze.focus
-        self.looked_at = None if focus is None else focus.behind(self.far)
+        self.reach(self.far)
         self.pruning.begin(self.answering and len(source) == 1)
         self._passing, self._made = [], {}
 
@@ -321,15 +312,6 @@ class RecallingMemory(SlotMemory):
         place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
         return (held.gather(1, place) == flat).view(index.shape)
 
-    def looks_again(self) -> bool:
-        """In a conversation, once more is far than may stand out."""
-        return self.gaze.again > 0 and self.answering and self.far > WIDEST
-
-    def focus(self, mass: Tensor | None) -> None:
-        """What has stood out, in the gist or beside it."""
-        looks = self.settings_of_recall.looks
-        self.gaze = Gaze(looks - 1) if mass is None else self.gaze.after(mass, self.host.source(), self.far)
-
     def static(self) -> bool:
         """What is selected changes from token to token."""
         return False
@@ -337,7 +319,7 @@ class RecallingMemory(SlotMemory):
     def condense(self) -> None:
         """Whatever has been read so far may be missing from now on."""
         super().condense()
-        self.far = self.host.length
+        self._far = self.host.length
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the text's tokens to the host tier as well; what the template puts before them stays out."""
@@ -353,32 +335,26 @@ class RecallingMemory(SlotMemory):
         self.pruning.commit()
 
     def fork(self) -> Self:
-        """The host tier is shared; from here on queries select."""
+        """From here on queries select."""
         child = super().fork()
-        child.host, child.pruning, child.answering = self.host.fork(), self.pruning.snapshot(), True
+        child.pruning = self.pruning.snapshot()
         return child
 
     def snapshot(self) -> Self:
-        """The host tier's slabs are only ever appended to."""
+        """What was chosen is replaced, never changed."""
         child = super().snapshot()
-        child.host, child.pruning = self.host.snapshot(), self.pruning.snapshot()
+        child.pruning = self.pruning.snapshot()
         return child
 
-    def usage(self) -> Usage:
-        """The gist on the device, the text on the host."""
-        gist = super().usage()
-        return Usage({**gist.entries, HOST: self.host.length}, {**gist.bytes, HOST: self.host.nbytes()})
-
     def state(self) -> tuple[Parts, dict[str, Any]]:
-        """The gist, and slabs that are no context's."""
+        """How much may be missing from the gist, beside gist and slabs."""
         parts, meta = super().state()
-        return {**parts, **self.host.state()}, meta | {"far": self.far}
+        return parts, meta | {"far": self.far}
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """The gist and the slabs."""
+        """Gist and slabs, and how much may be missing from the gist."""
         super().restore(parts, meta)
-        self.host.restore(parts)
-        self.far = int(meta["far"])
+        self._far = int(meta["far"])
 
 
 class RecallingRetained(RecallingMemory, RetainedMemory):
