@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from engine.attention import FEW_QUERIES, Lists
+from engine.entries import Slots
 from engine.errors import SettingsError
 from engine.seam import LayerSpec, ModelSpec
-from engine.slots import Slots
 from kernels import choice, quantise
 from kernels.rows import Bank, Levels, Pages, Slabs
 

@@ -23,7 +23,13 @@ from torch import Tensor
 
 from engine.attention import Lists, Segment, Shown
 from engine.footprint import Footprint, Task
-from engine.host import SLAB, host_bytes, page_of, slab_bytes
+from engine.host import SLAB, host_bytes, slab_bytes
+from engine.host_settings import (
+    DTYPES,
+    OPERATIONS,
+    check_looks,
+    check_store,
+)
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method, TurnTokens, require
 from engine.methods.infinipot import InfiniPot, Pot
@@ -32,17 +38,9 @@ from engine.methods.locret import Locret, RetainedMemory
 from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks, require_between
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST, LoadedParts, Parts, Usage
-from engine.retrieving import (
-    DTYPES,
-    EMPTY,
-    OPERATIONS,
-    check_looks,
-    check_store,
-    pickable,
-    picked,
-    picked_in_pass,
-)
+from engine.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.seam import ModelSpec
+from engine.slabs import page_of
 from engine.slots import SlotMemory
 from engine.tiered import TieredMemory
 
