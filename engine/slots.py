@@ -271,7 +271,7 @@ class SlotMemory(Memory):
         assert not self.base, "a conversation is a fork of a context, not of another conversation"
         child = copy.copy(self)
         child.base, child.base_length = self.own, self.length
-        child.own, child.length = child._new_slots(min(FIRST_CAPACITY, self.capacity or FIRST_CAPACITY)), 0
+        child.own, child.length = child._new_slots(FIRST_CAPACITY), 0
         for own, base in zip(child.own, child.base, strict=True):
             own.follow(base)
         return child

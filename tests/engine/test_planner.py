@@ -104,8 +104,8 @@ def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, na
 
 
 @pytest.mark.parametrize("budget", [130, 400])
-def test_slots_of_a_conversation_are_never_more_than_the_budget(model: Model, ids: Tensor, budget: int) -> None:
-    """They began as 256 and were doubled, also where the budget holds fewer."""
+def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: Tensor, budget: int) -> None:
+    """They begin as 256 and are doubled; of neither did the plan know where the budget holds fewer."""
     method = make_method("infinipot", budget=budget, prompt="Sum up.")
     footprint = method.plan(model.spec, Task(10, len(model.chat.prefix), 64, model.turn_length))
     conversation = Conversation(read(model, method, ids[:10]))
