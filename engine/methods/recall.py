@@ -200,6 +200,7 @@ class RecallingMemory(TieredMemory, SlotMemory):
         rules = [LayerRule(settings.pruning, settings.selected)] * len(self.spec.layers)
         self.pruning = Pruning(self.spec, parse_stages(settings.stages), rules)
         self._far = 0
+        self._in_focus: Tensor | None = None  # what `looked_at` says, for the gist
         self._passing: list[tuple[Tensor, Tensor]] = []  # keys and values of the pass, layer by layer
         self._made: dict[int, QueryBlocks] = {}  # blocks of the pass by their size
 
@@ -212,6 +213,8 @@ class RecallingMemory(TieredMemory, SlotMemory):
         """A longer pass ends the decoding before it."""
         super().begin(source)
         self.reach(self.far)
+        looked_at, device = self.looked_at, self.spec.device
+        self._in_focus = None if looked_at is None else looked_at.to(device, torch.int32, non_blocking=True)
         self.pruning.begin(self.answering and len(source) == 1)
         self._passing, self._made = [], {}
 
@@ -231,10 +234,10 @@ class RecallingMemory(TieredMemory, SlotMemory):
 
     def _in_sight(self, number: int) -> Tensor | None:
         """In the second look, of the gist what stood out, and what is no part of the text; for a catalyst all of it."""
-        if self.looked_at is None or self.observed is not None:
+        if self._in_focus is None or self.observed is not None:
             return None
         source = self._column(number, "source")
-        return (source < 0) | (source >= self.far) | torch.isin(source, self.looked_at.to(source))
+        return (source < 0) | (source >= self.far) | torch.isin(source, self._in_focus)
 
     def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """Selected entries; none for a catalyst, which is asked about the gist, nor while nothing has been left out.
