@@ -120,7 +120,7 @@ class Slots:
 
     def load(self, saved: dict[str, Tensor], length: int) -> None:
         """Become what was saved; these slots are empty."""
-        self.write(0, saved["keys"].to(self.keys), saved["values"].to(self.keys))
+        self.write(0, saved["keys"].to(self.keys), saved["values"].to(self.keys), length)
         for name in ("source", "score"):
             column: Tensor = getattr(self, name)
             column[:, :length] = saved[name].to(column.device)

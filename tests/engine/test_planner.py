@@ -21,7 +21,7 @@ from engine.records import DEVICE, HOST
 from engine.skeleton import skeleton, skeleton_of
 from kernels.rows import tensors_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
-from tests.engine.reading import answer, read
+from tests.engine.reading import answer, loaded, read
 from tests.engine.test_architectures import small_config
 from tests.engine.test_methods import TIGHT
 
@@ -111,8 +111,10 @@ def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: 
     conversation = Conversation(read(model, method, ids[:10]))
     most = budget - conversation.usage().entries[DEVICE] - model.turn_length("Sum up.")
     conversation._feed(ids[:most].tolist())
-    taken, planned = conversation.usage().bytes[DEVICE], footprint.usage.bytes[DEVICE]
-    assert planned < taken <= planned + footprint.tail_bytes
+    parts, meta = conversation.state()
+    for each in (conversation, Conversation.load(conversation.context, loaded(parts), meta)):
+        taken, planned = each.usage().bytes[DEVICE], footprint.usage.bytes[DEVICE]
+        assert planned < taken <= planned + footprint.tail_bytes
 
 
 @pytest.mark.parametrize("name", ["exact", "exact:int8", "infllm", "infinitehip", "recall"])
