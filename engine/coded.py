@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from engine.attention import FEW_QUERIES, Lists
+from engine.entries import Slots
 from engine.errors import SettingsError
 from engine.seam import LayerSpec, ModelSpec
-from engine.slots import Slots
 from kernels import choice, quantise
 from kernels.rows import Bank, Levels, Pages, Slabs
 
@@ -195,7 +195,7 @@ class CodedSlots(Slots):
     def load(self, saved: dict[str, Tensor], length: int) -> None:
         """Become what was saved. A conversation's has the levels of its context, if that has any."""
         if length > self.capacity:
-            self._grow(max(length, 2 * self.capacity), 0)
+            self._grow(length, 0)
         if "keys.codes" in saved:
             self.levels = self.levels or (_levels(saved, "keys", self.keys), _levels(saved, "values", self.keys))
             self.coded = saved["keys.codes"].shape[1]

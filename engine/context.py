@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from engine.errors import ContextMismatch
+from engine.measure import said_if_out
 from engine.memory import Memory
 from engine.method import Method
 from engine.model import Model
@@ -73,8 +74,10 @@ def restore(memory: Memory, parts: LoadedParts, meta: dict[str, Any]) -> None:
 
     Raises:
         ContextMismatch: names or shapes that this method and model do not have.
+        OutOfMemory: there is no room for it.
     """
     try:
-        memory.restore(parts, meta)
+        with said_if_out(memory.spec.device, "while what was saved was opened"):
+            memory.restore(parts, meta)
     except (KeyError, RuntimeError) as error:
         raise ContextMismatch(f"The saved state does not fit this model and method ({error}): read again.") from error

@@ -52,9 +52,10 @@ class Focus:
         return Focus._on([each for each in found[:MOST] if each.weight >= BESIDE * found[0].weight], source, far)
 
     @staticmethod
-    def close(mass: Tensor, source: Tensor, far: int) -> Focus:
-        """The same of the best `CLOSE` passages, whether they stand out or not."""
-        return Focus._on(_found(mass, source, far, CLOSE), source, far)
+    def close(mass: Tensor, source: Tensor, far: int) -> Focus | None:
+        """The same of the best `CLOSE` passages, whether they stand out or not; None if nothing got any attention."""
+        found = _found(mass, source, far, CLOSE)
+        return Focus._on(found, source, far) if found else None
 
     @staticmethod
     def _on(found: list[Passage], source: Tensor, far: int) -> Focus:
@@ -85,7 +86,8 @@ class Gaze:
         found = Focus.of(mass, source, far)
         if found is not None or self.again == 1:
             return Gaze(0, found)
-        return Gaze(self.again - 1, Focus.close(mass, source, far))
+        close = Focus.close(mass, source, far)
+        return Gaze(self.again - 1 if close is not None else 0, close)
 
 
 def _found(mass: Tensor, source: Tensor, far: int, most: int) -> list[Passage]:

@@ -1,10 +1,9 @@
 """The host tier of the retrieving methods: every key (before RoPE) and value ever read, in host memory, searchable.
 
-Entries lie in slabs that are allocated whole and filled in place, so a million tokens are never copied to make room. A
-full slab is sealed: it is shared by forks and written to disk once, and can be used from there, mapped into memory.
-Where the tier keeps codes (8 or 4 bits, see `kernels/rows.py`), slabs hold whole pages, and what does not fill a page
-yet waits beside them as it came; nobody may look at it there, so a memory with codes keeps its windows a page longer
-than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
+Entries lie in slabs (`slabs.py`), so a million tokens are never copied to make room. A full slab is sealed: it is
+shared by forks and written to disk once, and can be used from there, mapped into memory. Where the tier keeps codes,
+what does not fill a page yet waits beside the slabs as it came; nobody may look at it there, so a memory with codes
+keeps its windows a page longer than its passes. Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 """
 
 from __future__ import annotations
@@ -20,55 +19,17 @@ from torch import Tensor
 from engine.measure import require_memory
 from engine.records import LoadedParts, Part, Parts
 from engine.seam import LayerSpec, ModelSpec
+from engine.search import best_among, best_of_all
+from engine.slabs import BANKS, Slab, page_of
 from engine.transfers import homeward, pin_exactly
-from kernels import quantise, rows
+from kernels import quantise
 from kernels.gathering import taken
 from kernels.rows import Bank, Levels, Pages, Slabs, take
 
 SLAB = 32768  # entries
 FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
-BLOCK = 64  # entries whose best score stands for them in the first step of a search
 SCORE_BYTES = 256 << 20  # room that the scores of one search may take
 TAIL = "host-tail"  # the part of what is not in slabs
-
-
-@dataclass
-class Slab:
-    """Keys and values of all layers for up to `SLAB` tokens: per layer [H, capacity, D]; source int32 [capacity].
-
-    mapped: whether they are in a file that is mapped into memory, and so take none of it for good.
-    """
-
-    keys: list[Bank]
-    values: list[Bank]
-    source: Tensor
-    length: int = 0
-    mapped: bool = False
-
-    @property
-    def capacity(self) -> int:
-        """Entries that fit."""
-        return self.source.shape[0]
-
-    @property
-    def full(self) -> bool:
-        """Whether nothing more goes in."""
-        return self.length == self.capacity
-
-    def nbytes(self) -> int:
-        """Bytes of all its tensors; levels are counted once for the whole tier."""
-        banks = [*self.keys, *self.values]
-        return self.source.nbytes + sum(tensor.nbytes for bank in banks for tensor in _tensors(bank).values())
-
-
-def _tensors(bank: Bank) -> dict[str, Tensor]:
-    """A bank's own tensors by the ends of their names on disk; the second dimension of each is of entries or pages."""
-    return {"": bank} if isinstance(bank, Tensor) else {".codes": bank.codes, ".scale": bank.scale}
-
-
-def page_of(dtype: torch.dtype) -> int:
-    """Entries that are stored together: a page where the host tier keeps codes, else 1."""
-    return rows.PAGE if dtype in quantise.KINDS else 1
 
 
 def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int) -> int:
@@ -122,6 +83,7 @@ class HostTier:
     dtype: torch.dtype
     slabs: list[Slab] = field(default_factory=list)
     shared: int = 0
+    forked: bool = False  # whether it is a conversation's, even if its context put nothing here
     length: int = 0  # entries, those that wait included
     expected: int = 0  # entries that are to come in all, where that is known
     # Of codes: what waits for a page to be full (per layer keys and values [H, N, D]; source), and the levels
@@ -148,7 +110,7 @@ class HostTier:
 
     def _new_slab(self, stored: int) -> Slab:
         own = sum(slab.capacity for slab in self.slabs[self.shared :])
-        capacity = SLAB if self.shared == 0 else min(SLAB, max(FIRST_OF_CONVERSATION, own))
+        capacity = min(SLAB, max(FIRST_OF_CONVERSATION, own)) if self.forked else SLAB
         if self.expected // self.page * self.page > stored:
             capacity = min(capacity, self.expected // self.page * self.page - stored)
         banks = [
@@ -173,6 +135,20 @@ class HostTier:
             self.dtype,
             self.spec.dtype,
         )
+
+    def reserve(self, tokens: int, leaving: bool) -> None:
+        """So many entries are to come in all: the last slab will be no larger than it must be.
+
+        leaving: whether full slabs leave memory once they are saved.
+
+        Raises:
+            OutOfMemory: the host's memory cannot hold them.
+        """
+        self.expected = tokens
+        # A slab is there twice while it is saved, or on its way to disk while the next one fills.
+        held = min(tokens, SLAB) if leaving else tokens
+        needed = host_bytes(self.spec, self.dtype, held, held) + slab_bytes(self.spec, self.dtype, min(tokens, SLAB))
+        require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host.
@@ -234,24 +210,28 @@ class HostTier:
             if len(self.slabs) == self.shared or self.slabs[-1].full:
                 self.slabs.append(self._new_slab(before + done))
             slab = self.slabs[-1]
-            step = min(count - done, slab.capacity - slab.length)
-            there = slice(done, done + step)
-            for layer in range(len(keys)):
-                _write(slab.keys[layer], slab.length, keys[layer][:, there])
-                _write(slab.values[layer], slab.length, values[layer][:, there])
-            slab.source[slab.length : slab.length + step] = source[there]
-            slab.length += step
-            done += step
+            there = slice(done, min(count, done + slab.capacity - slab.length))
+            slab.put([k[:, there] for k in keys], [v[:, there] for v in values], source[there])
+            done = there.stop
 
     def fork(self) -> HostTier:
         """Sees all entries so far; appends into slabs of its own. What waits in the context fills its first page."""
-        assert self.shared == 0, "a conversation is a fork of a context, not of another conversation"
+        assert not self.forked, "a conversation is a fork of a context, not of another conversation"
         self.settle()
         slabs = list(self.slabs)
         if slabs:
             last = slabs[-1]
             slabs[-1] = dataclasses.replace(last)
-        return HostTier(self.spec, self.dtype, slabs, len(slabs), self.length, waiting=self.waiting, levels=self.levels)
+        return HostTier(
+            self.spec,
+            self.dtype,
+            slabs,
+            shared=len(slabs),
+            forked=True,
+            length=self.length,
+            waiting=self.waiting,
+            levels=self.levels,
+        )
 
     def snapshot(self) -> HostTier:
         """As it is now; appending to either writes behind what the other sees."""
@@ -278,36 +258,11 @@ class HostTier:
         step = max(1, SCORE_BYTES // (4 * q.shape[0] * max(compared, 1)))
         steps = [slice(at, at + step) for at in range(0, q.shape[1], step)]
         if among is None:
-            found = [self._search(layer, q[:, each], limits[each], top, visible) for each in steps]
+            found = [best_of_all(self.keys(layer), q[:, each], limits[each], top, visible) for each in steps]
         else:
             keys = take(self.keys(layer), among.expand(self.spec.layers[layer].kv_heads, -1)).float()
-            found = [_best_of(among, keys, q[:, each], limits[each], top) for each in steps]
+            found = [best_among(among, keys, q[:, each], limits[each], top) for each in steps]
         return torch.cat([index for index, _ in found], dim=1), torch.cat([held for _, held in found], dim=1)
-
-    def _search(self, layer: int, q: Tensor, limits: Tensor, top: int, visible: int) -> tuple[Tensor, Tensor]:
-        heads, queries, size = q.shape
-        blocks = -(-visible // BLOCK)
-        scores = torch.full((heads, queries, blocks * BLOCK), float("-inf"))
-        kv_heads = self.spec.layers[layer].kv_heads
-        grouped = q.to("cpu", torch.float32).reshape(kv_heads, -1, size)
-        at = 0
-        for slab in self.slabs:
-            end = min(at + slab.length, visible)
-            if end > at:
-                rows.score(slab.keys[layer], grouped, scores.view(kv_heads, -1, scores.shape[2])[..., at:end])
-            at += slab.length
-        first = int(limits[0])
-        if first < visible:
-            late = torch.arange(first, visible) >= limits[:, None]
-            scores[..., first:visible].masked_fill_(late, float("-inf"))
-        # The best `top` entries lie in the `top` blocks with the best maxima, so only those are sorted.
-        grid = scores.view(heads, queries, blocks, BLOCK)
-        chosen = grid.amax(dim=-1).topk(min(top, blocks), dim=-1).indices
-        candidates = grid.gather(2, chosen[..., None].expand(-1, -1, -1, BLOCK)).flatten(2)
-        best, place = candidates.topk(min(top, visible), dim=-1)
-        index = chosen.gather(2, place // BLOCK) * BLOCK + place % BLOCK
-        held = best > float("-inf")
-        return index.masked_fill_(~held, 0), held
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on the host."""
@@ -381,20 +336,14 @@ class HostTier:
         for number, slab in enumerate(self.slabs[self.shared :]):
             name = f"host-{number:05d}"
             if slab.full and not slab.mapped and name in parts:
-                self.slabs[self.shared + number] = dataclasses.replace(self._slab_of(parts[name]), mapped=True)
+                self.slabs[self.shared + number] = dataclasses.replace(self._loaded(parts[name]), mapped=True)
 
     def state(self) -> Parts:
         """Own slabs, one part each; full ones sealed. Codes go as they are, what waits for its page goes along."""
         self.settle()
         parts: Parts = {}
         for number, slab in enumerate(self.slabs[self.shared :]):
-            tensors = {"source": slab.source[: slab.length]}
-            for layer, pair in enumerate(zip(slab.keys, slab.values, strict=True)):
-                for name, bank in zip(("keys", "values"), pair, strict=True):
-                    for end, tensor in _tensors(bank).items():
-                        used = -(-slab.length * tensor.shape[1] // slab.capacity)  # of entries, or of pages
-                        tensors[f"{layer}.{name}{end}"] = tensor[:, :used].contiguous()
-            parts[f"host-{number:05d}"] = Part(tensors, sealed=slab.full)
+            parts[f"host-{number:05d}"] = Part(slab.saved(), sealed=slab.full)
         if self.waiting is not None:
             parts[TAIL] = Part(self._tail())
         return parts
@@ -406,7 +355,7 @@ class HostTier:
         for layer in range(len(keys)):
             tensors |= {f"{layer}.keys": keys[layer], f"{layer}.values": values[layer]}
         for layer, pair in enumerate(self.levels):
-            for name, levels in zip(("keys", "values"), pair, strict=True):
+            for name, levels in zip(BANKS, pair, strict=True):
                 tensors |= {f"{layer}.{name}.centre": levels.centre, f"{layer}.{name}.spread": levels.spread}
         return tensors
 
@@ -421,14 +370,14 @@ class HostTier:
         layers = range(len(self.spec.layers))
         if TAIL in parts:
             tail = parts[TAIL]
-            keys, values = ([tail[f"{layer}.{name}"].clone() for layer in layers] for name in ("keys", "values"))
+            keys, values = ([tail[f"{layer}.{name}"].clone() for layer in layers] for name in BANKS)
             self.length += tail["source"].shape[0] - (self.length - self.stored)  # it begins where the slabs end
             self.waiting = keys, values, tail["source"].clone()
             if "0.keys.centre" in tail and not self.levels:  # a conversation's are those of its context
                 self.levels = [
                     tuple(  # type: ignore[misc]
                         Levels(tail[f"{layer}.{name}.centre"].clone(), tail[f"{layer}.{name}.spread"].clone())
-                        for name in ("keys", "values")
+                        for name in BANKS
                     )
                     for layer in layers
                 ]
@@ -443,32 +392,8 @@ class HostTier:
             tensors = parts[name]
             if copied:
                 tensors = {key: tensor.pin_memory() for key, tensor in tensors.items()}
-            self.slabs.append(self._slab_of(tensors))
+            self.slabs.append(self._loaded(tensors))
             self.length += self.slabs[-1].length
 
-    def _slab_of(self, tensors: dict[str, Tensor]) -> Slab:
-        layers = range(len(self.spec.layers))
-        banks = [[self._loaded(tensors, layer, which) for layer in layers] for which in ("keys", "values")]
-        return Slab(banks[0], banks[1], tensors["source"], tensors["source"].shape[0])
-
-    def _loaded(self, tensors: dict[str, Tensor], layer: int, which: str) -> Bank:
-        if self.page == 1:
-            return tensors[f"{layer}.{which}"]
-        codes, scale = tensors[f"{layer}.{which}.codes"], tensors[f"{layer}.{which}.scale"]
-        return Pages(codes, scale, self.levels[layer][which == "values"], self.dtype, self.spec.dtype)
-
-
-def _best_of(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """As `HostTier.search`, of the entries [N] whose keys are given, float32 [H, N, D]."""
-    grouped = q.to("cpu", torch.float32).reshape(len(keys), -1, q.shape[2])
-    scores = (grouped @ keys.transpose(1, 2)).view(*q.shape[:2], -1)
-    best, place = scores.masked_fill_(among >= limits[:, None], float("-inf")).topk(min(top, len(among)), dim=-1)
-    held = best > float("-inf")
-    return among[place].masked_fill_(~held, 0), held
-
-
-def _write(bank: Bank, at: int, x: Tensor) -> None:
-    if isinstance(bank, Pages):
-        bank.write(at, x)
-    else:
-        bank[:, at : at + x.shape[1]] = x
+    def _loaded(self, tensors: dict[str, Tensor]) -> Slab:
+        return Slab.loaded(tensors, self.spec, self.dtype, self.levels)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import torch
@@ -27,6 +29,24 @@ def free_bytes(device: torch.device) -> int:
 def ran_out(error: BaseException) -> bool:
     """Whether an error says that memory ran out; PyTorch has a class for it on a GPU and a sentence elsewhere."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(each in str(error) for each in RAN_OUT)
+
+
+@contextmanager
+def said_if_out(device: torch.device, when: str) -> Iterator[None]:
+    """While in it, memory that runs out is told in a sentence: "Memory ran out on cpu <when>; ...".
+
+    Raises:
+        OutOfMemory: it ran out.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not ran_out(error):
+            raise
+        raise OutOfMemory(
+            f"Memory ran out on {device} {when}; nothing read so far is lost. Choose a smaller budget, or close other "
+            f"programs."
+        ) from error
 
 
 def release(device: torch.device) -> None:

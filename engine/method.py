@@ -87,7 +87,7 @@ class Method(ABC):
         return Footprint(
             usage=Usage({DEVICE: held}, {DEVICE: size + levelled}),
             spare_bytes=0 if room is None else size,
-            tail_bytes=slot_bytes(spec, room or FIRST_CAPACITY, coding) + levels,
+            tail_bytes=slot_bytes(spec, max(room or 0, FIRST_CAPACITY), coding) + levels,
             passed=passed,
             attended=mean_attended(passed, held),
             widest=held,

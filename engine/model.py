@@ -14,10 +14,10 @@ from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTr
 
 from engine import architectures
 from engine.chat import Chat, Encoding
-from engine.errors import ModelNotFound, OutOfMemory, UnsupportedModel
+from engine.errors import ModelNotFound, UnsupportedModel
 from engine.graphs import Recorder
 from engine.loading import device_named, dtype_on, load_network, read_config
-from engine.measure import ran_out
+from engine.measure import said_if_out
 from engine.memory import Memory
 from engine.refusing import refuse_pointers, refusing
 from engine.seam import ModelSpec, attach, run, sampled
@@ -76,19 +76,11 @@ class Model:
         Raises:
             OutOfMemory: memory ran out; what is remembered is what it was.
         """
-        try:
+        with said_if_out(self.device, f"in a pass of {len(ids)} tokens"), torch.no_grad():
             memory.begin(source)
-            with torch.no_grad():
-                if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
-                    return hidden
-                return run(self.network, ids.to(self.device, non_blocking=True), memory, memory.guests())
-        except (RuntimeError, MemoryError) as error:
-            if not ran_out(error):
-                raise
-            raise OutOfMemory(
-                f"Memory ran out on {self.device} in a pass of {len(ids)} tokens; nothing read so far is lost. "
-                f"Choose a smaller budget, or close other programs."
-            ) from error
+            if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
+                return hidden
+            return run(self.network, ids.to(self.device, non_blocking=True), memory, memory.guests())
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import OutOfMemory
-from engine.measure import ran_out, release
+from engine.measure import ran_out, release, said_if_out
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method
 from engine.model import Model
@@ -73,7 +73,8 @@ def feed(
         hidden, novelty = worked
         if novelty is not None:
             memory.last_hidden = hidden[-1].clone()
-        memory.commit(novelty)
+        with said_if_out(memory.spec.device, f"after a pass of {end - at} tokens"):
+            memory.commit(novelty)
         yield Pass(end - at, time.perf_counter() - started, hidden)
         at = end
 
@@ -92,17 +93,24 @@ def _worked_out(
 
 
 def condense(model: Model, method: Method, memory: Memory) -> Pass:
-    """Make room in a memory, showing it first what the catalyst prompt attends to, if its method has one."""
+    """Make room in a memory, showing it first what the catalyst prompt attends to, if its method has one.
+
+    Raises:
+        OutOfMemory: there is no room for the catalyst, or for what is kept beside what there was.
+    """
     started = time.perf_counter()
     prompt = method.catalyst()
+    condensing = said_if_out(memory.spec.device, "while a memory was condensed")
     if prompt is None:
-        memory.condense()
+        with condensing:
+            memory.condense()
         return Pass(0, time.perf_counter() - started, None)
     ids = torch.tensor(model.chat.turn(prompt))
     with memory.observing():
         model.forward(ids, memory, torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32))
         catalyst_seconds = time.perf_counter() - started
-        memory.condense()
+        with condensing:
+            memory.condense()
     return Pass(0, time.perf_counter() - started, None, catalyst_seconds)
 
 

@@ -5,9 +5,8 @@
     KV of all tiers, once it is saved                     <= room on the disk, where that is known
 
 The bytes of weights come from the configuration (`skeleton.py`), those of the KV from the method (`Method.plan`),
-those of the workspace from the tensors that a pass holds at once. Times are a roofline: each pass takes as long as its
-matrix products or as the weights it reads, whichever is longer, and then its attention, at rates that were measured on
-this machine or stated for another (`rates.py`). Bytes are meant to be right; times to be right within a factor of two.
+those of the workspace from the tensors that a pass holds at once, and times from `roofline.py`. Bytes are meant to be
+right; times to be right within a factor of two.
 """
 
 from __future__ import annotations
@@ -28,16 +27,13 @@ from engine.model import Model
 from engine.passes import NOVELTY_ROWS
 from engine.rates import Rates
 from engine.reader import default_chunk
-from engine.records import DEVICE, DISK, HOST
+from engine.records import DEVICE, HOST
+from engine.roofline import Roofline
 from engine.skeleton import CPU, Skeleton, skeleton_of
 
 LEAST_CHUNK = 64
-QUESTION = 50  # tokens of the question whose first token is timed
 PREFIX = 32  # tokens of a chat template before the text, where no tokenizer says
-BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itself: Python, caches that went cold
-LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
 GPU_BASE = 600 << 20  # what a CUDA context and its libraries take of a GPU
-CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
 LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
 SLOWEST = 1.0  # tokens per second of an answer below which a method is not recommended
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
@@ -228,59 +224,8 @@ class Planner:
         rates = self.machine.rates
         if rates is None:
             return None, None, None
-        through = footprint.passed + footprint.inserted
-        rows = min(task.chunk * through / footprint.passed, through)
-        head = self.model.head if method.needs_novelty() else 0
-        each = self._pass_sec(rates, footprint, rows, footprint.attended, head, quantize, footprint.explicit)
-        kept = _far_bytes(footprint)
-        reading = through / rows * each + kept / rates.link
-        searching = self._search_sec(rates, footprint)
-        asking = self._pass_sec(rates, footprint, QUESTION, footprint.answering, 0, quantize, True)
-        answering = self._pass_sec(rates, footprint, 1, footprint.answering, self.model.head, quantize, True)
-        answering += searching
-        return reading, footprint.looks * (asking + QUESTION * searching) + answering, 1 / answering
-
-    def _pass_sec(
-        self,
-        rates: Rates,
-        footprint: Footprint,
-        rows: float,
-        attended: float,
-        head: int,
-        quantize: str,
-        explicit: bool,
-    ) -> float:
-        """Of one pass through the model: its weights are read once, and unpacked if several tokens share them."""
-        model = self.model
-        size = model.spec.dtype.itemsize
-        linear = sum(outputs * inputs for outputs, inputs in model.linear)
-        weights = model.weight_bytes(quantize) - model.other * size + (model.active - linear + head) * size
-        if model.packed(quantize) and rows > 1:
-            weights += 2 * linear * size
-        work = operations(model, rows, attended, rows if head else 0)
-        # Retaining heads score every token; beacon weights are for beacons alone.
-        share = footprint.inserted / (footprint.passed + footprint.inserted) if footprint.inserted else 1.0
-        beside = 2 * rows * share * footprint.weight_bytes / size
-        weights += footprint.weight_bytes
-        products = max((work.linear + work.head + beside) / rates.flops, weights / rates.memory)
-        logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
-        attention = work.attention / rates.flops
-        entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if footprint.coded else 0))
-        moved = (entries + logits) / rates.memory
-        small = footprint.operations * len(model.spec.layers) * rates.operation_sec
-        if self.machine.shared:
-            return products + attention + moved + BETWEEN * small
-        return max(products + attention + moved, small)  # a GPU works while its host prepares what comes next
-
-    def _search_sec(self, rates: Rates, footprint: Footprint) -> float:
-        """Of comparing one token's queries with keys of the host tier, which are half of its bytes."""
-        if not footprint.searched:
-            return 0.0
-        spec = self.model.spec
-        entries = footprint.usage.entries
-        keys = _far_bytes(footprint) / 2 * footprint.searched / (entries[HOST] + entries.get(DISK, 0))
-        moved = keys + 12 * spec.query_heads * footprint.searched
-        return max(2 * footprint.searched * spec.query_width / rates.host_flops, moved / rates.host_memory)
+        roofline = Roofline(self.model, rates, self.machine.shared, quantize)
+        return roofline.times(footprint, task.chunk, method.needs_novelty())
 
     def best(self, tokens: int, quantize: str | None = None, weights: bool = True) -> Choice | None:
         """The method and settings that keep the most of a text and fit; None if nothing fits.
@@ -343,10 +288,6 @@ class Planner:
                 best, f"{best.method.budget:,} entries are the most that fit the memory and the model's window"
             )
         return None
-
-
-def _far_bytes(footprint: Footprint) -> int:
-    return footprint.usage.bytes.get(HOST, 0) + footprint.usage.bytes.get(DISK, 0)
 
 
 def _fastest(plans: Iterable[Plan]) -> Plan:

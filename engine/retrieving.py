@@ -8,138 +8,24 @@ NB blocks of queries, N entries chosen for a block, D head size.
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from engine.attention import Lists, Picked, Segment, Shown
-from engine.cache import POLICIES, DeviceCache
-from engine.coded import CODES, check_codes
-from engine.focus import WIDEST, Gaze
-from engine.footprint import Footprint, Task
-from engine.host import (
-    FIRST_OF_CONVERSATION,
-    SLAB,
-    HostTier,
-    full_entries,
-    host_bytes,
-    page_of,
-    slab_bytes,
-)
-from engine.measure import require_memory
-from engine.method import require
+from engine.cache import DeviceCache
+from engine.coded import check_codes
+from engine.host import HostTier
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
-from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
+from engine.records import DEVICE, HOST, Usage
 from engine.seam import ModelSpec
+from engine.tiered import TieredMemory
 from engine.transfers import on_host
-from engine.window import WindowMemory, plan_window
+from engine.window import WindowMemory
 
-DTYPES = {
-    "bfloat16": torch.bfloat16,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    **CODES,
-}
 EMPTY = 1 << 60  # stands where there is no entry
-OPERATIONS = 430  # of PyTorch that a layer takes for a token of an answer
 PICKED_BYTES = 256 << 20  # of what is picked for the queries of a pass, each by itself
-
-
-def check_store(store: str, tier: str = HOST) -> None:
-    """Refuse what the host tier does not keep, and a tier that full slabs cannot go to.
-
-    Raises:
-        SettingsError: naming what there is.
-    """
-    require(store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{store}'.")
-    require(tier in (HOST, DISK), f"tier is {HOST} or {DISK}, not '{tier}'.")
-
-
-def check_looks(looks: int) -> None:
-    """Refuse any number of looks but one, two and three.
-
-    Raises:
-        SettingsError: with the number.
-    """
-    require(looks in (1, 2, 3), f"looks is 1, 2 or 3, not {looks}.")
-
-
-def cache_units(spec: ModelSpec, wanted: int | None, needed: int, tier: str) -> int:
-    """Units that the device's cache holds: as wanted, else none where attention reads the host tier in place, and twice
-    what a block of queries needs where a GPU cannot, because full slabs are on disk.
-    """
-    in_place = spec.device.type != "cuda" or tier == HOST
-    return wanted if wanted is not None else 0 if in_place else 2 * needed
-
-
-def check_cache(wanted: int | None, policy: str, needed: int) -> None:
-    """Refuse a cache that a block of queries would not fit, and unknown policies.
-
-    Raises:
-        SettingsError: with the numbers.
-    """
-    require(policy in POLICIES, f"policy is one of {', '.join(POLICIES)}, not '{policy}'.")
-    require(
-        wanted is None or wanted == 0 or wanted >= needed,
-        f"A cache of {wanted} units cannot hold the {needed} that one block of queries looks up: give at least "
-        f"{needed}, or 0 for no cache.",
-    )
-
-
-def least_window(store: str, query_block: int) -> int:
-    """Entries that the window needs at least: a block of queries, and where codes are kept, a page that is not full."""
-    return max(query_block, 16) + page_of(DTYPES[store]) - 1
-
-
-def plan_retrieving(
-    spec: ModelSpec,
-    task: Task,
-    sinks: int,
-    window: int,
-    store: str,
-    chosen: int,
-    compared: float,
-    reading: bool,
-    tier: str = HOST,
-    cached: int = 0,
-    looks: int = 1,
-) -> Footprint:
-    """Sinks and window on the device, everything behind the sinks in the host tier.
-
-    chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
-    to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
-    full slabs go; cached: bytes of the device's cache; looks: how often a question is asked at most.
-    """
-    seen = plan_window(spec, task, sinks, window)
-    far = max(0, task.total - sinks)
-    dtype = DTYPES[store]
-    kept, away = host_bytes(spec, dtype, far, task.total), full_entries(dtype, far, task.total) if tier == DISK else 0
-    usage = Usage({**seen.usage.entries, HOST: far - away}, {**seen.usage.bytes, HOST: kept})
-    if away:
-        size = slab_bytes(spec, dtype, away)
-        usage = Usage({**usage.entries, DISK: away}, {**usage.bytes, HOST: kept - size, DISK: size})
-    more = min(chosen, far)
-    searched = math.ceil(compared * far)
-    while_reading = more + searched / 2 if reading else 0.0  # half of the text is there on average
-    usage = Usage(usage.entries, {**usage.bytes, DEVICE: usage.bytes[DEVICE] + cached})
-    picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
-    sources = 4 * far if spec.device.type == "cuda" else 0
-    return dataclasses.replace(
-        seen,
-        usage=usage,
-        tail_bytes=seen.tail_bytes + cached + picking + sources,
-        attended=seen.attended + while_reading,
-        widest=seen.widest + (more if reading else 0),
-        answering=seen.answering + more,
-        searched=searched,
-        looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
-        explicit=reading and (spec.device.type != "cuda" or cached > 0),  # kernels read what is chosen in place
-        host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, far)),  # on its way to disk, or copied to be saved
-        host_tail_bytes=slab_bytes(spec, dtype, FIRST_OF_CONVERSATION),
-        operations=OPERATIONS,
-    )
 
 
 def pickable(spec: ModelSpec, top: int) -> int:
@@ -176,7 +62,7 @@ def picked(
     return Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device, non_blocking=True)), index
 
 
-class RetrievingMemory(WindowMemory):
+class RetrievingMemory(TieredMemory, WindowMemory):
     """Sinks and window on the device, everything behind the sinks in the host tier."""
 
     def __init__(
@@ -197,13 +83,8 @@ class RetrievingMemory(WindowMemory):
         """
         super().__init__(spec, sinks, window, query_block)
         check_codes(spec, dtype)
-        self.host = HostTier(spec, dtype)
-        self.tier = tier
+        self.keep_on_host(dtype, looks, tier)
         self.cache: DeviceCache | None = None
-        self.looks = looks
-        self.answering = False  # in a conversation
-        self.gaze = Gaze(looks - 1)
-        self.looked_at: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
         # Of this pass, by layer: what the cache was asked for, and what it was given [NB, N]
         self._looked: dict[int, Tensor] = {}
         self._given: dict[int, Tensor] = {}
@@ -233,36 +114,16 @@ class RetrievingMemory(WindowMemory):
         queries = pickable(self.spec, most)
         return max(queries // self.query_block * self.query_block, min(queries, self.query_block))
 
-    def reserve(self, tokens: int) -> None:
-        """Refuse a text that the host's memory cannot hold; else the last slab is no larger than it must be."""
-        self.host.expected = tokens
-        # A slab is there twice while it is saved, or on its way to disk while the next one fills.
-        held = min(tokens, SLAB) if self.tier == DISK else tokens
-        needed = host_bytes(self.spec, self.host.dtype, held, held)
-        needed += slab_bytes(self.spec, self.host.dtype, min(tokens, SLAB))
-        require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
-
     def begin(self, source: Tensor) -> None:
         """What the queries of the last pass were is over; what leaves their windows must be in the host tier."""
         super().begin(source)
-        far = self.seen + len(source) - self.sinks - self.window
-        self.host.settle(needed=far)
-        focus = self.gaze.focus
-        self.looked_at = None if focus is None else focus.behind(max(0, far))
+        self.reach(max(0, self.seen + len(source) - self.sinks - self.window))
         self._blocks, self._looked, self._given = {}, {}, {}
 
     @property
     def far(self) -> int:
         """Entries of the host tier that the next token's window does not show."""
         return int(self.evicted(1)[0])
-
-    def looks_again(self) -> bool:
-        """In a conversation, once more is far than may stand out."""
-        return self.gaze.again > 0 and self.answering and self.far > WIDEST
-
-    def focus(self, mass: Tensor | None) -> None:
-        """What has stood out behind the window."""
-        self.gaze = Gaze(self.looks - 1) if mass is None else self.gaze.after(mass, self.host.source(), self.far)
 
     def evicted(self, count: int) -> Tensor:
         """Entries of the host tier that have left the window of each block of the pass's queries: int64 [NB], on the
@@ -370,17 +231,14 @@ class RetrievingMemory(WindowMemory):
         )
 
     def fork(self) -> Self:
-        """The host tier is shared."""
+        """With a cache of its own."""
         child = super().fork()
-        child.answering = True
-        child.host = self.host.fork()
         child.cache = self.cache and self.cache.fresh()
         return child
 
     def snapshot(self) -> Self:
-        """The host tier's slabs are only ever appended to."""
+        """With a cache of its own."""
         child = super().snapshot()
-        child.host = self.host.snapshot()
         child.cache = self.cache and self.cache.fresh(self.cache.traffic)
         return child
 
@@ -390,35 +248,9 @@ class RetrievingMemory(WindowMemory):
         return row.expand(self.spec.layers[layer].kv_heads, -1)
 
     def usage(self) -> Usage:
-        """On the device sinks and window; on the host everything, but what is mapped from disk."""
-        device = super().usage()
-        entries, size = self.host.on_disk()
-        usage = Usage(
-            {DEVICE: device.entries[DEVICE], HOST: self.host.length - entries},
-            {DEVICE: device.bytes[DEVICE] + self.host.mirrored_bytes(), HOST: self.host.nbytes()},
-        )
-        if entries:
-            usage = Usage({**usage.entries, DISK: entries}, {**usage.bytes, DISK: size})
+        """With the cache."""
+        usage = super().usage()
         if self.cache is None:
             return usage
         on_device = usage.bytes[DEVICE] + self.cache.nbytes()
         return Usage(usage.entries, {**usage.bytes, DEVICE: on_device}, dataclasses.asdict(self.cache.traffic))
-
-    def full_in_memory(self) -> int:
-        """Bytes of full slabs, if they are to go to disk."""
-        return self.host.full_in_memory() if self.tier == DISK else 0
-
-    def adopt(self, parts: LoadedParts) -> None:
-        """Full slabs are used where they are mapped, unless a GPU has them in pinned memory."""
-        if self.tier == DISK or not self.host.pinned:
-            self.host.adopt(parts)
-
-    def state(self) -> tuple[Parts, dict[str, Any]]:
-        """Window and own slabs."""
-        parts, meta = super().state()
-        return {**parts, **self.host.state()}, meta
-
-    def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Window and own slabs."""
-        super().restore(parts, meta)
-        self.host.restore(parts, stay=self.tier == DISK)

@@ -45,7 +45,8 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> in
         raise ModelError(f"The model gives no numbers for its next word: {NO_NUMBERS}")
     if sampling.temperature == 0.0:
         return int(logits.argmax())
-    probabilities = (logits.float().cpu() / sampling.temperature).softmax(dim=-1)
+    behind = logits.cpu().double() - logits.amax().cpu()  # at most 0, so that no temperature makes them infinite
+    probabilities = (behind / sampling.temperature).softmax(dim=-1).float()
     ordered, ids = probabilities.sort(descending=True)
     before = ordered.cumsum(dim=-1) - ordered
     ordered = ordered.masked_fill(before >= sampling.top_p, 0.0)

@@ -277,11 +277,11 @@ class WindowMemory(Memory):
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Sinks and the window in one part."""
-        start = max(0, self.length - self.window)
+        start, known = max(0, self.length - self.window), min(self.sinks, self.seen)
         tensors = {"source": torch.cat([self.source[: self.sinks], self.source[self.sinks :][start : self.length]])}
         for layer, held in enumerate(self.layers):
-            tensors[f"{layer}.sink_keys"] = held.sink_keys.contiguous()
-            tensors[f"{layer}.sink_values"] = held.sink_values.contiguous()
+            tensors[f"{layer}.sink_keys"] = held.sink_keys[:, :known].contiguous()
+            tensors[f"{layer}.sink_values"] = held.sink_values[:, :known].contiguous()
             tensors[f"{layer}.keys"] = held.keys[:, start : self.length].contiguous()
             tensors[f"{layer}.values"] = held.values[:, start : self.length].contiguous()
         return {"window": Part(tensors)}, {"length": self.length - start, "seen": self.seen}

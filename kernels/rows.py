@@ -17,7 +17,7 @@ from torch import Tensor
 from kernels import quantise
 
 PAGE = 64  # rows of a head that share a scale
-STEP = 4096  # rows in codes that are scored at a time, so that a core's cache holds their numbers; whole pages
+STEP = 4096  # rows that become numbers at a time to be scored, so that a core's cache holds these; whole pages
 FLATTEST = 0.25  # of the mean spread, what a channel's counts for at least: it may vary more later than at first
 
 
@@ -139,6 +139,10 @@ def score(bank: Bank, q: Tensor, out: Tensor) -> None:
     """Write dot products of q [H, R, D] with the first N rows of a bank to `out` [H, R, N], both float32."""
     if isinstance(bank, Pages):
         bank.score(q, out)
+    elif bank.dtype == torch.float16:  # which dot products that nobody has scaled outgrow
+        for at in range(0, out.shape[2], STEP):
+            part = out[..., at : at + STEP]
+            part.copy_(q @ bank[:, at : at + part.shape[2]].float().transpose(1, 2))
     else:
         out.copy_(q.to(bank.dtype) @ bank[:, : out.shape[2]].transpose(1, 2))
 

@@ -35,7 +35,7 @@ from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
 from engine.seam import Guests, ModelSpec
-from engine.slots import SlotMemory, slot_bytes
+from engine.slots import SlotMemory
 
 RAW = 1  # the ratio of a text that fits without beacons
 WINDOW = 2048  # the authors', for models whose own window is 16K or more
@@ -147,7 +147,6 @@ class Beacon(Method):
         return dataclasses.replace(
             plain,
             usage=Usage({DEVICE: kept + opened}, {DEVICE: size}),
-            tail_bytes=max(size, slot_bytes(spec, 2 * opening)),
             inserted=made,
             attended=_mean_beacons(outlasting, self.budget) + min(opening, task.total + made) / 2,
             widest=most,

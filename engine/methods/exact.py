@@ -24,10 +24,17 @@ from torch import Tensor
 
 from engine.attention import Segment
 from engine.footprint import Footprint, Task
+from engine.host_settings import (
+    DTYPES,
+    check_looks,
+    check_store,
+    least_window,
+    plan_retrieving,
+)
 from engine.memory import UNLIMITED, Memory
 from engine.method import Method, TurnTokens, require
 from engine.records import HOST
-from engine.retrieving import DTYPES, RetrievingMemory, check_looks, check_store, least_window, plan_retrieving
+from engine.retrieving import RetrievingMemory
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 

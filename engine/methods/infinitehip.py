@@ -18,14 +18,8 @@ from torch import Tensor
 from engine.attention import Segment
 from engine.cache import cache_bytes
 from engine.footprint import Footprint, Task
-from engine.memory import Memory
-from engine.method import Method, TurnTokens, require
-from engine.positions import ATTENTION_RULES, PRUNING_RULES, require_between
-from engine.pruning import LayerRule, Pruning, parse_stages
-from engine.records import HOST
-from engine.retrieving import (
+from engine.host_settings import (
     DTYPES,
-    RetrievingMemory,
     cache_units,
     check_cache,
     check_looks,
@@ -33,6 +27,12 @@ from engine.retrieving import (
     least_window,
     plan_retrieving,
 )
+from engine.memory import Memory
+from engine.method import Method, TurnTokens, require
+from engine.positions import ATTENTION_RULES, PRUNING_RULES, require_between
+from engine.pruning import LayerRule, Pruning, parse_stages
+from engine.records import HOST
+from engine.retrieving import RetrievingMemory
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 

@@ -26,13 +26,8 @@ from torch import Tensor
 from engine.attention import Segment
 from engine.cache import cache_bytes
 from engine.footprint import Footprint, Task
-from engine.memory import Memory
-from engine.method import Method, TurnTokens, require
-from engine.records import DEVICE, HOST, LoadedParts, Part, Parts, Usage
-from engine.retrieving import (
+from engine.host_settings import (
     DTYPES,
-    EMPTY,
-    RetrievingMemory,
     cache_units,
     check_cache,
     check_looks,
@@ -40,6 +35,10 @@ from engine.retrieving import (
     least_window,
     plan_retrieving,
 )
+from engine.memory import Memory
+from engine.method import Method, TurnTokens, require
+from engine.records import DEVICE, HOST, LoadedParts, Part, Parts, Usage
+from engine.retrieving import EMPTY, RetrievingMemory
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 from kernels.rows import take

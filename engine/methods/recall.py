@@ -22,10 +22,14 @@ import torch
 from torch import Tensor
 
 from engine.attention import Lists, Segment, Shown
-from engine.focus import WIDEST, Gaze
 from engine.footprint import Footprint, Task
-from engine.host import SLAB, HostTier, host_bytes, page_of, slab_bytes
-from engine.measure import require_memory
+from engine.host import SLAB, host_bytes, slab_bytes
+from engine.host_settings import (
+    DTYPES,
+    OPERATIONS,
+    check_looks,
+    check_store,
+)
 from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method, TurnTokens, require
 from engine.methods.infinipot import InfiniPot, Pot
@@ -34,18 +38,11 @@ from engine.methods.locret import Locret, RetainedMemory
 from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks, require_between
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST, LoadedParts, Parts, Usage
-from engine.retrieving import (
-    DTYPES,
-    EMPTY,
-    OPERATIONS,
-    check_looks,
-    check_store,
-    pickable,
-    picked,
-    picked_in_pass,
-)
+from engine.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.seam import ModelSpec
+from engine.slabs import page_of
 from engine.slots import SlotMemory
+from engine.tiered import TieredMemory
 
 GISTS = ("locret", "infinipot")
 SELECTIONS = ("infinitehip", "exact")
@@ -190,39 +187,34 @@ class Recall(Method):
         )
 
 
-class RecallingMemory(SlotMemory):
+class RecallingMemory(TieredMemory, SlotMemory):
     """Laid over a condensing memory: keeps the text in the host tier too, and shows queries what they select of it."""
 
-    host: HostTier
     settings_of_recall: Recall
     pruning: Pruning
 
     def recall(self, settings: Recall) -> None:
         """Set up, once, before anything is read."""
         self.settings_of_recall = settings
-        self.host = HostTier(self.spec, DTYPES[settings.store])
+        self.keep_on_host(DTYPES[settings.store], settings.looks)
         rules = [LayerRule(settings.pruning, settings.selected)] * len(self.spec.layers)
         self.pruning = Pruning(self.spec, parse_stages(settings.stages), rules)
-        self.far = 0  # entries of the host tier that may be selected: what has come since is all in the gist
-        self.answering = False  # whether this is a conversation's
-        self.gaze = Gaze(settings.looks - 1)
-        self.looked_at: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
+        self._far = 0
+        self._in_focus: Tensor | None = None  # what `looked_at` says, for the gist
         self._passing: list[tuple[Tensor, Tensor]] = []  # keys and values of the pass, layer by layer
         self._made: dict[int, QueryBlocks] = {}  # blocks of the pass by their size
 
-    def reserve(self, tokens: int) -> None:
-        """Refuse a text that the host's memory cannot hold."""
-        super().reserve(tokens)
-        self.host.expected = tokens
-        needed = host_bytes(self.spec, self.host.dtype, tokens, tokens)
-        require_memory(needed, torch.device("cpu"), f"Keeping {tokens:,} tokens")
+    @property
+    def far(self) -> int:
+        """Entries of the host tier that may be selected: what has come since is all in the gist."""
+        return self._far
 
     def begin(self, source: Tensor) -> None:
         """A longer pass ends the decoding before it."""
         super().begin(source)
-        self.host.settle(needed=self.far)
-        focus = self.gaze.focus
-        self.looked_at = None if focus is None else focus.behind(self.far)
+        self.reach(self.far)
+        looked_at, device = self.looked_at, self.spec.device
+        self._in_focus = None if looked_at is None else looked_at.to(device, torch.int32, non_blocking=True)
         self.pruning.begin(self.answering and len(source) == 1)
         self._passing, self._made = [], {}
 
@@ -242,10 +234,10 @@ class RecallingMemory(SlotMemory):
 
     def _in_sight(self, number: int) -> Tensor | None:
         """In the second look, of the gist what stood out, and what is no part of the text; for a catalyst all of it."""
-        if self.looked_at is None or self.observed is not None:
+        if self._in_focus is None or self.observed is not None:
             return None
         source = self._column(number, "source")
-        return (source < 0) | (source >= self.far) | torch.isin(source, self.looked_at.to(source))
+        return (source < 0) | (source >= self.far) | torch.isin(source, self._in_focus)
 
     def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """Selected entries; none for a catalyst, which is asked about the gist, nor while nothing has been left out.
@@ -321,15 +313,6 @@ class RecallingMemory(SlotMemory):
         place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
         return (held.gather(1, place) == flat).view(index.shape)
 
-    def looks_again(self) -> bool:
-        """In a conversation, once more is far than may stand out."""
-        return self.gaze.again > 0 and self.answering and self.far > WIDEST
-
-    def focus(self, mass: Tensor | None) -> None:
-        """What has stood out, in the gist or beside it."""
-        looks = self.settings_of_recall.looks
-        self.gaze = Gaze(looks - 1) if mass is None else self.gaze.after(mass, self.host.source(), self.far)
-
     def static(self) -> bool:
         """What is selected changes from token to token."""
         return False
@@ -337,7 +320,7 @@ class RecallingMemory(SlotMemory):
     def condense(self) -> None:
         """Whatever has been read so far may be missing from now on."""
         super().condense()
-        self.far = self.host.length
+        self._far = self.host.length
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the text's tokens to the host tier as well; what the template puts before them stays out."""
@@ -353,32 +336,26 @@ class RecallingMemory(SlotMemory):
         self.pruning.commit()
 
     def fork(self) -> Self:
-        """The host tier is shared; from here on queries select."""
+        """From here on queries select."""
         child = super().fork()
-        child.host, child.pruning, child.answering = self.host.fork(), self.pruning.snapshot(), True
+        child.pruning = self.pruning.snapshot()
         return child
 
     def snapshot(self) -> Self:
-        """The host tier's slabs are only ever appended to."""
+        """What was chosen is replaced, never changed."""
         child = super().snapshot()
-        child.host, child.pruning = self.host.snapshot(), self.pruning.snapshot()
+        child.pruning = self.pruning.snapshot()
         return child
 
-    def usage(self) -> Usage:
-        """The gist on the device, the text on the host."""
-        gist = super().usage()
-        return Usage({**gist.entries, HOST: self.host.length}, {**gist.bytes, HOST: self.host.nbytes()})
-
     def state(self) -> tuple[Parts, dict[str, Any]]:
-        """The gist, and slabs that are no context's."""
+        """How much may be missing from the gist, beside gist and slabs."""
         parts, meta = super().state()
-        return {**parts, **self.host.state()}, meta | {"far": self.far}
+        return parts, meta | {"far": self.far}
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """The gist and the slabs."""
+        """Gist and slabs, and how much may be missing from the gist."""
         super().restore(parts, meta)
-        self.host.restore(parts)
-        self.far = int(meta["far"])
+        self._far = int(meta["far"])
 
 
 class RecallingRetained(RecallingMemory, RetainedMemory):

@@ -42,10 +42,19 @@ class Truncate(Method):
         return MiddleCutMemory(spec, self.budget, self.tail)
 
     def spans(self, total: int, prefix: int) -> list[tuple[int, int]]:
-        """The first and the last stretch."""
+        """The first and the last stretch.
+
+        Raises:
+            SettingsError: tail and prefix leave nothing of the budget to read with.
+        """
         if self.budget is None or total + prefix <= self.budget - self.tail:
             return [(0, total)]
         kept = self.budget - self.tail - prefix
+        require(
+            kept >= 2,
+            f"A budget of {self.budget} holds nothing of a text beside a tail of {self.tail} and the {prefix} tokens "
+            f"that this model's chat template puts before it: give at least {self.tail + prefix + 2}.",
+        )
         return [(0, kept - kept // 2), (total - kept // 2, total)]
 
 

@@ -183,6 +183,8 @@ def test_sampling() -> None:
     assert choose(logits, Sampling(), generator) == 1
     assert {choose(logits, Sampling(temperature=1.0, top_p=0.5), generator) for _ in range(50)} == {1}
     drawn = [choose(logits, Sampling(temperature=1.0), generator) for _ in range(400)]
+    for cold in (1e-30, 1e-39, 1e-320):  # which float32 cannot divide by
+        assert choose(logits, Sampling(temperature=cold), generator) == 1
     assert abs(drawn.count(1) / 400 - float(logits.softmax(0)[1])) < 0.1
     for wrong in ({"temperature": -1.0}, {"top_p": 0.0}, {"max_tokens": 0}, {"stop": ("",)}):
         with pytest.raises(SettingsError):

@@ -87,6 +87,13 @@ def test_where_nothing_stands_out_the_best_passages_may_be_looked_at_closely() -
     assert Gaze(2).after(found, source, len(source)).again == 0
 
 
+def test_where_nothing_got_any_attention_there_is_nothing_to_look_at_closely() -> None:
+    """Else the next look was among no entries at all, and failed; so a model that gives no numbers was not told of."""
+    source = torch.arange(TEXT, dtype=torch.int32)
+    for nothing in (torch.zeros(TEXT), torch.full((TEXT,), float("nan"))):
+        assert Gaze(2).after(nothing, source, FAR) == Gaze(0)
+
+
 def test_what_the_window_shows_is_looked_at_when_it_has_left_it() -> None:
     focus = Focus.of(attention(p300=1.0), torch.arange(TEXT, dtype=torch.int32), FAR)
     assert focus is not None

@@ -261,3 +261,23 @@ def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: py
     for number in range(25):
         fork.append(*entries(100, number))
     assert [slab.capacity for slab in fork.slabs[fork.shared :]] == [256, 256, 512, 1024, 1024]
+
+
+def test_so_does_one_over_a_text_that_left_nothing_here(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text no longer than the sinks: its conversation took a whole slab, of an 8B model 4 GiB."""
+    monkeypatch.setattr("engine.host.SLAB", 1024)
+    fork = HostTier(model.spec, torch.float32).fork()
+    fork.append(*entries(10, 0))
+    assert [slab.capacity for slab in fork.slabs] == [256]
+
+
+def test_keys_whose_products_outgrow_float16_are_found(model: Model) -> None:
+    generator = torch.Generator().manual_seed(3)
+    keys = [300 * torch.randn(HEADS, 500, SIZE, generator=generator) for _ in range(LAYERS)]
+    tier = HostTier(model.spec, torch.float16)
+    tier.append(keys, keys, torch.arange(500, dtype=torch.int32))
+    q = 100 * torch.randn(QUERY_HEADS, 1, SIZE, generator=generator)
+    index, _ = tier.search(0, q, torch.tensor([500]), 8)
+    scores = q @ keys[0].half().float().repeat_interleave(3, dim=0).transpose(1, 2)
+    assert float(scores.max()) > torch.finfo(torch.float16).max
+    assert torch.equal(index.sort().values, scores.topk(8).indices.sort().values)

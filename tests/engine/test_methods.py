@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
-from engine import METHODS, Answer, Conversation, Method, Model, Reader, Sampling, make_method, suited_method
+from engine import (
+    METHODS,
+    Answer,
+    Conversation,
+    Method,
+    Model,
+    Reader,
+    Sampling,
+    SettingsError,
+    make_method,
+    suited_method,
+)
 from engine.records import DEVICE
 from kernels import choice
 from tests.engine.reading import answer, loaded, next_logits, read, with_budget
@@ -309,3 +322,24 @@ def test_replayed_turns_are_remembered_as_if_they_had_been_said(
     torch.testing.assert_close(again, got, **CLOSE)
     if method.pass_multiple() == 1:  # else what is read together chooses together what it sees
         torch.testing.assert_close(got, expected, **close(method))
+
+
+def test_a_budget_that_holds_nothing_of_a_text_is_refused(model: Model, ids: Tensor) -> None:
+    """The template of the tiny model puts 77 tokens before a text."""
+    with pytest.raises(SettingsError, match=r"the 77 tokens .* give at least 95"):
+        Reader(model, make_method("truncate", budget=94, tail=16), ids)
+    assert read(model, make_method("truncate", budget=95, tail=16), ids).usage().entries == {DEVICE: 79}
+
+
+@pytest.mark.parametrize("name", ["streaming", "exact", "infllm", "infinitehip"])
+def test_nothing_is_saved_that_was_never_written(model: Model, ids: Tensor, name: str) -> None:
+    """Of sinks that a text does not fill, whatever had been in their memory before went to disk."""
+    method = dataclasses.replace(TIGHT[name], sinks=100, budget=(TIGHT[name].budget or 0) + 96)  # type: ignore[call-arg]
+    context = read(model, method, ids[:5])
+    for parts, _ in (context.state(), Conversation(context).state()):
+        for part in parts.values():
+            assert not any(bool(tensor.float().isnan().any()) for tensor in part.tensors.values())
+    parts, meta = context.state()
+    again = type(context).load(model, method, loaded(parts), meta)
+    logits = next_logits(model, method, again.memory, QUESTION)
+    torch.testing.assert_close(logits, next_logits(model, method, context.memory, QUESTION), **CLOSE)

@@ -21,7 +21,7 @@ from engine.records import DEVICE, HOST
 from engine.skeleton import skeleton, skeleton_of
 from kernels.rows import tensors_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
-from tests.engine.reading import answer
+from tests.engine.reading import answer, loaded, read
 from tests.engine.test_architectures import small_config
 from tests.engine.test_methods import TIGHT
 
@@ -101,6 +101,20 @@ def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, na
     taken, planned = conversation.usage().bytes, footprint.usage.bytes
     assert taken[DEVICE] <= planned[DEVICE] + footprint.tail_bytes
     assert taken.get(HOST, 0) <= planned.get(HOST, 0) + footprint.host_tail_bytes
+
+
+@pytest.mark.parametrize("budget", [130, 400])
+def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: Tensor, budget: int) -> None:
+    """They begin as 256 and are doubled; of neither did the plan know where the budget holds fewer."""
+    method = make_method("infinipot", budget=budget, prompt="Sum up.")
+    footprint = method.plan(model.spec, Task(10, len(model.chat.prefix), 64, model.turn_length))
+    conversation = Conversation(read(model, method, ids[:10]))
+    most = budget - conversation.usage().entries[DEVICE] - model.turn_length("Sum up.")
+    conversation._feed(ids[:most].tolist())
+    parts, meta = conversation.state()
+    for each in (conversation, Conversation.load(conversation.context, loaded(parts), meta)):
+        taken, planned = each.usage().bytes[DEVICE], footprint.usage.bytes[DEVICE]
+        assert planned < taken <= planned + footprint.tail_bytes
 
 
 @pytest.mark.parametrize("name", ["exact", "exact:int8", "infllm", "infinitehip", "recall"])

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence, Set
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor
 
-from engine import Model, SettingsError, make_method
+from engine import Model, OutOfMemory, SettingsError, make_method
 from engine.focus import Focus, Gaze
+from engine.footprint import Task
 from engine.memory import AttentionMass, Memory
 from engine.methods.recall import Recall, RecallingMemory
+from engine.records import DISK, HOST
 from tests.engine.plain import GROUP, SCALE, stream, tail, through
+from tests.engine.reading import loaded
 
 TEXT, GIST, LAYER = 300, 136, 2
 EVERYTHING = "8:4:320:1"
@@ -166,3 +170,29 @@ def test_a_gist_as_long_as_the_models_window_leaves_no_room_for_dynamic_position
     with pytest.raises(SettingsError, match="give a budget of at most 752"):
         settings.new_memory(model.spec, lambda text: 0)
     dataclasses.replace(settings, budget=752).new_memory(model.spec, lambda text: 0)
+
+
+def test_a_text_is_refused_that_could_be_kept_but_not_saved(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of a slab that is being saved was planned, and not counted when the reading began."""
+    method = Recall(budget=GIST + 24, gist="infinipot", select="exact", top_k=24)
+    planned = method.plan(model.spec, Task(5000, 0, 64, lambda text: 0))
+    free = planned.usage.bytes[HOST] + planned.host_spare_bytes
+    for short in (0, 1):
+        monkeypatch.setattr("engine.measure.free_bytes", lambda device, short=short: free - short)
+        with pytest.raises(OutOfMemory, match="5,000 tokens") if short else nullcontext():
+            method.new_memory(model.spec, lambda text: 0).reserve(5000)
+
+
+def test_slabs_that_were_saved_are_counted_on_disk(model: Model) -> None:
+    context = read(model, stream(TEXT), budget=GIST + 24, select="exact", top_k=24)
+    held = context.usage()
+    parts, meta = context.state()
+    again = make_method("recall", store="float32", budget=GIST + 24, select="exact", top_k=24).new_memory(
+        model.spec, lambda text: 0
+    )
+    again.restore(loaded(parts), meta)
+    for memory in (context, again):
+        memory.adopt(loaded(parts))
+        usage = memory.usage()
+        assert (usage.entries[HOST], usage.bytes[HOST]) == (0, 0)
+        assert (usage.entries[DISK], usage.bytes[DISK]) == (TEXT, held.bytes[HOST])

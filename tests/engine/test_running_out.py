@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import Conversation, Method, Model, OutOfMemory, Reader, make_method, retrieving
+from engine import Context, Conversation, Method, Model, OutOfMemory, Reader, make_method, retrieving
 from engine.host import HostTier
 from engine.memory import Memory
+from engine.slots import SlotMemory
 from tests.engine.reading import answer, loaded, next_logits, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method
 
@@ -160,3 +161,32 @@ def test_a_replay_that_is_broken_off_leaves_no_trace(
             broken.replay("A question that takes several passes?", "So does its answer.")
     assert (broken.turns, broken.memory.seen) == (untouched.turns, untouched.memory.seen)
     assert answer(broken, "When?") == answer(untouched, "When?")
+
+
+def test_memory_that_runs_out_after_a_pass_is_told_in_a_sentence(
+    model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HostTier, "_new_slab", none_left)
+        with pytest.raises(OutOfMemory, match="Memory ran out on cpu after a pass of 64 tokens; nothing"):
+            read(model, TIGHT["exact"], ids)
+    monkeypatch.setattr(SlotMemory, "keep", none_left)
+    with pytest.raises(OutOfMemory, match="Memory ran out on cpu while a memory was condensed; nothing"):
+        read(model, TIGHT["locret"], ids)
+
+
+def test_what_was_saved_and_finds_no_memory_need_not_be_read_again(
+    model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said not to fit the model and the method."""
+    parts, meta = read(model, TIGHT["full"], ids[:10]).state()
+
+    def none_left(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(SlotMemory, "restore", none_left)
+    with pytest.raises(OutOfMemory, match="Memory ran out on cpu while what was saved was opened"):
+        Context.load(model, TIGHT["full"], loaded(parts), meta)

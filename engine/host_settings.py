@@ -1,0 +1,122 @@
+"""Settings that all methods with a host tier have, and what they cost: store, tier, looks, the device's cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+
+from engine.cache import POLICIES
+from engine.coded import CODES
+from engine.footprint import Footprint, Task
+from engine.host import FIRST_OF_CONVERSATION, SLAB, full_entries, host_bytes, slab_bytes
+from engine.method import require
+from engine.records import DEVICE, DISK, HOST, Usage
+from engine.retrieving import picked_in_pass
+from engine.seam import ModelSpec
+from engine.slabs import page_of
+from engine.window import plan_window
+
+DTYPES = {
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    **CODES,
+}
+OPERATIONS = 430  # of PyTorch that a layer takes for a token of an answer
+
+
+def check_store(store: str, tier: str = HOST) -> None:
+    """Refuse what the host tier does not keep, and a tier that full slabs cannot go to.
+
+    Raises:
+        SettingsError: naming what there is.
+    """
+    require(store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{store}'.")
+    require(tier in (HOST, DISK), f"tier is {HOST} or {DISK}, not '{tier}'.")
+
+
+def check_looks(looks: int) -> None:
+    """Refuse any number of looks but one, two and three.
+
+    Raises:
+        SettingsError: with the number.
+    """
+    require(looks in (1, 2, 3), f"looks is 1, 2 or 3, not {looks}.")
+
+
+def cache_units(spec: ModelSpec, wanted: int | None, needed: int, tier: str) -> int:
+    """Units that the device's cache holds: as wanted, else none where attention reads the host tier in place, and twice
+    what a block of queries needs where a GPU cannot, because full slabs are on disk.
+    """
+    in_place = spec.device.type != "cuda" or tier == HOST
+    return wanted if wanted is not None else 0 if in_place else 2 * needed
+
+
+def check_cache(wanted: int | None, policy: str, needed: int) -> None:
+    """Refuse a cache that a block of queries would not fit, and unknown policies.
+
+    Raises:
+        SettingsError: with the numbers.
+    """
+    require(policy in POLICIES, f"policy is one of {', '.join(POLICIES)}, not '{policy}'.")
+    require(
+        wanted is None or wanted == 0 or wanted >= needed,
+        f"A cache of {wanted} units cannot hold the {needed} that one block of queries looks up: give at least "
+        f"{needed}, or 0 for no cache.",
+    )
+
+
+def least_window(store: str, query_block: int) -> int:
+    """Entries that the window needs at least: a block of queries, and where codes are kept, a page that is not full."""
+    return max(query_block, 16) + page_of(DTYPES[store]) - 1
+
+
+def plan_retrieving(
+    spec: ModelSpec,
+    task: Task,
+    sinks: int,
+    window: int,
+    store: str,
+    chosen: int,
+    compared: float,
+    reading: bool,
+    tier: str = HOST,
+    cached: int = 0,
+    looks: int = 1,
+) -> Footprint:
+    """Sinks and window on the device, everything behind the sinks in the host tier.
+
+    chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
+    to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
+    full slabs go; cached: bytes of the device's cache; looks: how often a question is asked at most.
+    """
+    seen = plan_window(spec, task, sinks, window)
+    far = max(0, task.total - sinks)
+    dtype = DTYPES[store]
+    kept, away = host_bytes(spec, dtype, far, task.total), full_entries(dtype, far, task.total) if tier == DISK else 0
+    usage = Usage({**seen.usage.entries, HOST: far - away}, {**seen.usage.bytes, HOST: kept})
+    if away:
+        size = slab_bytes(spec, dtype, away)
+        usage = Usage({**usage.entries, DISK: away}, {**usage.bytes, HOST: kept - size, DISK: size})
+    more = min(chosen, far)
+    searched = math.ceil(compared * far)
+    while_reading = more + searched / 2 if reading else 0.0  # half of the text is there on average
+    usage = Usage(usage.entries, {**usage.bytes, DEVICE: usage.bytes[DEVICE] + cached})
+    picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
+    sources = 4 * far if spec.device.type == "cuda" else 0
+    return dataclasses.replace(
+        seen,
+        usage=usage,
+        tail_bytes=seen.tail_bytes + cached + picking + sources,
+        attended=seen.attended + while_reading,
+        widest=seen.widest + (more if reading else 0),
+        answering=seen.answering + more,
+        searched=searched,
+        looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
+        explicit=reading and (spec.device.type != "cuda" or cached > 0),  # kernels read what is chosen in place
+        host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, far)),  # on its way to disk, or copied to be saved
+        host_tail_bytes=slab_bytes(spec, dtype, FIRST_OF_CONVERSATION),
+        operations=OPERATIONS,
+    )

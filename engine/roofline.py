@@ -1,0 +1,82 @@
+"""How long passes take: a roofline.
+
+Each takes as long as its matrix products or as the weights it reads, whichever is longer, and then its attention, at
+rates that were measured on this machine or stated for another (`rates.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.flops import operations
+from engine.footprint import Footprint
+from engine.rates import Rates
+from engine.records import DISK, HOST
+from engine.skeleton import Skeleton
+
+QUESTION = 50  # tokens of the question whose first token is timed
+BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itself: Python, caches that went cold
+LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
+CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Of a model on a machine. shared: there is no GPU; quantize: how its weights are, see `Skeleton.weight_bytes`."""
+
+    model: Skeleton
+    rates: Rates
+    shared: bool
+    quantize: str
+
+    def times(self, footprint: Footprint, chunk: int, scored: bool) -> tuple[float, float, float]:
+        """Seconds of the reading, seconds to a first token, tokens per second of an answer.
+
+        chunk: tokens per pass at most; scored: whether the text's tokens go through the head.
+        """
+        through = footprint.passed + footprint.inserted
+        rows = min(chunk * through / footprint.passed, through)
+        head = self.model.head if scored else 0
+        each = self._pass_sec(footprint, rows, footprint.attended, head, footprint.explicit)
+        reading = through / rows * each + _far_bytes(footprint) / self.rates.link
+        searching = self._search_sec(footprint)
+        asking = self._pass_sec(footprint, QUESTION, footprint.answering, 0, True)
+        answering = self._pass_sec(footprint, 1, footprint.answering, self.model.head, True) + searching
+        return reading, footprint.looks * (asking + QUESTION * searching) + answering, 1 / answering
+
+    def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
+        """Of one pass through the model: its weights are read once, and unpacked if several tokens share them."""
+        model, rates = self.model, self.rates
+        size = model.spec.dtype.itemsize
+        linear = sum(outputs * inputs for outputs, inputs in model.linear)
+        weights = model.weight_bytes(self.quantize) - model.other * size + (model.active - linear + head) * size
+        if model.packed(self.quantize) and rows > 1:
+            weights += 2 * linear * size
+        work = operations(model, rows, attended, rows if head else 0)
+        # Retaining heads score every token; beacon weights are for beacons alone.
+        share = footprint.inserted / (footprint.passed + footprint.inserted) if footprint.inserted else 1.0
+        beside = 2 * rows * share * footprint.weight_bytes / size
+        weights += footprint.weight_bytes
+        products = max((work.linear + work.head + beside) / rates.flops, weights / rates.memory)
+        logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
+        attention = work.attention / rates.flops
+        entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if footprint.coded else 0))
+        moved = (entries + logits) / rates.memory
+        small = footprint.operations * len(model.spec.layers) * rates.operation_sec
+        if self.shared:
+            return products + attention + moved + BETWEEN * small
+        return max(products + attention + moved, small)  # a GPU works while its host prepares what comes next
+
+    def _search_sec(self, footprint: Footprint) -> float:
+        """Of comparing one token's queries with keys of the host tier, which are half of its bytes."""
+        if not footprint.searched:
+            return 0.0
+        spec, rates = self.model.spec, self.rates
+        entries = footprint.usage.entries
+        keys = _far_bytes(footprint) / 2 * footprint.searched / (entries[HOST] + entries.get(DISK, 0))
+        moved = keys + 12 * spec.query_heads * footprint.searched
+        return max(2 * footprint.searched * spec.query_width / rates.host_flops, moved / rates.host_memory)
+
+
+def _far_bytes(footprint: Footprint) -> int:
+    return footprint.usage.bytes.get(HOST, 0) + footprint.usage.bytes.get(DISK, 0)

@@ -1,0 +1,100 @@
+"""What memories with a host tier share: whose the tier is, what of it a pass may look at, and looking again.
+
+`retrieving.py` lays it over sinks and a window, `methods/recall.py` over a condensed memory.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from engine.focus import WIDEST, Gaze
+from engine.host import HostTier
+from engine.memory import Memory
+from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
+
+
+class TieredMemory(Memory):
+    """Laid over a memory on the device."""
+
+    def keep_on_host(self, dtype: torch.dtype, looks: int, tier: str = HOST) -> None:
+        """Set up, once, before anything is read.
+
+        dtype: of the host tier; looks: how often a question is asked at most; tier: where full slabs go.
+        """
+        self.host = HostTier(self.spec, dtype)
+        self.tier = tier
+        self.looks = looks
+        self.answering = False  # in a conversation
+        self.gaze = Gaze(looks - 1)
+        self.looked_at: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
+
+    @property
+    @abstractmethod
+    def far(self) -> int:
+        """Entries of the host tier that the next token does not see without looking them up."""
+
+    def reserve(self, tokens: int) -> None:
+        """Refuse a text that the host's memory cannot hold."""
+        super().reserve(tokens)
+        self.host.reserve(tokens, leaving=self.tier == DISK)
+
+    def reach(self, far: int) -> None:
+        """A pass begins that may look up the first `far` entries: they must be there, and of them those to look at."""
+        self.host.settle(needed=far)
+        focus = self.gaze.focus
+        self.looked_at = None if focus is None else focus.behind(far)
+
+    def looks_again(self) -> bool:
+        """In a conversation, once more is far than may stand out."""
+        return self.gaze.again > 0 and self.answering and self.far > WIDEST
+
+    def focus(self, mass: Tensor | None) -> None:
+        """What has stood out of all that is far."""
+        self.gaze = Gaze(self.looks - 1) if mass is None else self.gaze.after(mass, self.host.source(), self.far)
+
+    def fork(self) -> Self:
+        """The host tier is shared."""
+        child = super().fork()  # type: ignore[safe-super]  # a memory on the device comes next in line
+        child.host, child.answering = self.host.fork(), True
+        return child
+
+    def snapshot(self) -> Self:
+        """The host tier's slabs are only ever appended to."""
+        child = super().snapshot()
+        child.host = self.host.snapshot()
+        return child
+
+    def usage(self) -> Usage:
+        """Beside what is on the device: on the host everything, but what is mapped from disk."""
+        device = super().usage()  # type: ignore[safe-super]
+        entries, size = self.host.on_disk()
+        usage = Usage(
+            {DEVICE: device.entries[DEVICE], HOST: self.host.length - entries},
+            {DEVICE: device.bytes[DEVICE] + self.host.mirrored_bytes(), HOST: self.host.nbytes()},
+        )
+        if not entries:
+            return usage
+        return Usage({**usage.entries, DISK: entries}, {**usage.bytes, DISK: size})
+
+    def full_in_memory(self) -> int:
+        """Bytes of full slabs, if they are to go to disk."""
+        return self.host.full_in_memory() if self.tier == DISK else 0
+
+    def adopt(self, parts: LoadedParts) -> None:
+        """Full slabs are used where they are mapped, unless a GPU has them in pinned memory."""
+        if self.tier == DISK or not self.host.pinned:
+            self.host.adopt(parts)
+
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """What is on the device, and slabs that are no context's."""
+        parts, meta = super().state()  # type: ignore[safe-super]
+        return {**parts, **self.host.state()}, meta
+
+    def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """What was on the device, and the slabs."""
+        super().restore(parts, meta)  # type: ignore[safe-super]
+        self.host.restore(parts, stay=self.tier == DISK)
