@@ -12,6 +12,7 @@ import matplotlib
 from benchmarks.neighbours import own_method
 from benchmarks.options import POCKET, variant
 from benchmarks.report import RESULTS, named
+from benchmarks.rounds import LAGS, OUTCOMES
 from engine import METHODS, load_model
 
 matplotlib.use("svg")
@@ -216,23 +217,26 @@ def neighbours(rows: list[Row]) -> str:
 
 
 def rounds(rows: list[Row]) -> str:
-    """A conversation of thousands of rounds: its first block, one in the middle, its last; answers of all."""
+    """A conversation of thousands of rounds: its first block, one in the middle, its last; games and answers of all."""
     lines = []
-    for name in dict.fromkeys(label(row) for row in rows):
-        own = [row for row in rows if label(row) == name]
-        asked, correct = (
-            [sum(row[f"{what}_{lag}"] for row in own) for lag in (1, 4, 16)] for what in ("asked", "correct")
-        )
-        right = [f"{got} of {all_}" for got, all_ in zip(correct, asked, strict=True)]
+    for name, preference in dict.fromkeys((label(row), row.get("preference", "–")) for row in rows):
+        own = [row for row in rows if (label(row), row.get("preference", "–")) == (name, preference)]
+        ended = [sum(row.get(outcome, 0) for row in own) for outcome in OUTCOMES]
+        shares = [f"{100 * count / sum(ended):.0f}" if any(ended) else "–" for count in ended]
+        right = [
+            f"{sum(row[f'correct_{lag}'] for row in own)} of {sum(row[f'asked_{lag}'] for row in own)}" for lag in LAGS
+        ]
         for row in (own[0], own[len(own) // 2], own[-1]):
             held = [f"{1000 * row['seconds']:.0f}", f"{row['kv_bytes'] / 1e6:.2f}"]
-            lines.append(
-                [name, str(row["turns"]), f"{row['tokens']:,}", *held, *(right if row is own[-1] else [""] * 3)]
-            )
+            last = [*shares, *right] if row is own[-1] else [""] * (len(shares) + len(right))
+            lines.append([name, preference, str(row["turns"]), f"{row['tokens']:,}", *held, *last])
     note = (
-        "Of all rounds, right answers about what was said 1, 4 and 16 rounds before; seconds are the median of a block."
+        "Rock, paper, scissors with a player who prefers a move: games that the model won, tied, lost or named no move "
+        "in, in % (Locret's Table 17), and right answers about what was said 1, 4 and 16 rounds before; of all rounds. "
+        "Milliseconds are the median of a block."
     )
-    header = ["", "rounds", "tokens", "ms a round", "KV MB", "1 round", "4 rounds", "16 rounds"]
+    header = ["", "prefers", "rounds", "tokens", "ms a round", "KV MB"]
+    header += ["won", "tied", "lost", "no move", "1 round", "4 rounds", "16 rounds"]
     return "\n\n".join(["## A conversation longer than its memory", note, markdown(header, lines)])
 
 
