@@ -46,12 +46,13 @@ def _weights_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> b
         return False
     method = _method(row)
     then, there = (each.get("beside", {}).get(method) for each in (result, now))
-    return result.get("weights") != now["weights"] or then != there
+    return bool(result.get("weights") != now["weights"] or then != there)
 
 
 def _facts_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
     """Whether facts are worded otherwise now, in a result that depends on what they say."""
-    return (result["benchmark"] in ASKING or row.get("kind") in INVENTED) and result.get("facts") != now["facts"]
+    depends = result["benchmark"] in ASKING or row.get("kind") in INVENTED
+    return bool(depends and result.get("facts") != now["facts"])
 
 
 def _method(row: Row) -> str:
