@@ -12,6 +12,7 @@ fact in seven is about "the rusty shed" or "garden 990") is of words and numbers
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import random
 import re
@@ -32,7 +33,8 @@ FACTS = 8
 PAIRS = 4  # questions about a document of pairs
 UNSEEN = ("relations", "wordings")  # facts that training had nothing like
 KINDS = ("passkey", "prose", "facts", *UNSEEN, "two", "pairs")
-SPREAD = ("facts", *UNSEEN, "two", "pairs")  # kinds whose needles lie anywhere
+INVENTED = ("facts", *UNSEEN)  # kinds whose needles the pocket model's training words
+SPREAD = (*INVENTED, "two", "pairs")  # kinds whose needles lie anywhere
 
 
 class NoProse(EngineError):
@@ -199,6 +201,16 @@ def distinct_facts(rng: random.Random, count: int, maker: facts.FactMaker) -> It
             continue
         names.add(subject.name)
         yield maker.fact(rng, subject, maker.relation(rng, subject.kind, set()), True)
+
+
+def wording() -> str:
+    """A digest of how facts and questions are worded, which changes whenever the same seed makes other documents."""
+    digest = hashlib.sha256()
+    for kind in INVENTED:
+        rng = random.Random(kind)
+        for fact in distinct_facts(rng, 200, facts.FactMaker([], kind == "relations", kind == "wordings")):
+            digest.update(f"{fact.statement}\n{facts.question(rng, fact.relation, fact.subject)}\n".encode())
+    return digest.hexdigest()[:12]
 
 
 def is_right(answer: str, expected: str) -> bool:

@@ -3,36 +3,65 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import defaultdict
 from typing import Any
 
 import matplotlib
 
+from benchmarks.haystack import INVENTED
 from benchmarks.neighbours import own_method
 from benchmarks.options import POCKET, variant
 from benchmarks.report import RESULTS, named
+from benchmarks.rounds import LAGS, OUTCOMES
 from engine import METHODS, load_model
 
 matplotlib.use("svg")
 from matplotlib import pyplot
 
+matplotlib.rcParams["svg.hashsalt"] = "stockpot"  # the same figure is the same file
+
+ASKING = ("ablation", "consistency", "mass", "neighbours", "random-heads", "rounds", "turns")
+"""Benchmarks whose texts have facts in them that matter; of `needle` it depends on the kind."""
 DOCS = RESULTS.parent.parent / "docs"
 Row = dict[str, Any]
 
 
 def load() -> dict[str, dict[str, Any]]:
-    """All results by name; rows of the pocket model with other weights or settings than now are marked as `earlier`."""
+    """All results by name; rows that today's code, weights or settings would not give again are marked as `earlier`."""
     results = {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
-    weights = named(load_model(POCKET, "cpu"))["weights"]
+    now = named(load_model(POCKET, "cpu"))
     for result in results.values():
-        result["earlier"] = result.get("model") == "pocket" and result.get("weights") != weights
         for row in result["rows"]:
-            row["earlier"] = result["earlier"] or _changed(row)
+            row["earlier"] = (
+                _weights_changed(result, row, now) or _facts_changed(result, row, now) or _settings_changed(row)
+            )
     return results
 
 
-def _changed(row: Row) -> bool:
+def _weights_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
+    """Whether the pocket model is another one now, or the weights beside it that the row's method takes."""
+    if result.get("model") != now["model"]:
+        return False
+    method = _method(row)
+    then, there = (each.get("beside", {}).get(method) for each in (result, now))
+    return bool(result.get("weights") != now["weights"] or then != there)
+
+
+def _facts_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
+    """Whether facts are worded otherwise now, in a result that depends on what they say."""
+    depends = result["benchmark"] in ASKING or row.get("kind") in INVENTED
+    return bool(depends and result.get("facts") != now["facts"])
+
+
+def _method(row: Row) -> str:
+    """The name of the method that a row is about, without settings; empty if there is none."""
+    said = row.get("method") or row.get("scorer") or row.get("comparison") or ""
+    return "locret" if row.get("heads") == "trained" else re.split("[ :]", said)[0]
+
+
+def _settings_changed(row: Row) -> bool:
     """Whether a method's settings, where they are known, are not what its name stands for today."""
     if "settings" not in row:
         return False
@@ -56,10 +85,14 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
+def marked(name: str, rows: list[Row]) -> str:
+    """The name of what is shown, and a dagger if any of its rows is of earlier weights or settings."""
+    return name + " †" if any(row.get("earlier") for row in rows) else name
+
+
 def label(row: Row) -> str:
-    """Method and budget, and a dagger if the model has other weights now."""
-    name = row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}"
-    return name + " †" if row.get("earlier") else name
+    """Method and budget, marked."""
+    return marked(row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}", [row])
 
 
 def percent(cells: list[Row]) -> str:
@@ -97,7 +130,7 @@ def kept_stores(rows: list[Row]) -> str:
         held = row["kv_bytes"]["device"]
         plain = held if store == "model" else plain
         share = f"{100 * held / plain:.0f} %" if plain else ""
-        lines.append([method, store, length(row["tokens"]), percent([row]), f"{held / 1e6:.2f}", share])
+        lines.append([marked(method, [row]), store, length(row["tokens"]), percent([row]), f"{held / 1e6:.2f}", share])
     note = (
         f"Facts as above, budget {rows[0]['budget']}, {rows[0]['asked']} questions a cell, exact answers in %. Bytes "
         "are of the finished reading, all that is allocated for it; `model` is the type that the model computes in, "
@@ -138,8 +171,8 @@ def heat_map(kind: str, rows: list[Row]) -> str:
 def curve(rows: list[Row]) -> str:
     """Peak memory and first-token time against length."""
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3))
-    for name in dict.fromkeys(row["method"] for row in rows):
-        own = sorted((row for row in rows if row["method"] == name), key=lambda row: row["tokens"])
+    for name in dict.fromkeys(marked(row["method"], [row]) for row in rows):
+        own = sorted((row for row in rows if marked(row["method"], [row]) == name), key=lambda row: row["tokens"])
         tokens = [row["tokens"] for row in own]
         axes[0].plot(tokens, [row["peak_memory_bytes"] / 1e9 for row in own], marker="o", label=name)
         axes[1].plot(tokens, [row["time_to_first_token_seconds"] for row in own], marker="o", label=name)
@@ -180,10 +213,9 @@ def consistency(rows: list[Row]) -> str:
     prefixes = sorted({row["prefix"] for row in rows})
     figure, axes = pyplot.subplots(figsize=(6, 3))
     lines = []
-    for name in dict.fromkeys(row["scorer"] for row in rows):
-        shares = [
-            100 * row["consistency"] for row in sorted(rows, key=lambda row: row["prefix"]) if row["scorer"] == name
-        ]
+    for scorer in dict.fromkeys(row["scorer"] for row in rows):
+        own = sorted((row for row in rows if row["scorer"] == scorer), key=lambda row: row["prefix"])
+        name, shares = marked(scorer, own), [100 * row["consistency"] for row in own]
         lines.append([name, *(f"{share:.0f}" for share in shares)])
         axes.plot(prefixes, shares, marker="o", label=name)
     axes.set_ylim(0, 105)
@@ -200,7 +232,7 @@ def neighbours(rows: list[Row]) -> str:
     """Ours and kvpress's at the same number of entries."""
     lines = [
         [
-            f"{row['package']}: {row['method']}",
+            marked(f"{row['package']}: {row['method']}", [row]),
             length(row["tokens"]),
             "all" if row["entries"] is None else str(row["entries"]),
             str(row["held"]),
@@ -216,23 +248,26 @@ def neighbours(rows: list[Row]) -> str:
 
 
 def rounds(rows: list[Row]) -> str:
-    """A conversation of thousands of rounds: its first block, one in the middle, its last; answers of all."""
+    """A conversation of thousands of rounds: its first block, one in the middle, its last; games and answers of all."""
     lines = []
-    for name in dict.fromkeys(label(row) for row in rows):
-        own = [row for row in rows if label(row) == name]
-        asked, correct = (
-            [sum(row[f"{what}_{lag}"] for row in own) for lag in (1, 4, 16)] for what in ("asked", "correct")
-        )
-        right = [f"{got} of {all_}" for got, all_ in zip(correct, asked, strict=True)]
+    for name, preference in dict.fromkeys((label(row), row.get("preference", "–")) for row in rows):
+        own = [row for row in rows if (label(row), row.get("preference", "–")) == (name, preference)]
+        ended = [sum(row.get(outcome, 0) for row in own) for outcome in OUTCOMES]
+        shares = [f"{100 * count / sum(ended):.0f}" if any(ended) else "–" for count in ended]
+        right = [
+            f"{sum(row[f'correct_{lag}'] for row in own)} of {sum(row[f'asked_{lag}'] for row in own)}" for lag in LAGS
+        ]
         for row in (own[0], own[len(own) // 2], own[-1]):
             held = [f"{1000 * row['seconds']:.0f}", f"{row['kv_bytes'] / 1e6:.2f}"]
-            lines.append(
-                [name, str(row["turns"]), f"{row['tokens']:,}", *held, *(right if row is own[-1] else [""] * 3)]
-            )
+            last = [*shares, *right] if row is own[-1] else [""] * (len(shares) + len(right))
+            lines.append([name, preference, str(row["turns"]), f"{row['tokens']:,}", *held, *last])
     note = (
-        "Of all rounds, right answers about what was said 1, 4 and 16 rounds before; seconds are the median of a block."
+        "Rock, paper, scissors with a player who prefers a move: games that the model won, tied, lost or named no move "
+        "in, in % (Locret's Table 17), and right answers about what was said 1, 4 and 16 rounds before; of all rounds. "
+        "Milliseconds are the median of a block."
     )
-    header = ["", "rounds", "tokens", "ms a round", "KV MB", "1 round", "4 rounds", "16 rounds"]
+    header = ["", "prefers", "rounds", "tokens", "ms a round", "KV MB"]
+    header += ["won", "tied", "lost", "no move", "1 round", "4 rounds", "16 rounds"]
     return "\n\n".join(["## A conversation longer than its memory", note, markdown(header, lines)])
 
 
@@ -251,7 +286,7 @@ def turns(rows: list[Row]) -> str:
 def random_heads(rows: list[Row]) -> str:
     """Locret with trained heads and with random ones."""
     lines = [
-        [row["heads"] + (" †" if row["earlier"] else ""), str(row["budget"]), length(row["tokens"]), percent([row])]
+        [marked(row["heads"], [row]), str(row["budget"]), length(row["tokens"]), percent([row])]
         for row in sorted(rows, key=lambda row: row["heads"], reverse=True)
     ]
     note = f"Facts as above, {rows[0]['asked']} questions a cell, exact answers in %: Locret's Table 6."
@@ -275,8 +310,8 @@ def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
 def mass(rows: list[Row]) -> list[str]:
     """Share of full attention's probability that each method covers, by layer and length: a table and a plot."""
     lengths, layers = sorted({row["tokens"] for row in rows}), sorted({row["layer"] for row in rows})
-    names = list(dict.fromkeys(row["method"] for row in rows))
-    share = {(row["method"], row["tokens"], row["layer"]): 100 * row["covered"] for row in rows}
+    names = list(dict.fromkeys(marked(row["method"], [row]) for row in rows))
+    share = {(marked(row["method"], [row]), row["tokens"], row["layer"]): 100 * row["covered"] for row in rows}
     lines = [
         [name, *("/".join(f"{share[name, tokens, layer]:.0f}" for layer in layers) for tokens in lengths)]
         for name in names
@@ -304,7 +339,10 @@ def ablation(rows: list[Row]) -> list[str]:
     """Table 5: rules while pruning down, rules of the attention across."""
     columns = list(dict.fromkeys(row["attention"] for row in rows))
     lines = [
-        [rule, *(percent([r for r in rows if (r["pruning"], r["attention"]) == (rule, column)]) for column in columns)]
+        [
+            marked(rule, rows),
+            *(percent([r for r in rows if (r["pruning"], r["attention"]) == (rule, column)]) for column in columns),
+        ]
         for rule in dict.fromkeys(row["pruning"] for row in rows)
     ]
     note = (
@@ -317,12 +355,13 @@ def ablation(rows: list[Row]) -> list[str]:
 def growth(rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> list[str]:
     """Milliseconds per token against length beside full attention, and where the curves cross."""
     lengths, names = sorted({row["tokens"] for row in rows}), list(dict.fromkeys(row["method"] for row in rows))
+    title = {name: marked(name, [row for row in rows if row["method"] == name]) for name in names}
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3))
     parts = ["## Time per token against length"]
     for axis, what in zip(axes, ("read", "decode"), strict=True):
         time = {(row["method"], row["tokens"]): 1000 * row[f"{what}_seconds"] for row in rows}
         for name in names:
-            axis.plot(lengths, [time[name, tokens] for tokens in lengths], marker="o", label=name)
+            axis.plot(lengths, [time[name, tokens] for tokens in lengths], marker="o", label=title[name])
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_xlabel("tokens read")
@@ -332,9 +371,12 @@ def growth(rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> li
         for name in names:
             at = crossed.get(name)
             where = "" if name == "full" else "not reached" if at is None else f"{at:,.0f}"
-            lines.append([name, *(f"{time[name, tokens]:.2f}" for tokens in lengths), where])
-        title = "Reading" if what == "read" else "Decoding"
-        header = [f"{title}, ms per token", *map(length, lengths), "faster than full from"]
+            lines.append([title[name], *(f"{time[name, tokens]:.2f}" for tokens in lengths), where])
+        header = [
+            f"{'Reading' if what == 'read' else 'Decoding'}, ms per token",
+            *map(length, lengths),
+            "faster than full from",
+        ]
         parts.append(markdown(header, lines))
     axes[0].legend(fontsize=7)
     return [*parts, _save(figure, "growth")]
@@ -346,7 +388,8 @@ def cache_table(result: dict[str, Any]) -> str:
     sizes = sorted({row["units"] for row in rows})
     rates = {(row["policy"], row["units"]): f"{100 * row['miss_rate']:.1f}" for row in rows}
     lines = [
-        [policy, *(rates[policy, units] for units in sizes)] for policy in dict.fromkeys(r["policy"] for r in rows)
+        [marked(policy, rows), *(rates[policy, units] for units in sizes)]
+        for policy in dict.fromkeys(r["policy"] for r in rows)
     ]
     note = (
         f"InfLLM reading {rows[0]['tokens']:,} tokens, {result['looked_up']} units of {result['block']} looked up by "
@@ -356,12 +399,13 @@ def cache_table(result: dict[str, Any]) -> str:
 
 
 def legend(results: dict[str, dict[str, Any]]) -> list[str]:
-    """What the dagger means, where there is one, and which results are marked as a whole."""
+    """What the dagger means, where there is one."""
     if not any(row["earlier"] for result in results.values() for row in result["rows"]):
         return []
-    stale = ", ".join(name for name, result in results.items() if result["earlier"])
-    meaning = "†: taken with earlier weights of the pocket model, or other settings than the method has now."
-    return [meaning + (f" So were all rows of {stale}." if stale else "")]
+    return [
+        "†: taken with earlier weights of the pocket model, with earlier retaining heads or beacons beside it, with "
+        "facts that were worded otherwise, or with other settings than the method has now."
+    ]
 
 
 def main() -> int:
@@ -399,7 +443,7 @@ def main() -> int:
         columns.append("took / planned")
         lines = [
             [
-                row["method"],
+                marked(row["method"], [row]),
                 length(row["tokens"]),
                 f"{row['tokens_per_second']:.0f}",
                 f"{100 * row['distill_seconds'] / row['read_seconds']:.1f} %",
@@ -424,7 +468,12 @@ def main() -> int:
         text += growth(results["growth"]["rows"], results["growth"]["crossover"])
     if "speed" in results:
         lines = [
-            [row["comparison"], str(row["tokens"]), f"{row['ratio']:.2f}", str(row.get("same_tokens", ""))]
+            [
+                marked(row["comparison"], [row]),
+                str(row["tokens"]),
+                f"{row['ratio']:.2f}",
+                str(row.get("same_tokens", "")),
+            ]
             for row in results["speed"]["rows"]
         ]
         header = ["comparison", "tokens", "our time / theirs", "same tokens"]

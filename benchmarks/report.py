@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import platform
 import sys
@@ -11,7 +13,8 @@ from typing import Any
 
 import torch
 
-from engine import Model
+from benchmarks.haystack import wording
+from engine import METHODS, Model, WeightsError, make_method
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -49,9 +52,20 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def named(model: Model) -> dict[str, str]:
-    """The model of a result, and which version of it."""
-    return {"model": model.name, "weights": model.fingerprint[:12]}
+def named(model: Model) -> dict[str, Any]:
+    """What a result was taken with.
+
+    Returns:
+        `model` and `weights`: its name and digest; `beside`: by method, that of the weights beside it; `facts`: that of
+        the wording of facts.
+    """
+    on_cpu = dataclasses.replace(model.spec, device=torch.device("cpu"))
+    beside = {}
+    for name in METHODS:
+        with contextlib.suppress(WeightsError):
+            beside[name] = make_method(name).weights_digest(on_cpu)[:12]
+    held = {name: digest for name, digest in beside.items() if digest}
+    return {"model": model.name, "weights": model.fingerprint[:12], "beside": held, "facts": wording()}
 
 
 def publish(name: str, rows: list[dict[str, Any]], out: Path | None, as_json: bool, **facts: Any) -> None:

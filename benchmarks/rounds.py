@@ -1,21 +1,24 @@
 """A conversation far longer than its memory: 2,000 rounds of rock, paper, scissors, with something to remember.
 
-    python -m benchmarks.rounds --methods locret --turns 2000
+    python -m benchmarks.rounds --methods locret:stabilizers=0 --preference rock --turns 2000
 
-After SirLLM's game, which Locret's appendix H plays with a budget of 1,024 and no stabilizers. The papers count how
-often a large model wins against a biased player, which a pocket model cannot be asked; here it is asked what it was
-told. Every so many rounds a round states a fact about an invented name, and 1, 4 or 16 rounds later there is a
-question about it. Per block of rounds: seconds per round (median), bytes and entries of the memory at its end, and
-right answers.
+SirLLM's game, which Locret's appendix H plays with a budget of 1,024 and no stabilizers (table 17). The player prefers
+one move: six times of ten it comes, each of the others twice. In each round the model is asked for its move, and told
+the player's only afterwards; a reply that does not name just one of the three is no move. Every so many rounds the
+player states a fact about an invented name, and 1, 4 or 16 rounds later asks about it, which takes the place of a game.
+Per block of rounds: seconds per round (median), bytes and entries of the memory at its end, games won, tied, lost and
+not played by the model, and right answers.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import statistics
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import options as shared
@@ -27,44 +30,76 @@ from training.pocket import facts
 from training.pocket.facts import FactMaker
 
 OPENING = "This is a game of rock, paper, scissors. In some rounds the player says something worth remembering."
-MOVES = ("rock", "paper", "scissors")
+BEATS = {"rock": "scissors", "paper": "rock", "scissors": "paper"}
+NONE = "none"  # of the moves is preferred
+PREFERRED = 0.6  # the share of the preferred move in all; the two others have the rest
+OUTCOMES = ("won", "tied", "lost", "no_move")  # for the model
 LAGS = (1, 4, 16)  # rounds between a fact and the question about it
 EVERY = 20  # rounds between two facts; more than the longest lag
-REPLY = 4  # tokens of an answer to a mere move
+REPLY = 8  # tokens of a move at most
 ANSWER = 32
 
 
-def messages(turns: int, seed: int) -> Iterator[tuple[str, int, str]]:
-    """What the player says in each round; the lag and the answer where it is a question, else 0 and nothing."""
+@dataclass(frozen=True)
+class Round:
+    """What the player says, and the player's move; where it is a question, no move, the lag and the answer instead."""
+
+    said: str
+    move: str = ""
+    lag: int = 0
+    answer: str = ""
+
+
+def played(turns: int, preference: str, seed: int) -> Iterator[Round]:
+    """So many rounds with a player who prefers a move, or none."""
     rng = random.Random(seed)
     told = distinct_facts(rng, turns // EVERY + 1, FactMaker([]))
-    asked: dict[int, tuple[str, int, str]] = {}
+    shares = [1.0 if preference == NONE else PREFERRED if move == preference else (1 - PREFERRED) / 2 for move in BEATS]
+    asked: dict[int, Round] = {}
+    before = ""
     for turn in range(turns):
-        said = f"Round {turn + 1}. I play {rng.choice(MOVES)}."
+        if turn in asked:
+            yield asked.pop(turn)
+            continue
+        said = f"{before}Round {turn + 1}: do you play rock, paper or scissors?"
         if turn % EVERY == 0:
             fact, lag = next(told), LAGS[turn // EVERY % len(LAGS)]
-            asked[turn + lag] = (facts.question(rng, fact.relation, fact.subject), lag, fact.value)
-            said = f"{said} {fact.statement}"
-        yield asked.pop(turn, (said, 0, ""))
+            asked[turn + lag] = Round(facts.question(rng, fact.relation, fact.subject), lag=lag, answer=fact.value)
+            said = f"{fact.statement} {said}"
+        (move,) = rng.choices(list(BEATS), shares)
+        yield Round(said, move)
+        before = f"I played {move}. "
 
 
-def play(model: Model, name: str, budget: int, turns: int, block: int, seed: int) -> Iterator[dict[str, Any]]:
+def outcome(reply: str, move: str) -> str:
+    """How a game ends for the model that replied so to a player with that move: one of OUTCOMES."""
+    named = {word for word in re.findall(r"[a-z]+", reply.lower()) if word in BEATS}
+    if len(named) != 1:
+        return "no_move"
+    (ours,) = named
+    return "tied" if ours == move else "won" if BEATS[ours] == move else "lost"
+
+
+def play(
+    model: Model, name: str, budget: int, preference: str, turns: int, block: int, seed: int
+) -> Iterator[dict[str, Any]]:
     """One row per block of rounds."""
     reader = Reader(model, shared.variant(name, budget), model.encode(OPENING).ids)
     for _ in reader.run():
         pass
     conversation = Conversation(reader.context())
     seconds: list[float] = []
-    counts = {f"{what}_{lag}": 0 for lag in LAGS for what in ("asked", "correct")}
-    for turn, (said, lag, expected) in enumerate(messages(turns, seed), 1):
+    counts = dict.fromkeys([*OUTCOMES, *(f"{what}_{lag}" for lag in LAGS for what in ("asked", "correct"))], 0)
+    for turn, each in enumerate(played(turns, preference, seed), 1):
         started = time.perf_counter()
-        *_, answer = conversation.ask(said, Sampling(max_tokens=ANSWER if lag else REPLY))
+        *_, answer = conversation.ask(each.said, Sampling(max_tokens=ANSWER if each.lag else REPLY))
         assert isinstance(answer, Answer)
-        if lag:
-            counts[f"asked_{lag}"] += 1
-            counts[f"correct_{lag}"] += is_right(answer.text, expected)
+        seconds.append(time.perf_counter() - started)
+        if each.lag:
+            counts[f"asked_{each.lag}"] += 1
+            counts[f"correct_{each.lag}"] += is_right(answer.text, each.answer)
         else:
-            seconds.append(time.perf_counter() - started)
+            counts[outcome(answer.text, each.move)] += 1
         if turn % block == 0 or turn == turns:
             usage = conversation.usage()
             held = {"seconds": statistics.median(seconds), "kv_bytes": usage.bytes[DEVICE]}
@@ -72,6 +107,7 @@ def play(model: Model, name: str, budget: int, turns: int, block: int, seed: int
             yield {
                 "method": name,
                 "budget": budget,
+                "preference": preference,
                 "turns": turn,
                 "tokens": conversation.memory.seen,
                 **held,
@@ -86,15 +122,22 @@ def main(argv: list[str] | None = None) -> int:
     methods = ["locret:stabilizers=0", "infinipot", "streaming"]
     parser.add_argument("--methods", type=shared.words, default=methods, help=f"default: {','.join(methods)}")
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
-    parser.add_argument("--turns", type=int, default=2000, help="rounds (default: 2000)")
-    parser.add_argument("--block", type=int, default=100, help="rounds per row (default: 100)")
+    parser.add_argument(
+        "--preference",
+        choices=[*BEATS, NONE],
+        help="the player's favourite move (default: one game with each of three)",
+    )
+    parser.add_argument("--turns", type=shared.count, default=2000, help="rounds (default: 2000)")
+    parser.add_argument("--block", type=shared.count, default=100, help="rounds per row (default: 100)")
     chosen = parser.parse_args(argv)
+    shared.check_methods(parser, chosen.methods, [chosen.budget])
     model = shared.open_model(chosen)
     rows: list[dict[str, Any]] = []
     for name in chosen.methods:
-        for row in play(model, name, chosen.budget, chosen.turns, chosen.block, chosen.seed):
-            rows.append(row)
-            print(row, file=sys.stderr, flush=True)
+        for preference in [chosen.preference] if chosen.preference else BEATS:
+            for row in play(model, name, chosen.budget, preference, chosen.turns, chosen.block, chosen.seed):
+                rows.append(row)
+                print(row, file=sys.stderr, flush=True)
     publish("rounds", rows, chosen.out, chosen.json, **named(model))
     return 0
 

@@ -3,9 +3,14 @@
 import argparse
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from engine import EngineError
+
+Settings = TypeVar("Settings")
 
 EVERY = 20  # steps
 
@@ -25,6 +30,26 @@ def show(line: Progress) -> None:
     """Every 20th step as a line on stderr."""
     if line.step % EVERY == 0:
         print(line.in_words(), file=sys.stderr, flush=True)
+
+
+def train_from_flags(
+    settings: type[Settings], train: Callable[[Settings, Callable[[Progress], None]], Path], prog: str
+) -> None:
+    """Train with the settings that the command line gives, and print where the weights are.
+
+    Raises:
+        SystemExit: with a sentence, and 2 for wrong usage or 1 for what cannot be trained.
+    """
+    parser = settings_parser(settings, prog)
+    arguments = parser.parse_args()
+    try:
+        chosen = settings(**vars(arguments))
+    except ValueError as error:
+        parser.error(str(error))
+    try:
+        print(train(chosen, show))
+    except EngineError as error:
+        sys.exit(f"{prog}: {error}")
 
 
 def settings_parser(settings: type[Any], prog: str) -> argparse.ArgumentParser:

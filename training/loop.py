@@ -66,7 +66,7 @@ class Run(ABC, Generic[Line]):
 
 
 def basis_of(settings: TrainingSettings, model: Model, kind: str) -> dict[str, Any]:
-    """What every training depends on: another kind, model, seed or file of examples would be another run."""
+    """What every training depends on: another kind, model, seed, or other examples would be another run."""
     data = settings.data
     return {
         "kind": kind,
@@ -75,6 +75,8 @@ def basis_of(settings: TrainingSettings, model: Model, kind: str) -> dict[str, A
         "seed": settings.seed,
         "data": "made on the spot" if data is None else f"{data.name} of {data.stat().st_size:,} bytes",
         "held_out": settings.held_out,
+        "batch": settings.batch,
+        "max_tokens": settings.max_tokens,
     }
 
 
@@ -152,6 +154,8 @@ def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[
     path = checkpoint_of(settings)
     if settings.resume:
         run.restore(_state_at(path, run, settings))
+    else:
+        path.unlink(missing_ok=True)  # of an earlier run, whose log goes too
     settings.work_dir.mkdir(parents=True, exist_ok=True)
     log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)

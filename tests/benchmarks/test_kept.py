@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def test_causal_scorers_are_consistent_and_others_are_not(tmp_path: Path) -> Non
 
 @books
 def test_a_conversation_of_many_rounds_takes_constant_memory(model: Model, tmp_path: Path) -> None:
-    arguments = "--methods locret:stabilizers=0,locret:share=all --budget 48 --turns 40 --block 10"
+    arguments = "--methods locret:stabilizers=0,locret:share=all --budget 48 --preference rock --turns 40 --block 10"
     rows = rows_of(rounds, arguments, tmp_path / "out.json")
     for name in ("locret:stabilizers=0", "locret:share=all"):
         own = [row for row in rows if row["method"] == name]
@@ -81,16 +82,73 @@ def test_a_conversation_of_many_rounds_takes_constant_memory(model: Model, tmp_p
         assert all(row["kv_entries"] <= 48 + method.passing(model.spec) for row in own)
         assert own[-1]["tokens"] > 10 * 48
         assert sum(row[f"asked_{lag}"] for row in own for lag in rounds.LAGS) == 2
-    assert "locret:stabilizers=0 48 | 40 |" in pages.rounds(rows)
+        assert sum(row[outcome] for row in own for outcome in rounds.OUTCOMES) == 38
+    assert "locret:stabilizers=0 48 | rock | 40 |" in pages.rounds(rows)
 
 
 def test_questions_come_as_many_rounds_after_their_facts_as_they_say() -> None:
-    said = list(rounds.messages(200, 5))
-    asked = [(turn, lag, value) for turn, (_, lag, value) in enumerate(said) if lag]
-    assert {lag for _, lag, _ in asked} == set(rounds.LAGS)
-    for turn, lag, value in asked:
-        assert value in said[turn - lag][0]
-        assert value not in said[turn][0]
+    all_rounds = list(rounds.played(200, "paper", 5))
+    asked = [(turn, each) for turn, each in enumerate(all_rounds) if each.lag]
+    assert {each.lag for _, each in asked} == set(rounds.LAGS)
+    for turn, each in asked:
+        assert each.answer.lower() in all_rounds[turn - each.lag].said.lower()  # a value may begin its sentence
+        assert each.answer.lower() not in each.said.lower()
+        assert not each.move
+
+
+@pytest.mark.parametrize(("preference", "share"), [("rock", 0.6), ("scissors", 0.6), (rounds.NONE, 1 / 3)])
+def test_a_player_has_a_favourite_and_tells_a_move_only_afterwards(preference: str, share: float) -> None:
+    games = [each for each in rounds.played(4000, preference, 1) if each.move]
+    favourite = sum(each.move == (preference if preference != rounds.NONE else "paper") for each in games) / len(games)
+    assert favourite == pytest.approx(share, abs=0.03)
+    for before, now in itertools.pairwise(games):
+        assert f"I played {before.move}. Round " in now.said
+        assert now.said.endswith("do you play rock, paper or scissors?")
+    assert "I played" not in games[0].said
+
+
+@pytest.mark.parametrize(
+    ("reply", "ended"),
+    [
+        ("rock", "tied"),
+        ("I play Paper!", "won"),
+        ("Scissors, scissors.", "lost"),
+        ("rock, paper or scissors", "no_move"),
+        ("Mara Duvane", "no_move"),
+        ("a rocket", "no_move"),
+        ("", "no_move"),
+    ],
+)
+def test_a_game_against_rock_ends_as_it_should(reply: str, ended: str) -> None:
+    assert rounds.outcome(reply, "rock") == ended
+
+
+def test_every_pair_of_moves_ends_as_the_game_has_it() -> None:
+    won = {(ours, theirs) for ours in rounds.BEATS for theirs in rounds.BEATS if rounds.outcome(ours, theirs) == "won"}
+    assert won == {("rock", "scissors"), ("paper", "rock"), ("scissors", "paper")}
+    lost = {
+        (ours, theirs) for ours in rounds.BEATS for theirs in rounds.BEATS if rounds.outcome(ours, theirs) == "lost"
+    }
+    assert lost == {(theirs, ours) for ours, theirs in won}
+
+
+@books
+def test_games_are_counted_by_what_the_model_replies(
+    monkeypatch: pytest.MonkeyPatch, model: Model, tmp_path: Path
+) -> None:
+    """With a reply that is always paper, a player who plays only rock is beaten in every game."""
+    monkeypatch.setattr(rounds, "PREFERRED", 1.0)
+    monkeypatch.setattr(model, "decode", lambda ids: "paper")
+    arguments = "--methods streaming --budget 64 --turns 25 --block 10"
+    rows = rows_of(rounds, arguments, tmp_path / "out.json")
+    assert list(dict.fromkeys(row["preference"] for row in rows)) == ["rock", "paper", "scissors"]
+    ended = {"rock": "won", "paper": "tied", "scissors": "lost"}
+    for row in rows:
+        games = row["turns"] - {10: 0, 20: 10, 25: 20}[row["turns"]] - sum(row[f"asked_{lag}"] for lag in rounds.LAGS)
+        assert {outcome: row[outcome] for outcome in rounds.OUTCOMES} == dict.fromkeys(rounds.OUTCOMES, 0) | {
+            ended[row["preference"]]: games
+        }
+    assert "| 100 | 0 | 0 | 0 |" in pages.rounds(rows)
 
 
 @books

@@ -15,7 +15,7 @@ from benchmarks.haystack import DATA, FACTS, Haystack, NoProse, is_right
 from benchmarks.pages import accuracy, kept_stores, legend, length
 from engine import Model
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
-from training.pocket import relations
+from training.pocket import relations, wordings
 
 books = pytest.mark.skipif(not (DATA / "books").is_dir(), reason="the books of ../shared/data are not there")
 
@@ -37,7 +37,7 @@ def test_a_pass_key_lies_where_it_says(model: Model, depth: float) -> None:
     ("kind", "words"),
     [
         ("relations", [noun for _, noun, _ in relations.attributes(True)]),
-        ("wordings", [re.sub(r"\\{\w\\}", ".+", re.escape(text)) for text in relations.UNSEEN_QUESTIONS]),
+        ("wordings", [re.sub(r"\\{\w\\}", ".+", re.escape(text)) for text in wordings.UNSEEN_QUESTIONS]),
     ],
 )
 def test_what_training_had_nothing_of_is_asked(model: Model, kind: str, words: list[str]) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from training.flags import settings_parser, show
+from engine import SettingsError
+from training.flags import Progress as AnyProgress
+from training.flags import settings_parser, show, train_from_flags
 from training.locret.settings import LocretSettings
 from training.pocket import Progress
 
@@ -24,3 +29,26 @@ def test_help_has_the_settings_of_all_trainings_and_those_of_this_one(capsys: py
     said = capsys.readouterr().out
     assert "alpha: weight of" in said
     assert "steps: length of the run" in said
+
+
+def _refuse(settings: LocretSettings, progress: Callable[[AnyProgress], None]) -> Path:
+    raise SettingsError(f"There is no model {settings.model}.")
+
+
+def test_settings_that_contradict_one_another_are_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They ended in a traceback."""
+    monkeypatch.setattr("sys.argv", ["train", "--steps", "0"])
+    with pytest.raises(SystemExit) as ended:
+        train_from_flags(LocretSettings, _refuse, "train")
+    assert ended.value.code == 2
+    assert "train: error: steps must be 1 or more, not 0" in capsys.readouterr().err
+
+
+def test_what_cannot_be_trained_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended in a traceback."""
+    monkeypatch.setattr("sys.argv", ["train", "--model", "nowhere"])
+    with pytest.raises(SystemExit) as ended:
+        train_from_flags(LocretSettings, _refuse, "train")
+    assert ended.value.code == "train: There is no model nowhere."

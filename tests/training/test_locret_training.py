@@ -19,8 +19,8 @@ from benchmarks.options import variant
 from engine import Model, Reader, SettingsError, load_model, make_method
 from engine.retaining import FILE, find_heads
 from tests.engine.conftest import tiny_config
-from tests.training.resuming import bench_command, trained_and_resumed
-from training.locret import LocretSettings, train
+from tests.training.resuming import Interrupted, bench_command, trained_and_resumed
+from training.locret import LocretSettings, Progress, train
 from training.locret.examples import Example, Generated, Rows
 from training.locret.labels import overlap, watch
 from training.locret.train import Run
@@ -186,12 +186,27 @@ def test_a_run_goes_on_only_as_it_was_begun(begun: LocretSettings, folder: Path,
         ({"seed": 3}, "seed 20 there, 3 here"),
         ({"data": rows}, rf"data rows.jsonl of {data.stat().st_size:,} bytes there, rows.jsonl of"),
         ({"held_out": 2}, "held_out 1 there, 2 here"),
+        ({"batch": 2}, "batch 1 there, 2 here"),
+        ({"max_tokens": 300}, "max_tokens 256 there, 300 here"),
+        ({"queries": "turn"}, "queries answer there, turn here"),
         ({"width": 8}, r"widths \[16, 16, 16\] there, \[8, 8, 8\] here"),
         ({"steps": 1, "warmup": 0}, "2 steps on, and steps is 1"),
     ):
         with pytest.raises(SettingsError, match=named):
             train(dataclasses.replace(begun, **change))
     assert train(begun).is_file()
+
+
+def test_a_run_that_begins_anew_leaves_no_checkpoint_of_the_one_before(begun: LocretSettings) -> None:
+    """One that was stopped before its first checkpoint went on as the run before it, with a log of both."""
+
+    def stop(progress: Progress) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        train(dataclasses.replace(begun, resume=False), stop)
+    with pytest.raises(SettingsError, match="There is no checkpoint"):
+        train(begun)
 
 
 def test_what_is_no_checkpoint_of_heads_is_named(begun: LocretSettings) -> None:

@@ -76,7 +76,7 @@ class Run(loop.Run[Progress]):
         widths = [settings.width or usual_width(layer) for layer in model.spec.layers]
         self.heads = RetainingHeads(model.spec, widths).to(model.device)
         self.optimiser = torch.optim.AdamW(self.heads.parameters(), settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
-        basis = loop.basis_of(settings, model, "locret") | {"widths": widths}
+        basis = loop.basis_of(settings, model, "locret") | {"widths": widths, "queries": settings.queries}
         super().__init__(self.heads, self.optimiser, basis)
 
     def step(self) -> Progress:
