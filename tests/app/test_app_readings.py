@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -318,11 +319,9 @@ def test_a_text_that_was_read_behind_other_words_is_not_asked_in_the_new_ones(
         read(service, row.id, lambda report: None)
     chat = service.models.get().chat
     chat.prefix = [*chat.prefix, *chat.prefix]  # as after a change of the instruction
-    with pytest.raises(ContextMismatch, match="other words .* delete the context, and read the documents again"):
-        if finished:
-            open_context(service, row.id)
-        else:
-            read(service, row.id, lambda report: None)
+    use = partial(open_context, service, row.id) if finished else partial(read, service, row.id, lambda report: None)
+    with pytest.raises(ContextMismatch, match=r"other words .* delete the context, and read the documents again"):
+        use()
 
 
 def test_a_budget_that_no_machine_has_is_refused_by_the_plan_also_where_the_model_is_held(
