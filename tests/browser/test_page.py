@@ -92,3 +92,19 @@ def test_nothing_is_cut_off_at_any_width_and_the_dark_side_works(
     assert tab.evaluate(paper) != light
     tab.reload()
     expect(tab.locator("body")).to_have_class(re.compile("dark"))
+
+
+def test_what_is_unfolded_under_the_question_stays_within_a_low_window(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    """The buttons that delete or keep stood below the window, where no wheel reached them."""
+    tab.set_viewport_size({"width": 1440, "height": 480})
+    visit(tab, server, f"?context={reading['id']}")
+    for name in ("How to answer", "Rename, export, delete"):
+        tab.get_by_role("button", name=name).click()
+    tab.locator("#delete-documents").click()
+    expect(tab.locator("#confirm-text")).to_contain_text("cannot be undone")
+    assert tab.evaluate("document.querySelector('#composer').getBoundingClientRect().bottom - innerHeight") <= 0
+    tab.locator("#question textarea").hover()
+    tab.mouse.wheel(0, 2000)
+    expect(tab.locator("#keep")).to_be_in_viewport(ratio=1)
