@@ -180,6 +180,31 @@ def check_ready(row: ContextRow) -> None:
         )
 
 
+def check_model(
+    row: ContextRow, model: "engine.Model", method: "engine.Method", stream: Stream, meta: dict[str, Any]
+) -> None:
+    """Compare what read a context, or began to, with what is found under its name now.
+
+    Args:
+        meta: of the saved state; readings of old say nothing of what stood before the text.
+
+    Raises:
+        engine.ContextMismatch: they differ.
+    """
+    import engine
+
+    if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
+        raise engine.ContextMismatch(
+            f"Context {row.id} was read by another model than the one now found as {row.model!r}, by another "
+            "version of it, or with other trained weights: use those, or read the documents again."
+        )
+    if meta.get("prefix", model.chat.prefix) != model.chat.prefix:
+        raise engine.ContextMismatch(
+            f"Context {row.id} was read behind other words than Stockpot now puts before a text for {row.model!r}: "
+            "delete the context, and read the documents again."
+        )
+
+
 def _load_context(service: "Service", context_id: str) -> OpenContext:
     import engine
 
@@ -191,11 +216,7 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     stamps = folder.stamps()
     parts, meta = folder.load(row.fingerprint)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
-    if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
-        raise engine.ContextMismatch(
-            f"Context {context_id} was read by another model than the one now found as {row.model!r}, by another "
-            "version of it, or with other trained weights: use those, or read the documents again."
-        )
+    check_model(row, model, method, stream, meta)
     context = engine.Context.load(model, method, parts, meta["context"])
     context.memory.adopt(parts)
     return OpenContext(row, model, context, stream, stamps)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
 from app.methods import method_for
+from app.opened import check_model
 from app.planning import plan_reading, require_disk, require_memory
 from app.service import Service
 from app.stream import PART, Stream, compose
@@ -93,7 +94,6 @@ def begin(
         require_memory(name, method, len(stream.ids), chat, service.models.device)
     report(Report("loading the model"))
     model = service.models.get(name)
-    method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
     fingerprint = engine.fingerprint(model, method, stream.ids)
     for status in ("ready", "paused", "failed", "reading"):
         known = service.store.find_context(fingerprint, ids, status)
@@ -104,7 +104,8 @@ def begin(
             if status != "ready":
                 return service.store.update_context(known.id, status="reading", warnings=more)
             return known if more == known.warnings else service.store.update_context(known.id, warnings=more)
-    plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit
+    plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit, before any of it is taken
+    method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
     require_disk(plan, service.home)
     return service.store.add_context(
         model=name,
@@ -116,7 +117,7 @@ def begin(
         tokens=len(stream.ids),
         warnings=list(warnings),
         # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
-        save=lambda row: _save(service, row, stream),
+        save=lambda row: _save(service, row, stream, model),
     )
 
 
@@ -150,14 +151,18 @@ def _save(
     service: Service,
     row: ContextRow,
     stream: Stream,
+    model: "engine.Model",
     parts: "dict[str, engine.Part] | None" = None,
     reader: dict[str, Any] | None = None,
     context: dict[str, Any] | None = None,
 ) -> None:
-    """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one."""
+    """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one.
+
+    The ids that the model's chat template puts before a text are kept to be compared: see `check_model`.
+    """
     kept = {name: Part(part.tensors, part.sealed) for name, part in (parts or {}).items()}
     kept[PART] = Part(stream.tensors(), sealed=True)
-    meta = {"stretches": stream.meta(), "reader": reader, "context": context}
+    meta = {"stretches": stream.meta(), "prefix": model.chat.prefix, "reader": reader, "context": context}
     service.store.context_state(row.id).save(kept, meta, row.fingerprint)
 
 
@@ -210,10 +215,7 @@ def _read(
     method = engine.make_method(row.method, **row.settings)
     parts, meta = service.store.context_state(row.id).load(row.fingerprint)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
-    if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
-        raise engine.ContextMismatch(
-            f"The reading {row.id} was begun by another model than the one now found as {row.model!r}."
-        )
+    check_model(row, model, method, stream, meta)
     chunk = plan_reading(model, row.model, method, len(stream.ids)).chunk
     reader = (
         engine.Reader(model, method, stream.ids, chunk)
@@ -243,7 +245,7 @@ def _read(
                 _checkpoint(service, row, stream, reader, now)
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
     remembered, context = reader.context().state()
-    _save(service, row, stream, remembered, context=context)
+    _save(service, row, stream, model, remembered, context=context)
     return service.store.update_context(
         row.id, status="ready", tokens_read=now.tokens_total, seconds=now.seconds, usage=now.usage
     )
@@ -251,7 +253,7 @@ def _read(
 
 def _checkpoint(service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", now: Report) -> None:
     parts, meta = reader.state()
-    _save(service, row, stream, parts, reader=meta)
+    _save(service, row, stream, reader.model, parts, reader=meta)
     if reader.memory.full_in_memory():
         reader.memory.adopt(service.store.context_state(row.id).load(row.fingerprint, contents=False)[0])
     service.store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)

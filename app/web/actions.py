@@ -219,7 +219,7 @@ class Actions:
             session = chosen.session or session_for(self.service, chosen.context, None).id
         turn = keep_question(self.service, session, question)
         self.worker.answer(turn.id, options)
-        return Chosen(chosen.context, session, asked=turn.id)
+        return Chosen(chosen.context, session)
 
     def edit(self, chosen: Chosen, turn_id: str) -> Chosen:
         """A question is to be asked in other words, or again."""

@@ -12,6 +12,7 @@ from fastapi import APIRouter, FastAPI, Form, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict, Json
+from starlette.exceptions import HTTPException
 
 from app import shelf
 from app.documents import Options, page_of
@@ -24,7 +25,7 @@ from app.opened import check_ready
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
 from app.web.uploads import copy_in
-from app.worker import Worker
+from app.worker import ANSWER, Worker
 from ingest import IngestError
 from sessions import AlreadyRead, InUse, NotFound, StoreError
 
@@ -205,6 +206,13 @@ def router(service: Service, worker: Worker) -> APIRouter:
     def turn(id: str) -> dict[str, Any]:
         return asdict(store.turn(id))
 
+    @api.post("/turns/{id}/cancel")
+    def stop_answer(id: str) -> dict[str, Any]:
+        """Stop an answer: what there is of it is kept, and the conversation goes on as if it had not been asked."""
+        for job in store.jobs(subject_id=store.turn(id).id, kind=ANSWER):
+            store.request_cancel(job.id)
+        return asdict(store.turn(id))
+
     @api.get("/search")
     def search(query: str, limit: int = 20) -> list[dict[str, Any]]:
         return [asdict(hit) for hit in store.search(query, limit)]
@@ -231,9 +239,18 @@ def add_error_handlers(app: FastAPI) -> None:
 
     def malformed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
+        kind = request.headers.get("content-type", "")
+        if isinstance(error.body, bytes) and error.body:  # not taken for JSON
+            return JSONResponse({"error": f"Send the JSON as Content-Type: application/json, not {kind!r}."}, 400)
         wrong = ("; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())) or "nothing came"
         return JSONResponse({"error": f"The request is not as /api/openapi.json describes it: {wrong}."}, 400)
+
+    def unreadable(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        wrong = f"The request cannot be read ({error.detail}): send JSON in UTF-8, or a form with files."
+        return JSONResponse({"error": wrong}, error.status_code, error.headers)
 
     for kind in (AppError, StoreError, IngestError, EngineError):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(RequestValidationError, malformed)
+    app.add_exception_handler(HTTPException, unreadable)

@@ -67,9 +67,8 @@ class Gauge:
 
     def _model_line(self) -> str:
         held = self.service.models.held
-        if held is None:
-            return f"{self.service.models.default}, loaded when it is needed"
-        return f"{held.rpartition('/')[2]} on {self.service.models.device_in_use}"
+        name = (held or self.service.models.default).rpartition("/")[2]
+        return f"{name} on {self.service.models.device_in_use}" if held else f"{name}, loaded when it is needed"
 
 
 def _rates(read: list[dict[str, Any]]) -> list[float]:

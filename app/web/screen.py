@@ -32,14 +32,12 @@ RECENT_SEC = 24 * 3600.0
 class Chosen:
     """What a tab has chosen; all may be empty.
 
-    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
-    asked: of the turn that was asked last, so that the tab knows what of its draft has arrived.
+    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited.
     """
 
     context: str = ""
     session: str = ""
     edited: str = ""
-    asked: str = ""
 
     @property
     def query(self) -> str:
@@ -229,14 +227,14 @@ EMPTY = (
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
     """What the page's script should know (see theme.py).
 
-    That is the address, where the question field stands, and what arrived: the last question's turn, and its words.
+    That is the address, where the question field stands, and what has arrived: the last question's turn, and its words.
     """
     place = edited.id if edited else chosen.session or chosen.context
     question = edited.question if edited else ""
-    said = next((turn.question for turn in turns if turn.id == chosen.asked), "")
+    asked, said = (turns[-1].id, turns[-1].question) if turns else ("", "")
     return (
         f'<i data-query="{esc(chosen.query)}" data-place="{esc(place)}" data-question="{esc(question)}" '
-        f'data-asked="{esc(chosen.asked)}" data-said="{esc(said)}"></i>'
+        f'data-asked="{esc(asked)}" data-said="{esc(said)}"></i>'
     )
 
 

@@ -74,12 +74,17 @@ HEAD = """
   };
   // What is typed and not asked yet is kept for its place, which is a session or the question that is being edited:
   // who goes elsewhere, comes back or reloads the page finds it again.
-  const drafts = JSON.parse(sessionStorage.getItem("stockpot-drafts") || "{}");
-  let here = "", field = null, met = "", asking = "", writing = false;
+  const kept = (name, none) => JSON.parse(sessionStorage.getItem(`stockpot-${name}`)) ?? none;
+  const store = (name, value) => sessionStorage.setItem(`stockpot-${name}`, JSON.stringify(value));
+  const drafts = kept("drafts", {});
+  let here = "", field = null, met = "", writing = false;
+  let asking = kept("asking", null);  // what is on its way: from which place, and the last turn before it
   const keep = (place, text) => {
     if (text) drafts[place] = text; else delete drafts[place];
-    sessionStorage.setItem("stockpot-drafts", JSON.stringify(drafts));
+    store("drafts", drafts);
   };
+  const sent = (question) => store("asking", asking = question);
+  const submit = () => here && sent({ place: here, before: met });
   const write = (text) => {
     if (field.value === text) return;
     field.value = text;
@@ -87,17 +92,23 @@ HEAD = """
     field.dispatchEvent(new Event("input", { bubbles: true }));
     writing = false;
   };
-  const turnTo = ({ place, question, asked, said }) => {
+  const arriving = () => (drafts[asking.place] || "").trimStart();
+  // A question arrives where it was asked, or in a session that was begun for it: over its context, or with its edit.
+  const arrived = ({ query, place, asked, said }) => asking && asked && asked !== asking.before && (
+    asking.place === place || query.includes(asking.place) ||
+    (asking.place.startsWith("t-") && arriving().startsWith(said)));
+  const turnTo = (where) => {
+    const { place, question, asked, said } = where;
     const now = document.querySelector("#question textarea"), fresh = now !== field;
     field = now;
     if (!field || !place) return;
-    if (asked && asked !== met && asking) {  // what has arrived goes; what was typed after it stays, and comes along
-      const text = (drafts[asking] || "").trimStart();
+    if (arrived(where)) {  // what has arrived goes; what was typed after it stays, and comes along
+      const text = arriving();
       const since = text.startsWith(said) ? text.slice(said.length).trimStart() : text;
-      keep(asking, "");
+      keep(asking.place, "");
       if (since) keep(place, since);
       if (place === here) write(since);
-      asking = "";
+      sent(null);
     }
     met = asked;
     if (place === here && !fresh) return;
@@ -148,7 +159,6 @@ HEAD = """
     }
     setTimeout(() => button.textContent = before, 2500);
   };
-  const submit = () => asking = here;
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
     document.querySelector("[data-action=menu]")?.setAttribute("aria-expanded", String(open));

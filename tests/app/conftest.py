@@ -7,6 +7,7 @@ import pytest
 
 from app.home import ASSETS
 from app.service import Service
+from app.worker import Worker
 from tests.app.helpers import book_text
 from tests.app.tiny import make_tiny_model
 
@@ -34,3 +35,11 @@ def service(tmp_path: Path, tiny: Path) -> Iterator[Service]:
     service = Service(tmp_path / "home", str(tiny), "cpu")
     yield service
     service.close()
+
+
+@pytest.fixture
+def worker(service: Service) -> Iterator[Worker]:
+    worker = Worker(service)
+    worker.start()
+    yield worker
+    worker.stop()

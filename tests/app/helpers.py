@@ -16,8 +16,13 @@ from typing import Any
 import pytest
 
 from app.cli import main
+from app.documents import Options
+from app.service import Service
+from app.web.uploads import copy_in
+from app.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = {"budget": 320}
 FACTS = (
     "The lighthouse at Cape Orlen was built in 1872 by Tobias Renn. Its keeper was Maren Hollis, who kept a diary.",
     "“The lamp must never go dark,” she wrote on her first evening. The pass key of the vault is 48213.",
@@ -175,3 +180,25 @@ def in_process(home: Path, capsys: pytest.CaptureFixture[str], *arguments: str) 
         status = int(ended.code or 0)
     out = capsys.readouterr()
     return status, out.out, out.err
+
+
+def upload(service: Service, tmp_path: Path, name: str, data: bytes) -> list[Path]:
+    original = tmp_path / "original"
+    original.write_bytes(data)
+    with original.open("rb") as handle:
+        return copy_in(service.home, [(name, handle)])
+
+
+def ended(service: Service, job_id: str) -> str:
+    wait_for(lambda: service.store.job(job_id).status not in ("queued", "running"), f"job {job_id}")
+    return service.store.job(job_id).status
+
+
+def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int, wait: bool = True) -> str:
+    files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "done"
+    context = str(service.store.job(job.id).progress["context"])
+    if wait:
+        wait_for(lambda: service.store.context(context).status == "ready", "the reading")
+    return context

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -304,6 +305,33 @@ def test_a_model_that_changed_is_not_taken_for_the_one_that_read(tmp_path: Path,
     with pytest.raises(ContextMismatch, match="another model"):
         open_context(service, context.id)
     service.close()
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_text_that_was_read_behind_other_words_is_not_asked_in_the_new_ones(
+    service: Service, book: Path, finished: bool
+) -> None:
+    """Nothing in the fingerprint says how the engine puts a text to a model."""
+    from engine import ContextMismatch
+
+    row = begin(service, add(service, book), "exact", BUDGET)
+    if finished:
+        read(service, row.id, lambda report: None)
+    chat = service.models.get().chat
+    chat.prefix = [*chat.prefix, *chat.prefix]  # as after a change of the instruction
+    use = partial(open_context, service, row.id) if finished else partial(read, service, row.id, lambda report: None)
+    with pytest.raises(ContextMismatch, match=r"other words .* delete the context, and read the documents again"):
+        use()
+
+
+def test_a_budget_that_no_machine_has_is_refused_by_the_plan_also_where_the_model_is_held(
+    service: Service, book: Path
+) -> None:
+    """The memory was made before it was planned, and the system refused it in words of its own."""
+    service.models.get()
+    with pytest.raises(AppError, match=r"with exact needs .* of memory, and there are .*What would fit: "):
+        begin(service, add(service, book), "exact", {"budget": "1000000000000"})
+    assert service.store.contexts() == []
 
 
 assert len(book_text(40)) < 4000  # the tests above rely on a short book

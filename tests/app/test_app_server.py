@@ -107,6 +107,11 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
     refused = http.patch("/api/sessions/s-222222", json={"title": "New", "tittle": "x"})
     assert "tittle: Extra inputs are not permitted" in refused.json()["error"]
     assert http.post("/api/sessions", content=b"{").status_code == 400
+    form = {"content-type": "application/x-www-form-urlencoded"}  # as curl sends it, unless it is told otherwise
+    refused = http.post("/api/sessions", content=b'{"context": "c-222222"}', headers=form)
+    assert "Content-Type: application/json" in refused.json()["error"]
+    refused = http.post("/api/sessions", content=b'{"context": "\xff"}', headers={"content-type": "application/json"})
+    assert (refused.status_code, "send JSON in UTF-8" in refused.json()["error"]) == (400, True)
     for asked in (http.get("/api/nope"), http.put("/api/sessions", json={})):
         assert (asked.status_code, "describes what there is" in asked.json()["error"]) == (404, True)
     assert "/api/contexts" in http.get("/api/openapi.json").json()["paths"]
@@ -119,6 +124,21 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
     ended = until(http, f"/api/jobs/{job['id']}", "done", "failed")
     assert ended["status"] == "failed"
     assert "torn.pdf" in ended["error"]
+
+
+def test_an_answer_is_stopped(http: httpx.Client, server: Server) -> None:
+    """Nothing named the job of an answer, so that it could not be cancelled."""
+    context = server.read(("Keeper.txt", book_text(8).encode()), method="streaming", budget="256")
+    session = http.post("/api/sessions", json={"context": context["id"]}).json()["id"]
+    asked = {"question": "Who?", "max_tokens": 50_000}
+    turn = http.post(f"/api/sessions/{session}/turns", json=asked).json()["id"]
+    wait_for(lambda: bool(http.get(f"/api/turns/{turn}").json()["answer"]), "the first words")
+    assert http.post(f"/api/turns/{turn}/cancel").status_code == 200
+    ended = until(http, f"/api/turns/{turn}", "done", "failed", "cancelled")
+    assert (ended["status"], bool(ended["answer"])) == ("cancelled", True)
+    assert http.post(f"/api/turns/{turn}/cancel").json() == ended  # one that has ended stays as it is
+    assert http.post("/api/turns/t-222222/cancel").status_code == 404
+    assert http.delete(f"/api/documents/{context['document_ids'][0]}").status_code == 200
 
 
 def test_a_thing_is_named_by_its_kind_and_its_whole_id(http: httpx.Client, server: Server) -> None:

@@ -261,3 +261,14 @@ def test_the_page_is_told_what_has_arrived(service: Service, context: str) -> No
         assert f'data-asked="{turn.id}"' in tab.value("where")
 
     play(service, scene)
+
+
+def test_the_panel_names_a_model_in_a_folder_by_the_folders_own_name(service: Service) -> None:
+    """Until it was loaded, its whole path was shown."""
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open()
+        assert ">tiny, loaded when it is needed<" in tab.value("panel")
+
+    play(service, scene)

@@ -3,11 +3,12 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.app.helpers import Server
+from tests.app.helpers import Server, book_text
 from tests.app.tiny import make_tiny_model
 
 CHROMIUM = "/usr/bin/chromium"
@@ -59,3 +60,10 @@ def watch(context: BrowserContext, server: Server, troubles: list[str]) -> None:
             else troubles.append(f"a request to {request.url}")
         ),
     )
+
+
+@pytest.fixture(scope="module")
+def reading(server: Server) -> dict[str, Any]:
+    """A short text that has been read."""
+    text = book_text(30) + "\n\n<img src=x onerror=\"document.title='broken into'\">"
+    return server.read(("<b>A bold name</b>.txt", text.encode()), method="exact", budget="320")

@@ -1,0 +1,157 @@
+"""The worker and encrypted uploads: kept until a password is given, and never longer than that."""
+
+from pathlib import Path
+from typing import Any
+
+import pymupdf
+import pytest
+
+from app import shelf
+from app.documents import Options
+from app.errors import AppError
+from app.service import Service
+from app.uploads import is_locked, wanted_uploads
+from app.web.uploads import sweep
+from app.worker import Worker
+from sessions import JobRow
+from tests.app.helpers import SETTINGS, book_text, ended, upload, wait_for
+
+
+def locked_pdf(path: Path) -> bytes:
+    with pymupdf.open() as pdf:
+        pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
+        pdf.save(path, encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
+    return path.read_bytes()
+
+
+def test_an_encrypted_upload_is_kept_until_its_password_is_given(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
+    job = worker.ingest(files, "exact", SETTINGS, Options(title="The Keeper"), wait=True)
+    for password, status in (("herring", "failed"), ("swordfish", "done")):
+        assert ended(service, job.id) == "failed"
+        assert is_locked(service.store.job(job.id))
+        before, job = job, worker.unlock(job.id, password)
+        assert ended(service, job.id) == status
+        assert service.store.job(before.id).progress == {"dismissed": True}
+    assert [row.title for row in service.store.documents()] == ["The Keeper"]
+    assert not files[0].exists()
+    with pytest.raises(AppError, match="drop the file in again"):
+        worker.unlock(job.id, "swordfish")
+
+
+@pytest.mark.parametrize("password", [None, "herring"])
+def test_files_whose_password_nobody_will_be_asked_for_are_not_kept(
+    service: Service, worker: Worker, tmp_path: Path, password: str | None
+) -> None:
+    """They stayed in the home for ever."""
+    files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
+    job = worker.ingest(files, "exact", SETTINGS, Options(password=password))
+    assert ended(service, job.id) == "failed"
+    wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the upload to be removed", 10)
+    assert not is_locked(service.store.job(job.id))
+
+
+@pytest.mark.parametrize("how", ["ingested", "deleted"])
+def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
+    service: Service, worker: Worker, tmp_path: Path, how: str
+) -> None:
+    data = locked_pdf(tmp_path / "made.pdf")
+
+    def ingest(password: str | None) -> JobRow:
+        files = upload(service, tmp_path, "locked.pdf", data)
+        job = worker.ingest(files, "exact", SETTINGS, Options(password=password), wait=True)
+        ended(service, job.id)
+        return service.store.job(job.id)
+
+    if how == "ingested":
+        waits = ingest(None)
+        assert is_locked(waits)
+        assert ingest("swordfish").status == "done"
+        wait_for(lambda: service.store.job(waits.id).progress == {"dismissed": True}, "the copy to go", 10)
+    else:
+        document = service.store.context(ingest("swordfish").progress["context"]).document_ids[0]
+        wait_for(lambda: service.store.contexts()[0].status == "ready", "the reading")
+        with pytest.MonkeyPatch.context() as unknown:  # another upload that began before the file was known
+            unknown.setattr(service.store, "find_document", lambda sha256: None)
+            waits = ingest(None)
+        assert is_locked(waits)
+        shelf.delete(service, "document", service.store.document(document))
+        assert service.store.job(waits.id).progress == {"dismissed": True}
+    wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the copies to be gone", 10)
+
+
+def three_files(service: Service, tmp_path: Path) -> list[Path]:
+    """Two books, and an encrypted file between them."""
+    files = upload(service, tmp_path, "first.txt", book_text(20).encode())
+    folder = files[0].parent
+    (folder / "locked.pdf").write_bytes(locked_pdf(tmp_path / "made.pdf"))
+    (folder / "last.txt").write_bytes(book_text(10).encode())
+    return [*files, folder / "locked.pdf", folder / "last.txt"]
+
+
+def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_lost(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """It was left out, and its upload removed, before anybody could be asked for the password."""
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    assert ended(service, job.id) == "failed"
+    assert "locked.pdf is encrypted" in str(service.store.job(job.id).error)
+    assert service.store.contexts() == []
+    made = {row.id for row in service.store.documents()}
+    assert len(made) == 2
+    sweep(service.home, wanted_uploads(service.store))  # as a server that is started anew does
+    wrong = worker.unlock(job.id, "herring")
+    assert ended(service, wrong.id) == "failed"
+    assert {row.id for row in service.store.documents()} == made  # and nobody extracts them again
+    right = worker.unlock(wrong.id, "swordfish")
+    assert ended(service, right.id) == "done"
+    context = service.store.context(str(service.store.job(right.id).progress["context"]))
+    assert [row.title for row in service.store.context_documents(context.id)] == ["first", "locked", "last"]
+    assert context.warnings == []
+    assert list((service.home / "uploads").iterdir()) == []
+
+
+def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    for read in (False, True):
+        job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+        assert ended(service, job.id) == "failed"
+        if read:
+            job = worker.unlock(job.id, None)
+            assert ended(service, job.id) == "done"
+        else:
+            worker.discard(job.id)
+            assert service.store.documents() == []
+        assert list((service.home / "uploads").iterdir()) == []
+    context = service.store.context(str(service.store.job(job.id).progress["context"]))
+    assert [row.title for row in service.store.context_documents(context.id)] == ["first", "last"]
+    assert "locked.pdf" in context.warnings[0]
+
+
+def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_path: Path) -> None:
+    files = upload(service, tmp_path, "a.txt", book_text(5).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    ended(service, job.id)
+    everything = b"".join(path.read_bytes() for path in service.home.glob("stockpot.db*"))
+    assert b"swordfish" not in everything
+
+
+def test_a_password_is_known_when_its_upload_is_claimed_at_once(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was noted after the job was queued, and the worker could be quicker."""
+    add_job = service.store.add_job
+
+    def slow(kind: str, *rest: Any) -> JobRow:
+        job = add_job(kind, *rest)
+        if kind == "ingest":
+            ended(service, job.id)
+        return job
+
+    monkeypatch.setattr(service.store, "add_job", slow)
+    files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
+    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    assert service.store.job(job.id).status == "done"

@@ -1,0 +1,89 @@
+"""The worker and uploads: what is left out, stopped or not finished, and what becomes of the files."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.documents import Options
+from app.service import Service
+from app.worker import Worker
+from ingest import Document
+from sessions import ContextRow
+from tests.app.helpers import SETTINGS, book_text, ended, read_book, upload
+
+
+def test_files_left_out_are_named_also_where_the_rest_was_read_before(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    context = read_book(service, worker, tmp_path, 20)
+    assert service.store.context(context).warnings == []
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    (files[0].parent / "torn.pdf").write_bytes(b"%PDF-1.4 nonsense")
+    job = worker.ingest([*files, files[0].parent / "torn.pdf"], "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "done"
+    assert service.store.job(job.id).progress["context"] == context
+    assert "torn.pdf" in service.store.context(context).warnings[0]
+
+
+def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_document = service.library.document
+
+    def asked_meanwhile(document_id: str) -> Document:  # the last thing before the text is encoded
+        service.store.request_cancel(service.store.jobs(status="running")[0].id)
+        return open_document(document_id)
+
+    monkeypatch.setattr(service.library, "document", asked_meanwhile)
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "cancelled"
+    assert (service.store.contexts(), service.store.documents()) == ([], [])
+
+
+def test_a_stop_when_an_upload_is_handed_over_stops_its_reading(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_context = service.store.add_context
+
+    def asked_meanwhile(**fields: Any) -> ContextRow:
+        service.store.request_cancel(service.store.jobs(status="running")[0].id)
+        return add_context(**fields)
+
+    monkeypatch.setattr(service.store, "add_context", asked_meanwhile)
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "done"
+    assert ended(service, str(service.store.job(job.id).progress["reading"])) == "cancelled"
+
+
+def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(service)
+    open_document = service.library.document
+
+    def ends(document_id: str) -> Document:
+        worker._stopping.set()
+        return open_document(document_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.library, "document", ends)
+        files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+        job = worker.ingest(files, "exact", SETTINGS, Options())
+        worker.run()
+    assert (service.store.job(job.id).status, service.store.job(job.id).attempts) == ("queued", 0)
+    following = Worker(service)
+    following.start()
+    assert ended(service, job.id) == "done"
+    following.stop()
+
+
+def test_a_text_that_cannot_be_read_is_not_kept_unseen(service: Service, worker: Worker, tmp_path: Path) -> None:
+    known = read_book(service, worker, tmp_path, 20)
+    for paragraphs in (20, 30):
+        files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
+        job = worker.ingest(files, "exact", {"budget": 320, "top_k": 300}, Options())  # leaves no room for a question
+        assert ended(service, job.id) == "failed"
+        assert [row.id for row in service.store.documents()] == service.store.context(known).document_ids

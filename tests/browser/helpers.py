@@ -1,0 +1,37 @@
+"""Helpers of the page's tests: opening it, and asking through it or beside it."""
+
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.app.helpers import Server
+
+
+def visit(tab: Page, server: Server, query: str = "") -> None:
+    tab.goto(server.url + "/" + query)
+    tab.wait_for_selector("#panel .live")
+
+
+def ask(tab: Page, question: str, tokens: int) -> None:
+    """Ask through the page, for an answer of so many tokens."""
+    if not tab.locator("#max-tokens input[type=number]").is_visible():
+        tab.get_by_role("button", name="How to answer").click()
+    field = tab.locator("#max-tokens input[type=number]")
+    for _ in range(5):  # the page may still be setting its own value into a control that has just appeared
+        field.fill(str(tokens))
+        field.press("Tab")
+        tab.wait_for_timeout(300)
+        if field.input_value() == str(tokens):
+            break
+    expect(field).to_have_value(str(tokens))
+    tab.locator("#question textarea").fill(question)
+    tab.locator("#question textarea").press("Enter")
+
+
+def asked(server: Server, reading: dict[str, Any], *questions: str, tokens: int = 4) -> str:
+    """The id of a session in which these questions were asked, with answers of so many tokens."""
+    session: str = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    for question in questions:
+        turn = server.send(f"/api/sessions/{session}/turns", {"question": question, "max_tokens": tokens})
+        server.answered(turn["id"])
+    return session

@@ -1,0 +1,237 @@
+"""Questions on the page: typed, edited, asked, followed and stopped, and nothing of them is lost."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.app.helpers import Server, book_text
+from tests.app.tiny import make_tiny_model
+from tests.browser.helpers import ask, asked, visit
+
+pytestmark = pytest.mark.browser
+
+
+def test_an_edited_question_is_asked_in_a_session_of_its_own(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    session = asked(server, reading, "Who kept the lamp?", "When was it built?")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    first, line, field = tab.locator("#past .turn").first, tab.locator("#edit-line"), tab.locator("#question textarea")
+    edit = first.get_by_role("button", name="Edit question 1")
+    edit.focus()
+    edit.press("Enter")
+    expect(line).to_have_text("Goes on from question 1 in a session of its own; this one stays as it is.")
+    expect(field).to_have_value("Who kept the lamp?")
+    expect(field).to_be_focused()
+    assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    field.press("Escape")
+    expect(line).to_be_hidden()
+    expect(field).to_have_value("")
+    edit.click()
+    expect(field).to_have_value("Who kept the lamp?")
+    field.fill("Who kept the diary?")
+    field.press("Enter")
+    expect(tab.locator("#past .question")).to_have_text(["Who kept the diary?"], timeout=60_000)
+    expect(line).to_be_hidden()
+    assert f"session={session}" not in tab.url
+    old = server.get(f"/api/sessions/{session}/turns")
+    assert [turn["question"] for turn in old] == ["Who kept the lamp?", "When was it built?"]
+
+
+def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """Edit, Never mind, another session and a reload each took what stood in the field."""
+    sessions = [asked(server, reading, question) for question in ("Who was Maren Hollis?", "Who slept under a boat?")]
+    visit(tab, server, f"?context={reading['id']}&session={sessions[0]}")
+    field, edit = tab.locator("#question textarea"), tab.get_by_role("button", name="Edit question 1")
+    field.fill("A draft, and")
+    edit.click()
+    expect(field).to_have_value("Who was Maren Hollis?")
+    field.fill("Who was Tobias Renn?")
+    tab.locator("#never-mind").click()
+    expect(field).to_have_value("A draft, and")
+    edit.click()
+    expect(field).to_have_value("Who was Tobias Renn?")
+    tab.locator("#sessions").get_by_text("Who slept under a boat?").click()
+    expect(field).to_have_value("")
+    field.fill("Something else")
+    tab.reload()
+    tab.wait_for_selector("#panel .live")
+    expect(field).to_have_value("Something else")
+    tab.locator("#sessions").get_by_text("Who was Maren Hollis?").click()
+    expect(field).to_have_value("A draft, and")
+
+    # What is typed while a question is on its way, and while its answer comes.
+    ask(tab, "Tell me everything.", 400)
+    field.press("End")
+    field.type(" And then?")
+    then = re.compile(r"^ ?And then\?$")  # the blank stays if the question had arrived already
+    expect(tab.locator("#live-turn .question")).to_have_text("Tell me everything.")
+    expect(field).to_have_value(then)
+    field.press("Enter")  # refused as long as the other is being answered
+    expect(tab.locator("#notice [role=alert]")).to_contain_text("still being answered")
+    expect(field).to_have_value(then)
+    tab.locator("#stop").click()
+    expect(tab.locator("#past .turn.cancelled")).to_be_visible()
+    expect(field).to_have_value(then)
+    field.press("Enter")
+    expect(field).to_have_value("")
+    expect(tab.locator(".question").last).to_have_text("And then?")
+    tab.locator("#stop").click()
+
+
+def test_a_question_that_is_too_long_is_refused_and_stays(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """It was cut without a word, and the rest was answered."""
+    session = asked(server, reading)
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    field = tab.locator("#question textarea")
+    field.fill("why " * 6000)
+    field.press("Enter")
+    expect(tab.locator("#notice [role=alert]")).to_contain_text("at most 20,000 can be asked")
+    expect(field).to_have_value("why " * 6000)
+    assert server.get(f"/api/sessions/{session}/turns") == []
+
+
+def test_a_question_that_arrived_while_the_page_was_reloaded_does_not_stay_in_the_field(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    """A tab that was new knew nothing of what was on its way."""
+    session = asked(server, reading, "Who was Maren Hollis?")
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    field = tab.locator("#question textarea")
+    tab.route("**/run/**", lambda route: route.fetch())  # it reaches the server, and nothing comes back
+    field.fill("Who kept the lamp?")
+    field.press("Enter")
+    for _ in range(300):
+        if len(server.get(f"/api/sessions/{session}/turns")) == 2:
+            break
+        tab.wait_for_timeout(100)
+    expect(field).to_have_value("Who kept the lamp?")
+    tab.unroute_all(behavior="ignoreErrors")
+    tab.reload()
+    expect(tab.locator(".question").last).to_have_text("Who kept the lamp?")
+    expect(field).to_have_value("")
+
+
+@pytest.mark.parametrize("again", ["Enter", "Ask"])
+def test_what_is_typed_after_a_question_stays_even_if_it_is_sent_too_early(
+    tab: Page, server: Server, reading: dict[str, Any], again: str
+) -> None:
+    """Enter before the first question had arrived made the tab forget where that question ended."""
+    session = asked(server, reading, "Who was Maren Hollis?")
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    field, held = tab.locator("#question textarea"), []
+    tab.route("**/run/**", lambda route: held.append(route))  # nothing reaches the server
+    field.fill("Tell me everything.")
+    field.press("Enter")
+    field.press("End")
+    field.type(" And then?")
+    if again == "Enter":
+        field.press("Enter")
+    else:
+        tab.locator("#ask").click()
+    tab.wait_for_timeout(300)
+    for route in held:  # in the order in which they were sent, which connections of their own do not keep
+        route.continue_()
+        tab.wait_for_timeout(200)
+    tab.unroute("**/run/**")  # and what was held meanwhile goes on too
+    expect(tab.locator(".question").last).to_have_text("Tell me everything.")
+    expect(field).to_have_value("And then?")
+    tab.reload()
+    tab.wait_for_selector("#panel .live")
+    expect(field).to_have_value("And then?")
+    field.fill("")
+    expect(tab.locator("#past .turn")).to_have_count(2)
+    assert [turn["question"] for turn in server.get(f"/api/sessions/{session}/turns")][1:] == ["Tell me everything."]
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_an_answer_is_followed_unless_the_reader_has_gone_up(
+    tab: Page, server: Server, reading: dict[str, Any], width: int
+) -> None:
+    """On a phone the whole page scrolls, and stayed where it was."""
+    session = asked(server, reading, "Who kept the lamp?", tokens=64)
+    tab.context.set_default_timeout(90_000)
+    tab.set_viewport_size({"width": width, "height": 520})
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    question = {"question": "Tell me everything.", "max_tokens": 20_000}  # until it is stopped
+    turn = server.send(f"/api/sessions/{session}/turns", question)
+    shown = """() => {
+        const end = document.querySelector("#live-turn .answer-text")?.getBoundingClientRect().bottom;
+        const room = innerHeight - document.querySelector("#composer").offsetHeight;
+        return end && end <= room + 4 && end > room - 120;  // it has come to the end of the room, and not beyond
+    }"""
+
+    def grown(letters: int) -> None:
+        said = len(tab.locator("#live-turn .answer-text").inner_text())
+        tab.wait_for_function(
+            f"document.querySelector('#live-turn .answer-text').textContent.length > {said + letters}"
+        )
+
+    try:
+        tab.wait_for_function(shown)
+        grown(150)
+        tab.wait_for_function(shown)
+        tab.mouse.move(width / 2, 200)
+        tab.mouse.wheel(0, -300)
+        tab.wait_for_timeout(600)
+        top = "document.querySelector('#past .turn').getBoundingClientRect().top"
+        before = tab.evaluate(top)
+        grown(100)
+        assert tab.evaluate(top) == before
+        for _ in range(60):  # and back to the end, no further
+            if tab.evaluate("document.querySelector('#conversation').dataset.follow") == "yes":
+                break
+            tab.mouse.wheel(0, 60)
+            tab.wait_for_timeout(50)
+        tab.wait_for_function(shown)
+        grown(100)
+        tab.wait_for_function(shown)
+    finally:
+        tab.locator("#stop").click()
+        server.answered(turn["id"])
+
+
+def test_two_tabs_show_the_same_answer_and_one_can_stop_it(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    other = tab.context.new_page()
+    for each in (tab, other):
+        visit(each, server, f"?context={reading['id']}&session={session}")
+    ask(tab, "Tell me everything.", 1000)
+    expect(other.locator("#live-turn .answer-text")).not_to_be_empty()
+    other.locator("#stop").click()
+    for each in (tab, other):
+        expect(each.locator("#past .turn.cancelled")).to_be_visible()
+        expect(each.locator("#past")).to_contain_text("Stopped.")
+        expect(each.locator("#ask")).to_be_visible()
+    assert [turn["status"] for turn in server.get(f"/api/sessions/{session}/turns")] == ["cancelled"]
+    other.close()
+
+
+def test_reasoning_is_folded_and_stays_unfolded_while_it_grows(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("thinking")
+    server = Server(folder / "home", str(make_tiny_model(folder / "thinker", thinking=True))).start()
+    context = browser.new_context()
+    try:
+        tab = context.new_page()
+        server.read(("The Keeper.txt", book_text(5).encode()), method="exact", budget="320")
+        visit(tab, server)
+        tab.locator("#shelf").get_by_text("The Keeper").first.click()
+        tab.locator("#question textarea").fill("Who kept the lamp?")
+        tab.locator("#question textarea").press("Enter")
+        live = tab.locator("#live-turn .reasoning")
+        expect(live.locator("summary")).to_contain_text("Reasoning")
+        expect(live.locator("p")).to_be_hidden()
+        live.locator("summary").click()
+        before = len(live.locator("p").inner_text())
+        tab.wait_for_function(f"document.querySelector('#live-turn .reasoning p').textContent.length > {before + 200}")
+        expect(live.locator("p")).to_be_visible()  # drawn anew many times since
+        tab.locator("#stop").click()
+        expect(tab.locator("#past .turn .reasoning")).to_have_count(1)
+    finally:
+        context.close()
+        server.stop()

@@ -1,0 +1,121 @@
+"""Readings on the page: settings, stopping, files that cannot be read, passwords."""
+
+from pathlib import Path
+
+import pymupdf
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.app.helpers import Server, book_text
+from tests.browser.helpers import visit
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_path: Path) -> None:
+    book = tmp_path / "Long.txt"
+    book.write_text(book_text(4000), encoding="utf-8")  # longer than a fast machine takes to be told to stop, twice
+    visit(tab, server)
+    tab.get_by_role("button", name="New reading").click()
+    tab.locator("#files input[type=file]").set_input_files([book])
+    expect(tab.get_by_role("row", name="Long.txt").get_by_role("link")).to_be_visible()  # uploaded
+    tab.locator("#start").click()
+    expect(tab.locator("#reading-card")).to_contain_text("tokens/s")
+    tab.locator("#cancel").click()
+    expect(tab.locator("#reading-card")).to_contain_text("goes on from there")
+    expect(tab.locator("#contexts label.selected")).to_contain_text("stopped at")
+    tab.locator("#resume").click()
+    expect(tab.locator("#contexts label.selected")).to_contain_text("reading")
+    tab.locator("#cancel").click()
+    expect(tab.locator("#contexts label.selected")).to_contain_text("stopped at")
+    tab.locator("#discard").click()
+    expect(tab.locator("#new-view")).to_be_visible()
+    expect(tab.locator("#contexts")).not_to_contain_text("Long")
+
+
+def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server: Server, tmp_path: Path) -> None:
+    book = tmp_path / "Short.txt"
+    book.write_text(book_text(11), encoding="utf-8")
+    visit(tab, server)
+    tab.get_by_role("button", name="New reading").click()
+    tab.locator("#files input[type=file]").set_input_files([book])
+    tab.locator("#method").get_by_text("infllm").click()
+    expect(tab.locator("#budget input")).to_have_value("1024")
+    tab.get_by_role("button", name="More settings").click()
+    tab.locator("#preset-infllm input").click()
+    tab.get_by_role("option", name="llama-3").click()
+    expect(tab.locator("#budget input")).to_have_value("6910")
+    expect(tab.locator("#set-infllm-block input")).to_have_value("128")
+    tab.locator("#set-infllm-units input").fill("8")
+    tab.locator("#set-infllm-units input").press("Tab")
+    tab.locator("#start").click()
+    expect(tab.locator("#question textarea")).to_be_visible()
+    [context] = [row for row in server.get("/api/contexts") if row["method"] == "infllm"]
+    assert [context["settings"][key] for key in ("budget", "block", "units")] == [6910, 128, 8]
+
+
+def test_a_file_that_cannot_be_read_says_why(tab: Page, server: Server, tmp_path: Path) -> None:
+    broken = tmp_path / "torn.pdf"
+    broken.write_bytes(b"%PDF-1.4 nonsense")
+    visit(tab, server)
+    tab.get_by_role("button", name="New reading").click()
+    tab.locator("#start").click()
+    expect(tab.get_by_text("Drop in one or more files first")).to_be_visible()
+    tab.locator("#files input[type=file]").set_input_files([broken])
+    expect(tab.get_by_role("row", name="torn.pdf").get_by_role("link")).to_be_visible()  # uploaded
+    [cached] = (server.home / "uploads" / "incoming").rglob("torn.pdf")
+    cached.rename(tmp_path / "kept.pdf")  # as it is a day later
+    tab.locator("#start").click()
+    expect(tab.locator("#notice [role=alert]")).to_contain_text("dropped in too long ago")
+    (tmp_path / "kept.pdf").rename(cached)
+    tab.locator("#budget input").fill("0")
+    expect(tab.locator("#estimate .note")).to_contain_text("A budget of 0")
+    tab.locator("#start").click()
+    expect(tab.locator("#notice [role=alert]")).to_contain_text("A budget of 0")
+    tab.locator("#budget input").fill("512")
+    tab.locator("#start").click()
+    expect(tab.locator("#reading-card [role=alert]")).to_contain_text("torn.pdf")
+    tab.locator("#discard").click()
+    expect(tab.locator("#contexts")).not_to_contain_text("torn")
+
+
+def test_an_encrypted_file_asks_for_its_password(tab: Page, server: Server, tmp_path: Path) -> None:
+    with pymupdf.open() as pdf:
+        pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
+        pdf.save(tmp_path / "Locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
+    visit(tab, server)
+    tab.get_by_role("button", name="New reading").click()
+    tab.locator("#files input[type=file]").set_input_files(tmp_path / "Locked.pdf")
+    expect(tab.get_by_role("row", name="Locked.pdf").get_by_role("link")).to_be_visible()  # uploaded
+    tab.locator("#start").click()
+    expect(tab.locator("#reading-card [role=alert]")).to_contain_text("encrypted")
+    tab.locator("#unlock-password input").fill("swordfish")
+    tab.locator("#unlock-password input").press("Enter")
+    expect(tab.locator("#context-head")).to_contain_text("1 of 1 page has text")
+
+
+def test_one_encrypted_file_of_several_asks_for_its_password_and_keeps_the_others(
+    tab: Page, server: Server, tmp_path: Path
+) -> None:
+    with pymupdf.open() as pdf:
+        pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
+        pdf.save(tmp_path / "Locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
+    (tmp_path / "Open.txt").write_text(book_text(12), encoding="utf-8")
+    files = [tmp_path / "Open.txt", tmp_path / "Locked.pdf"]
+    for way in ("#leave-out", "#unlock-password input"):
+        visit(tab, server)
+        tab.get_by_role("button", name="New reading").click()
+        tab.locator("#files input[type=file]").set_input_files(files)
+        expect(tab.get_by_role("row", name="Locked.pdf").get_by_role("link")).to_be_visible()  # uploaded
+        tab.locator("#start").click()
+        expect(tab.locator("#reading-card [role=alert]")).to_contain_text("Locked.pdf is encrypted")
+        expect(tab.locator("#contexts label.selected")).to_contain_text("needs a password")
+        if way == "#leave-out":
+            expect(tab.locator("#reading-card")).to_contain_text("1 other file is ready and kept here.")
+            tab.locator(way).click()
+            expect(tab.locator("#context-head")).to_contain_text("1 file was left out")
+        else:
+            tab.locator(way).fill("swordfish")
+            tab.locator(way).press("Enter")
+            expect(tab.locator("#context-head")).to_contain_text("Open, Locked", timeout=60_000)
+            expect(tab.locator("#context-head")).not_to_contain_text("left out")

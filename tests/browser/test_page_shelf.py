@@ -1,0 +1,92 @@
+"""What is kept, on the page: going back, coming back, renaming, finding, exporting, deleting."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.app.helpers import Server, book_text
+from tests.browser.helpers import ask, asked, visit
+
+pytestmark = pytest.mark.browser
+
+
+def test_going_back_leads_to_what_was_shown_before(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    visit(tab, server, f"?context={reading['id']}")
+    expect(tab.locator("#context-head .how")).to_be_visible()
+    tab.get_by_role("button", name="New reading").click()
+    expect(tab.locator("#new-view")).to_be_visible()
+    tab.go_back()
+    expect(tab.locator("#context-head .how")).to_be_visible()
+
+
+def test_sessions_are_renamed_found_exported_and_deleted(
+    tab: Page, server: Server, reading: dict[str, Any], tmp_path: Path
+) -> None:
+    session = asked(server, reading, "Which zeppelin?")
+    visit(tab, server, f"?session={session}")
+    tab.get_by_role("button", name="Rename, export, delete").click()
+    tab.locator("#session-title input, #session-title textarea").first.fill("About airships")
+    tab.locator("#rename").click()
+    expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
+
+    tab.locator("#search input, #search textarea").first.fill("zeppelin")
+    expect(tab.locator("#hits label")).to_contain_text("About airships")
+    for _ in range(2):  # and the second time as well
+        tab.locator("#new-session").click()
+        expect(tab.locator("#sessions label.selected")).not_to_contain_text("About airships")
+        tab.locator("#hits label").click()
+        expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
+
+    for suffix in ("md", "json"):
+        with tab.expect_download() as download:
+            tab.locator(f"#export-{suffix}").click()
+        saved = tmp_path / f"session.{suffix}"
+        download.value.save_as(saved)
+        assert "Which zeppelin?" in saved.read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "session.json").read_text(encoding="utf-8"))["session"]["title"] == "About airships"
+
+    tab.locator("#delete-session").click()
+    expect(tab.locator("#confirm-text")).to_contain_text("About airships")
+    tab.keyboard.press("Escape")
+    expect(tab.locator("#confirm-text")).to_be_hidden()
+    tab.locator("#delete-session").click()
+    tab.locator("#keep").click()
+    expect(tab.locator("#confirm-text")).to_be_hidden()
+    tab.locator("#delete-session").click()
+    tab.locator("#confirm").click()
+    expect(tab.locator("#sessions")).not_to_contain_text("About airships")
+    assert session not in {row["id"] for row in server.get("/api/sessions")}
+
+
+def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    session = asked(server, reading, "Who was it?", tokens=12)
+    before = server.get(f"/api/sessions/{session}/turns")
+    visit(tab, server, f"?session={session}")
+    server.stop()
+    with tab.expect_event("framenavigated", timeout=60_000):  # the tab that stayed open comes back by itself
+        server.start()
+    expect(tab.locator("#past .turn")).to_have_count(1)
+    ask(tab, "And when?", 12)
+    expect(tab.locator("#past .turn")).to_have_count(2, timeout=60_000)
+    visit(tab, server, f"?session={session}")
+    expect(tab.locator("#past .turn")).to_have_count(2)
+    turns = server.get(f"/api/sessions/{session}/turns")
+    assert turns[0]["answer"] == before[0]["answer"]
+    assert turns[1]["status"] == "done"
+    assert server.get(f"/api/contexts/{reading['id']}")["updated_at"] == reading["updated_at"]  # nothing was read again
+
+
+def test_a_document_is_deleted_with_everything_derived_from_it(tab: Page, server: Server) -> None:
+    context = server.read(("Short-lived.txt", book_text(8).encode()), method="streaming", budget="256")
+    visit(tab, server, f"?context={context['id']}")
+    tab.get_by_role("button", name="Rename, export, delete").click()
+    tab.locator("#delete-documents").click()
+    expect(tab.locator("#confirm-text")).to_contain_text("Short-lived")
+    expect(tab.locator("#confirm-text")).to_contain_text("1 context")
+    tab.locator("#confirm").click()
+    expect(tab.locator("#new-view")).to_be_visible()
+    expect(tab.locator("#contexts")).not_to_contain_text("Short-lived")
+    assert "Short-lived" not in {row["title"] for row in server.get("/api/documents")}
