@@ -36,6 +36,7 @@ PREFIX = 32  # tokens of a chat template before the text, where no tokenizer say
 GPU_BASE = 600 << 20  # what a CUDA context and its libraries take of a GPU
 LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
 SLOWEST = 1.0  # tokens per second of an answer below which a method is not recommended
+PATIENCE = 10  # times the quickest reading of all that fit: what takes longer is not recommended either
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
 
 
@@ -270,11 +271,7 @@ class Planner:
         if dense:
             plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
             return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
-        quick = [
-            plan
-            for plan in whole
-            if plan.footprint.searched and (plan.answer_tokens_per_sec is None or plan.answer_tokens_per_sec >= SLOWEST)
-        ]
+        quick = [plan for plan in whole if plan.footprint.searched and _bearable(plan, fitting)]
         if quick:
             # The methods' own order: what looks everything up exactly comes before what approximates it, if it is known
             # to be fast enough.
@@ -288,6 +285,14 @@ class Planner:
                 best, f"{best.method.budget:,} entries are the most that fit the memory and the model's window"
             )
         return None
+
+
+def _bearable(plan: Plan, others: list[Plan]) -> bool:
+    """Whether it answers fast enough, and reads in a time that is in proportion to the others'; if times are known."""
+    if plan.answer_tokens_per_sec is None or plan.reading_sec is None:
+        return True
+    quickest = min(other.reading_sec or 0.0 for other in others)
+    return plan.answer_tokens_per_sec >= SLOWEST and plan.reading_sec <= PATIENCE * quickest
 
 
 def _fastest(plans: Iterable[Plan]) -> Plan:

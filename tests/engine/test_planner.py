@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, beacons, make_method
+from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, beacons, make_method, suited_method
 from engine.architectures import SUPPORTED
 from engine.beacons import Beacons, save_beacons
 from engine.footprint import Task
@@ -300,6 +300,19 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
     unknown = choice(1_000_000, 24, 192)
     assert unknown is not None
     assert unknown.method.name in ("infinitehip", "infllm")  # as long as nothing says that exact is fast enough
+
+
+def test_what_takes_days_to_read_is_not_recommended() -> None:
+    """`exact` answers too slowly on this processor, and what prunes as it reads takes a week for minutes of others."""
+    rates = Rates(2e9, 2e8, 2e8, 2e9, 2e8)
+    planner = Planner(skeleton(tiny_config(), torch.float32), Machine(64 * GB, 0, True, rates))
+    best = planner.best(1_000_000)
+    assert best is not None
+    for plan in (planner.plan(suited_method(planner.model.spec.window, name), 1_000_000) for name in METHODS):
+        if plan.method.family == "retrieving" and not plan.lacks:
+            assert (plan.answer_tokens_per_sec or 0) < 1 or (plan.reading_sec or 0) > 24 * 3600
+    assert best.plan.method.family == "condensing"
+    assert (best.plan.reading_sec or 0) < 3600
 
 
 def test_loaded_weights_do_not_count_again() -> None:
