@@ -16,7 +16,8 @@ from app.worker import Worker
 from sessions import TurnRow
 from tests.app.test_app_readings import SHORT, add, begin, read, read_through
 
-FIRST = ("Who was the keeper?", "Who built the lighthouse at Cape Orlen?")
+# Answered by all methods in words that the tokenizer gives the same tokens again, so that both sides have equally many.
+FIRST = ("Who is the mayor of Cape Orlen?", "Who built the lighthouse at Cape Orlen?")
 THEN = "What is the pass key of the vault?"
 
 

@@ -14,8 +14,9 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from benchmarks import pages
-from benchmarks.haystack import wording
-from benchmarks.report import RESULTS
+from benchmarks.options import POCKET
+from benchmarks.report import RESULTS, named
+from engine import load_model
 
 
 def _let_go(figure: Figure, name: str) -> str:
@@ -26,13 +27,16 @@ def _let_go(figure: Figure, name: str) -> str:
 def page_of(
     change: Callable[[dict[str, Any]], None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[str, str]]:
-    """Heading and first cell of each row of all tables of the page, made of today's results after a change to each."""
-    facts = wording()
+    """Heading and first cell of each row of all tables of the page, made of results as if taken today, after a change
+    to each.
+    """
+    today = named(load_model(POCKET, "cpu"))
     for file in RESULTS.glob("*.json"):
         result = json.loads(file.read_text())
         for row in result["rows"]:
             row.pop("settings", None)  # marks of other settings are another matter
-        result["facts"] = facts
+        if result["model"] == today["model"]:
+            result.update(today)
         change(result)
         (folder / file.name).write_text(json.dumps(result))
     monkeypatch.setattr(pages, "RESULTS", folder)
