@@ -88,6 +88,8 @@ _TAILS = (
     ", please?", ", according to the text?", " exactly?", "? Answer in a few words.", ", do you know?", "? I cannot find it.", "? Thanks.",
 )  # fmt: skip
 
+_IT = {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"}
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -126,7 +128,6 @@ def make_subject(rng: random.Random, reserved: bool, like: Subject | None = None
     """A new subject, of a given kind if there is one; with `like`, one that shares part of its name (a distractor)."""
     kinds = ("person", "place", "company", "ship", "project", "item", "animal")
     kind = like.kind if like else kind or rng.choices(kinds, (48, 10, 8, 7, 9, 12, 6))[0]
-    thing = {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"}
     if kind == "person":
         forms = dict(
             rng.choice(
@@ -147,21 +148,21 @@ def make_subject(rng: random.Random, reserved: bool, like: Subject | None = None
             )
         return Subject(kind, name, forms)
     if kind == "place":
-        return Subject(kind, words.place(rng, reserved), thing)
+        return Subject(kind, words.place(rng, reserved), _IT)
     if kind == "company":
-        return Subject(kind, words.company(rng, reserved), thing)
+        return Subject(kind, words.company(rng, reserved), _IT)
     if kind == "item":
         noun = like.name.rsplit(" ", 1)[1] if like else rng.choice(words.THINGS)
         adjective = rng.choice(words.ADJECTIVES)
         if rng.random() < 0.25 and not like:
-            return Subject(kind, f"{noun} {rng.randint(2, 999)}", thing)
-        return Subject(kind, f"the {adjective} {noun}", thing)
+            return Subject(kind, f"{noun} {rng.randint(2, 999)}", _IT)
+        return Subject(kind, f"the {adjective} {noun}", _IT)
     name = words.invented(rng, reserved)
     if kind == "ship":
-        return Subject(kind, rng.choice((f"the {name}", f"the ship {name}", f"the schooner {name}")), thing)
+        return Subject(kind, rng.choice((f"the {name}", f"the ship {name}", f"the schooner {name}")), _IT)
     if kind == "project":
-        return Subject(kind, rng.choice((f"Project {name}", f"Operation {name}", f"the {name} project", name)), thing)
-    return Subject(kind, rng.choice((name, f"the {rng.choice(words.ANIMALS)} {name}")), thing)
+        return Subject(kind, rng.choice((f"Project {name}", f"Operation {name}", f"the {name} project", name)), _IT)
+    return Subject(kind, rng.choice((name, f"the {rng.choice(words.ANIMALS)} {name}")), _IT)
 
 
 class NothingLeft(ValueError):
@@ -273,9 +274,7 @@ def _asked(rng: random.Random, template: str, relation: Relation, subject: Subje
 
 def passkey(rng: random.Random, statements: tuple[str, ...] = _PASSKEY_STATEMENTS) -> Fact:
     """A pass key of five (rarely four to eight) digits."""
-    subject = Subject(
-        "passkey", "the pass key", {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"}
-    )
+    subject = Subject("passkey", "the pass key", _IT)
     relation = Relation("passkey", "passkey", "passkey", statements, _PASSKEY_QUESTIONS, ("And the pass key?",))
     value = words.digits(rng, 5, 5) if rng.random() < 0.75 else words.digits(rng, 4, 8)
     return Fact(subject, relation, value, _capital(rng.choice(statements).replace("{v}", value)))
@@ -285,14 +284,12 @@ def passkeys(rng: random.Random) -> list[Fact]:
     """A first and a second pass key."""
     found = []
     for number in ("first", "second"):
-        forms = {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"}
-        subject = Subject("passkey", f"the {number} pass key", forms)
+        subject = Subject("passkey", f"the {number} pass key", _IT)
         key = f"{number} pass key"
         relation = Relation(key, "passkey", "passkey", _NUMBERED_STATEMENTS, _NUMBERED_QUESTIONS, _NUMBERED_QUESTIONS)
         value = words.digits(rng, 5, 5)
-        found.append(
-            Fact(subject, relation, value, _capital(_fill(rng.choice(_NUMBERED_STATEMENTS), relation, subject, value)))
-        )
+        statement = _fill(rng.choice(_NUMBERED_STATEMENTS), relation, subject, value)
+        found.append(Fact(subject, relation, value, _capital(statement)))
     return found
 
 
@@ -326,6 +323,6 @@ def pair(rng: random.Random, key: str = "") -> Fact:
     kind = "uuid" if shape < 0.1 and not key else "hex" if shape < 0.45 else "code"
     key = key or values.draw(kind, rng, False)
     value = values.draw(kind if rng.random() < 0.7 else "number", rng, False)
-    subject = Subject("pair", key, {"p": "its", "they": "it", "them": "it", "was": "was", "is": "is", "es": "es"})
+    subject = Subject("pair", key, _IT)
     relation = Relation("pair", "pair", kind, _PAIR_STATEMENTS, _PAIR_QUESTIONS, ("And its value?",))
     return Fact(subject, relation, value, _fill(rng.choice(_PAIR_STATEMENTS), relation, subject, value))
