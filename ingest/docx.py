@@ -19,7 +19,7 @@ from ingest.epub import parse_xml
 from ingest.errors import BrokenFile, EmptyDocument, IngestError
 from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive, read_member
-from ingest.numbering import Numbering, W, value
+from ingest.numbering import Numbering, W, is_on, value
 from ingest.pdf import Reading
 from ingest.sections import Block, paginate
 from ingest.table import Cell, span, table_lines
@@ -184,7 +184,7 @@ class _Walk:
             elif tag in (f"{W}footnoteReference", f"{W}endnoteReference"):
                 self.cited.append((tag.removeprefix(W).removesuffix("Reference"), child.get(f"{W}id") or ""))
                 yield f"[{len(self.cited)}]"
-            elif tag == f"{W}r" and _is_hidden(child):
+            elif tag == f"{W}r" and is_on(child.find(f"{W}rPr/{W}vanish")):  # hidden text
                 continue
             elif tag == f"{M}oMath":
                 yield of_word(child)
@@ -202,11 +202,6 @@ def _symbol(element: etree._Element) -> str:
         return ""
     signs = _SIGNS.get((element.get(f"{W}font") or "").casefold(), {})
     return signs.get(int(code, 16) & 0xFF, chr(int(code, 16)))
-
-
-def _is_hidden(run: etree._Element) -> bool:
-    hidden = run.find(f"{W}rPr/{W}vanish")
-    return hidden is not None and value(hidden) not in ("0", "false", "off")
 
 
 def _own(element: etree._Element, tag: str) -> Iterator[etree._Element]:

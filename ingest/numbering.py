@@ -65,12 +65,12 @@ class Numbering:
             style: id of its style.
         """
         identity, level = self._place(properties, style)
-        if identity in (None, "0"):  # 0 takes a paragraph out of the list of its style
+        if identity is None or identity == "0":  # 0 takes a paragraph out of the list of its style
             return None
-        known = self._lists.get(identity or "")
+        known = self._lists.get(identity)
         if known is None or level not in known.levels:
             return level, ""
-        self._count(identity or "", known, level)
+        self._count(identity, known, level)
         this = known.levels[level]
         if this.kind == "bullet":
             return level, ""
@@ -85,8 +85,8 @@ class Numbering:
         while identity is None and style and style not in seen and style in self._styles:
             seen.add(style)
             identity, by_style = _named(self._styles[style].find(f"{W}pPr/{W}numPr"))
-            if identity in self._lists and level is None:
-                levels = self._lists[identity or ""].levels
+            if identity is not None and identity in self._lists and level is None:
+                levels = self._lists[identity].levels
                 level = next((each for each, this in levels.items() if this.style in seen), by_style)
             style = value(self._styles[style].find(f"{W}basedOn"))
         return identity, min(level or 0, DEEPEST)
@@ -113,6 +113,11 @@ class Numbering:
 def value(element: etree._Element | None) -> str | None:
     """What an element of Word's markup says."""
     return None if element is None else element.get(f"{W}val")
+
+
+def is_on(element: etree._Element | None) -> bool:
+    """Whether a property of Word's that is on or off is on: it is there, and does not say otherwise."""
+    return element is not None and value(element) not in ("0", "false", "off")
 
 
 def _whole(element: etree._Element | None) -> int | None:
@@ -142,13 +147,12 @@ def _list(number: etree._Element, pattern: etree._Element) -> _List:
 def _level(element: etree._Element) -> tuple[int, _Level]:
     index = element.get(f"{W}ilvl") or ""
     start = _whole(element.find(f"{W}start"))
-    digits = element.find(f"{W}isLgl")
     return int(index) if index.isdecimal() else 0, _Level(
         start=0 if start is None else start,
         kind=value(element.find(f"{W}numFmt")) or "decimal",
         text=value(element.find(f"{W}lvlText")) or "",
         restart=_whole(element.find(f"{W}lvlRestart")),
-        digits=digits is not None and value(digits) not in ("0", "false", "off"),
+        digits=is_on(element.find(f"{W}isLgl")),
         style=value(element.find(f"{W}pStyle")),
     )
 

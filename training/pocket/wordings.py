@@ -1,10 +1,12 @@
 """General wordings of "the A of S is V": some written out, many more composed of parts, and some kept for measuring.
 
 A wording uses {s} for the subject, {v} for the value, {a} for the attribute's noun and {p} for a possessive. Those of
-`UNSEEN_STATEMENTS` and `UNSEEN_QUESTIONS`, and the words that make them what they are, never appear in training.
+`UNSEEN_STATEMENTS` and `UNSEEN_QUESTIONS`, and the longest stretch of words in each of them, are in none of the others.
 """
 
 # ruff: noqa: E501 - the tables read best with a phrase unbroken
+
+from training.pocket.words import phrases
 
 _WRITTEN_STATEMENTS = (
     "the {a} of {s} is {v}.",
@@ -130,40 +132,36 @@ UNSEEN_QUESTIONS = (
 )
 
 
-def _phrases(text: str) -> tuple[str, ...]:
-    return tuple(phrase.strip() for phrase in text.split("|"))
-
-
 _PHRASES = ("the {a} of {s}", "{s}'s {a}")
 _LONG_PHRASES = ("the {a} belonging to {s}", "the {a} that {s} has")
-_COPULAS = _phrases(
+_COPULAS = phrases(
     "is| was| has been| had been| will be| is still| is now| was then| remains| became| has become| is said to be| is believed to be| "
     "seems to be| appears to be| proved to be| is simply| is none other than| is, it seems,| was at first| is officially| has long been| "
     "is at present| was once| might well be| would be| is supposed to be| can only be| is likely to be| was, in the end,| ought to be| "
     "has for years been| is never anything but| is reported to be| had lately been| had since been| had first been| was always| was never but| "
     "could be| may have been| should have been| was to be| is thought to be| must once have been| had in truth been| is, as ever,"
 )
-_REMARKS = _phrases(
+_REMARKS = phrases(
     "is on record| was mentioned twice| came up again| is noted here| was never questioned| is easily forgotten| surprised them all| "
     "is worth noting| was the talk of the town| was not in dispute| appears on the first page| was checked again| made them laugh| "
     "is known to few| comes to mind| has a page of its own| was the first thing they spoke about| is all that one remembers"
 )
-_SOURCES = _phrases(
+_SOURCES = phrases(
     "the register| the ledger| the clerk| our guide| the notice| a witness| the catalogue| the record| her diary| his uncle| the inscription| "
     "the index| an old letter| the archive| the newspaper| a neighbour| the report| page nine| the new edition"
 )
-_REPORTS = _phrases("gives| names| mentions| records| shows| quotes| states| enters| cites| reports| has| puts down")
-_MANY_SOURCES = _phrases(
+_REPORTS = phrases("gives| names| mentions| records| shows| quotes| states| enters| cites| reports| has| puts down")
+_MANY_SOURCES = phrases(
     "the records| two letters| most books| the papers| my cards| their files| all accounts| the older maps| these tables| his diaries| both clerks| "
     "the minutes| several witnesses| our guides| the registers| some friends| the notes of the clerk| her letters| the authorities| we| they| I| you"
 )
-_MANY_REPORT = _phrases(
+_MANY_REPORT = phrases(
     "give| name| mention| record| show| quote| state| enter| cite| report| have| put down| write| note| print| carry| hold| keep| place| add| "
     "publish| store| count| register| know| set down| repeat| describe| read| sign| mark| recognise"
 )
-_SAYINGS = _phrases("says| claims| insists| confirms| adds| believes| makes it clear| repeats| admits| proves")
-_BESIDE = _phrases("for| beside| against| next to| opposite| with| in the row of")
-_HOLDINGS = _phrases("has| had| got| chose| took| claims| wanted| kept| uses| received| accepted| still has| picked")
+_SAYINGS = phrases("says| claims| insists| confirms| adds| believes| makes it clear| repeats| admits| proves")
+_BESIDE = phrases("for| beside| against| next to| opposite| with| in the row of")
+_HOLDINGS = phrases("has| had| got| chose| took| claims| wanted| kept| uses| received| accepted| still has| picked")
 _ENTRIES = (
     "{a} ({s}): {v}.", "{s} / {a} / {v}.", "{a} of {s} = {v}.", "{s} | {a} | {v}.", "* {a} of {s}: {v}.", "{s}: {a} = {v}.",
     "{v} = {a} of {s}.", "{v} ({a} of {s}).", "{v} - {s}'s {a}.", "{s}, {a} {v}.", "there is one {a} of {s}: {v}.", "{v} / {a} / {s}.",
@@ -218,16 +216,16 @@ def _composed_statements() -> tuple[str, ...]:
     return (*found, *_ENTRIES)
 
 
-_ASKING = _phrases(
+_ASKING = phrases(
     "tell me| give me| find| name| state| show me| remind me of| check| look for| search for| repeat| read out| write down| work out| "
     "help me with| recall| point out| mention"
 )
-_ABOUT = _phrases(
+_ABOUT = phrases(
     "What have you got for| What stands there for| What can be read about| How about| What does it say about| What was said of| "
     "Is there anything on| Does the text give| Which words name| So what is"
 )
-_STARTS = _phrases("Do you know| Can you see| Does it say| Is it stated| Did you read")
-_BOTH = _phrases(
+_STARTS = phrases("Do you know| Can you see| Does it say| Is it stated| Did you read")
+_BOTH = phrases(
     "Of {s}, what is the {a}?| With {s}, what was the {a}?| {s} has which {a}?| What is it that {s} has as {a}?| {s}, {a}?| "
     "Take {s}: what is the {a}?| What does {s} have for {a}?| In the case of {s}, what is the {a}?| Which {a} belongs to {s}?| "
     "What {a} belongs to {s}?| Whose {a}? That of {s}.| The {a} that {s} has is what?| The {a} of {s} is what?| {a} - {s}?"

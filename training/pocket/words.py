@@ -13,7 +13,8 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-def _phrases(text: str) -> list[str]:
+def phrases(text: str) -> list[str]:
+    """What stands between bars, without the blanks around it."""
     return [phrase.strip() for phrase in text.split("|")]
 
 
@@ -47,7 +48,7 @@ COLOURS = _words(
     "red blue green yellow black white grey brown purple orange pink crimson violet scarlet turquoise gold silver "
     "ivory amber indigo maroon teal olive beige lilac navy cream bronze copper emerald"
 )
-PROFESSIONS = _phrases(
+PROFESSIONS = phrases(
     "baker| teacher| lawyer| doctor| carpenter| blacksmith| sailor| painter| farmer| nurse| librarian| engineer| "
     "tailor| butcher| musician| clerk| miner| shepherd| gardener| chemist| printer| banker| soldier| fisherman| "
     "weaver| potter| surgeon| journalist| photographer| mason| plumber| judge| actor| dancer| cook| driver| pilot| "
@@ -55,7 +56,7 @@ PROFESSIONS = _phrases(
     "historian| midwife| postman| gamekeeper| bookbinder| glass blower| piano tuner| ship's carpenter| tax collector| "
     "stage manager| map maker| lighthouse keeper| wine merchant| mathematician"
 )
-OBJECTS = _phrases(
+OBJECTS = phrases(
     "lamp| clock| chest| mirror| violin| ring| sword| map| letter| coin| book| telescope| kettle| basket| umbrella| "
     "lantern| knife| necklace| painting| hammer| compass| chair| blanket| bottle| key| trunk| bicycle| saddle| drum| "
     "flute| statue| vase| pistol| candle| carpet| microscope| typewriter| pocket watch| tea set| fishing rod| silver "
@@ -66,7 +67,7 @@ ANIMALS = _words(
     "dog cat horse parrot rabbit goat pig donkey tortoise falcon goose monkey hedgehog canary fox owl raven pony "
     "sheep turkey ferret squirrel snake frog lizard swan pigeon hamster badger otter"
 )
-FOODS = _phrases(
+FOODS = phrases(
     "apple pie| roast lamb| onion soup| plum cake| fried trout| rye bread| goat cheese| pancakes| rice pudding| "
     "oysters| lentils| mushroom stew| potato salad| honey| figs| cherries| pears| walnuts| dumplings| gingerbread| "
     "smoked eel| lemon tart| porridge| pickled herring| bean soup| apricots| plums| grapes| chestnuts| strawberries"
@@ -81,7 +82,7 @@ SUBJECTS = _words(
     "chemistry history law botany geometry Latin Greek music medicine physics theology drawing algebra astronomy "
     "geography philosophy engineering economics zoology grammar"
 )
-HOBBIES = _phrases(
+HOBBIES = phrases(
     "fishing| chess| riding| gardening| painting| dancing| sailing| hunting| swimming| knitting| archery| fencing| "
     "bird watching| bee keeping| stamp collecting| wood carving| mountain climbing| poetry| pottery| skating"
 )
