@@ -37,6 +37,7 @@ HEAD = """
   };
   let shown = "", settled = "", reached = "", placed = false, until = 0, height = 0, wheeled = -1e9;
   const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
+  let pressed = null;
   // A finished answer is read out; while it is being written, it changes too often for that.
   const announce = (text) => {
     let teller = document.querySelector("#teller");
@@ -163,9 +164,23 @@ HEAD = """
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
     document.querySelector("[data-action=menu]")?.setAttribute("aria-expanded", String(open));
   };
+  // Told by the click, not by the element's own "toggle", which comes late: by then it may have been drawn anew. Where
+  // that happens between press and release, there is no click.
+  const foldAt = (element) => element.closest("details[data-fold] > summary")?.parentElement;
+  const fold = (each) => unfolded[each.open ? "delete" : "add"](each.dataset.fold);
+  const release = (event) => {
+    const there = foldAt(event.target);
+    if (!there || there === pressed || there.dataset.fold !== pressed?.dataset.fold) return;
+    fold(there);
+    there.open = !there.open;
+  };
   const start = () => {
     apply();
+    document.addEventListener("pointerdown", (event) => { pressed = foldAt(event.target); });
+    document.addEventListener("pointerup", release);
     document.addEventListener("click", (event) => {
+      const folded = foldAt(event.target);
+      if (folded) fold(folded);
       const button = event.target.closest("[data-action]");
       if (button && button.dataset.action === "theme") {
         const next = document.body.classList.contains("dark") ? "light" : "dark";
@@ -180,10 +195,6 @@ HEAD = """
     });
     addEventListener("popstate", () => location.reload());
     document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });
-    document.addEventListener("toggle", (event) => {
-      const fold = event.target.dataset?.fold;
-      if (fold && event.target.isConnected) unfolded[event.target.open ? "add" : "delete"](fold);
-    }, true);
     document.addEventListener("input", (event) => {
       if (!writing && here && event.target.closest("#question")) keep(here, event.target.value);
     });
