@@ -179,6 +179,7 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
         "quantize": plan.quantize,
         "fits": plan.fits,
         "lacks": plan.lacks or None,
+        "beyond": plan.beyond or None,
         "longest_tokens": plan.longest,
         "chunk": plan.chunk,
         "entries": kept.entries,
@@ -259,13 +260,13 @@ def estimate(
     if not plan.fits and plan.longest:
         plan = planner.plan(method, plan.longest, quantize, weights=not loaded)
     fits = "a text of any length" if plan.longest is None else f"up to about {roughly(plan.longest)} tokens"
+    line, rate, first = f"Fits {fits} here", plan.reading_tokens_per_sec, plan.first_token_sec
     if measured:
-        return f"Fits {fits} here; the last like this was read at about {roughly(measured)} tokens/s."
-    rate, first = plan.reading_tokens_per_sec, plan.first_token_sec
-    if rate is None or first is None:
-        return f"Fits {fits} here."
-    times = f"a book is read at about {roughly(rate)} tokens/s, and answers begin after {short_seconds(first)}"
-    return f"Fits {fits} here; by the plan, {times}."
+        line += f"; the last like this was read at about {roughly(measured)} tokens/s"
+    elif rate is not None and first is not None:
+        line += f"; by the plan, a book is read at about {roughly(rate)} tokens/s"
+        line += f", and answers begin after {short_seconds(first)}"
+    return f"{line}. {plan.beyond}".rstrip()
 
 
 def require_disk(plan: "engine.Plan", home: Path) -> None:

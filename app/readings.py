@@ -115,7 +115,7 @@ def begin(
         fingerprint=fingerprint,
         document_ids=ids,
         tokens=len(stream.ids),
-        warnings=list(warnings),
+        warnings=[*warnings, *filter(None, [plan.beyond])],
         # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
         save=lambda row: _save(service, row, stream, model),
     )

@@ -68,7 +68,8 @@ class Plan:
     """What one reading needs. Bytes and seconds; times are None where the machine's rates are not known.
 
     longest: the most tokens that would fit with this method, 0 if none, None for no limit. lacks: what of trained
-    weights the method lacks for this model, in a sentence; empty if nothing.
+    weights the method lacks for this model; beyond: that it has the model attend to more at once than the model was
+    trained for; a sentence each, empty if there is nothing to say.
     reading_flops: operations of the whole reading (`flops.py`).
     """
 
@@ -90,6 +91,7 @@ class Plan:
     first_token_sec: float | None
     answer_tokens_per_sec: float | None
     lacks: str = ""
+    beyond: str = ""
 
     @property
     def reading_tokens_per_sec(self) -> float | None:
@@ -175,6 +177,19 @@ class Planner:
             reading_sec=reading,
             first_token_sec=first,
             answer_tokens_per_sec=speed,
+            beyond=self._beyond(method, footprint),
+        )
+
+    def _beyond(self, method: Method, footprint: Footprint) -> str:
+        window, seen = self.model.spec.window, footprint.usage.entries[DEVICE]
+        if method.budget is not None:  # the few tokens that some hold beside it are nothing to warn of
+            seen = min(seen, method.budget)
+        if seen <= window:
+            return ""
+        instead = "one with a budget" if method.budget is None else f"a budget of at most {window:,}"
+        return (
+            f"The model was trained for {window:,} tokens at a time, and with {method.name} it would attend to "
+            f"{seen:,} at once: expect poor answers, or choose {instead}."
         )
 
     def _longest(self, method: Method, quantize: str, held: int) -> int | None:

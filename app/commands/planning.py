@@ -110,15 +110,15 @@ def _plan_in_words(result: dict[str, Any]) -> str:
         "",
         table([_row(plan) for plan in result["plans"]], PLAN_COLUMNS),
         "",
-        *_lacking(result["plans"]),
+        *_doubts(result["plans"]),
         _advice(result),
     ]
     return "\n".join(lines)
 
 
-def _lacking(plans: list[dict[str, Any]]) -> list[str]:
-    """What is to be trained before some methods can be used, and an empty line if there is any."""
-    sentences = list(dict.fromkeys(plan["lacks"] for plan in plans if plan["lacks"]))
+def _doubts(plans: list[dict[str, Any]]) -> list[str]:
+    """What is to be trained before some methods can be used, which strain the model, and an empty line if any."""
+    sentences = list(dict.fromkeys(plan[key] for key in ("lacks", "beyond") for plan in plans if plan[key]))
     return [*sentences, ""] if sentences else []
 
 

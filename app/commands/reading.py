@@ -132,7 +132,8 @@ def run(arguments: Arguments) -> int:
         ids = [row.id for row in added.documents]
         row = begin(service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage))
         discard_locked(service, [each.sha256 for each in added.documents])
-        return _read(service, row, added.warnings, progress, as_json=arguments.json)
+        _note_warnings([each for each in row.warnings if each not in added.warnings])
+        return _read(service, row, progress, as_json=arguments.json)
     finally:
         service.close()
 
@@ -147,12 +148,12 @@ def run_resume(arguments: Arguments) -> int:
         context = find_context(service, arguments.context)
         note_other_model(arguments, context)
         row = take_up(service, context.id)
-        return _read(service, row, row.warnings, ProgressLine(), as_json=arguments.json)
+        return _read(service, row, ProgressLine(), as_json=arguments.json)
     finally:
         service.close()
 
 
-def _read(service: "Service", row: "ContextRow", warnings: list[str], progress: ProgressLine, as_json: bool) -> int:
+def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json: bool) -> int:
     """Read what is not read yet, and print what is there then; 1 if it was stopped."""
     from app.readings import Stopped, read
 
@@ -166,7 +167,7 @@ def _read(service: "Service", row: "ContextRow", warnings: list[str], progress: 
         except Stopped:
             note(f"\nStopped; what was read so far is kept, and `stockpot resume {row.id}` goes on from there.")
             return 1
-    result = summary(service, row, warnings)
+    result = summary(service, row)
     if as_json:
         print_json(result)
     else:
@@ -193,11 +194,15 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
         if locked():
             raise AppError(f"{phrase(error)} {UNLOCK}") from error
         raise
-    for warning in added.warnings:
-        note(f"warning: {warning}")
+    _note_warnings(added.warnings)
     if locked():
         note(UNLOCK)
     return added
+
+
+def _note_warnings(warnings: list[str]) -> None:
+    for warning in warnings:
+        note(f"warning: {warning}")
 
 
 def describe(report: "Report", budget: int | None) -> str:
@@ -213,7 +218,7 @@ def describe(report: "Report", budget: int | None) -> str:
     )
 
 
-def summary(service: "Service", row: "ContextRow", warnings: list[str]) -> dict[str, Any]:
+def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
     """The object of `ingest --json` and `resume --json`. kv_entries: on the device, where the budget counts them."""
     import engine
 
@@ -239,7 +244,7 @@ def summary(service: "Service", row: "ContextRow", warnings: list[str]) -> dict[
         "kv_entries": usage["entries"]["device"],
         "kv_bytes": usage["bytes"],
         "peak_memory_bytes": engine.memory_report()["peak_process_bytes"],
-        "warnings": warnings,
+        "warnings": row.warnings,
     }
 
 

@@ -22,6 +22,7 @@ from app.service import Service
 from app.web.actions import Actions
 from app.web.screen import Screen
 from app.worker import Worker
+from tests.app.helpers import book_text
 
 PLAN = {
     "method",
@@ -29,6 +30,7 @@ PLAN = {
     "quantize",
     "fits",
     "lacks",
+    "beyond",
     "longest_tokens",
     "chunk",
     "entries",
@@ -147,6 +149,28 @@ def test_methods_that_lack_trained_weights_are_planned_and_not_recommended(
     assert not any(
         plan["lacks"] for plan in planned(capsys, *given[:3], "--tokens", "20K")["plans"]
     )  # the pocket model
+
+
+def test_a_budget_beyond_what_the_model_was_trained_for_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pocket model, trained for 2,048 tokens, answered nothing right with 4,096 entries, and nobody was told."""
+    book = tmp_path / "book.txt"
+    book.write_text(book_text(120))
+    given = ("--home", tmp_path / "home", "--json")
+    warnings = []
+    for settings in (("exact", "--budget", "2048"), ("exact", "--budget", "4096"), ("full",)):
+        assert main([str(each) for each in ("ingest", book, *given, "--method", *settings)]) == 0
+        out, err = capsys.readouterr()
+        warnings.append(json.loads(out)["warnings"])
+        assert re.findall("warning: (.+)", err) == warnings[-1]
+    assert warnings[0] == []
+    assert "trained for 2,048 tokens" in warnings[1][0]
+    assert "choose a budget of at most 2,048" in warnings[1][0]
+    assert "choose one with a budget" in warnings[2][0]
+    plans = planned(capsys, "plan", *given[:2], "--tokens", "20K")["plans"]
+    assert [plan["method"] for plan in plans if plan["beyond"]] == ["full"]
+    assert not any(plan["beyond"] for plan in planned(capsys, "plan", *given[:2], "--tokens", "1K")["plans"])
 
 
 def test_weights_that_a_method_lacks_are_missed_before_the_model_is_loaded(
