@@ -40,8 +40,9 @@ RUNS = {
     "cache": cache.main,
     "random-heads": random_heads.main,
 }
-CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc,locret"
+CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
 RETRIEVING = "infllm,infinitehip"
+HEADS = "locret,recall"  # apart from others, so that new retaining heads leave those results as they are
 FAR = "exact,infinipot,locret"  # of those that keep everything one is enough: it takes long
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
 UNSEEN = ",".join(haystack.UNSEEN)
@@ -92,7 +93,7 @@ PLAN = [
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
-    Run("facts-recall", "needle", "--methods recall --budgets 1024 --tokens 2K,8K,32K --trials 5"),
+    Run("facts-heads", "needle", f"--methods {HEADS} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-far", "needle", "--methods recall,infinitehip --budgets 1024 --tokens 128K --trials 2"),
     Run("facts-recall-1m", "needle", "--methods recall --budgets 1024 --tokens 1M --trials 1"),
     Run("facts-beacon", "needle", f"--methods beacon,{RATIOS} --budgets 1024 --tokens 512,1K,2K --trials 4"),
@@ -101,7 +102,7 @@ PLAN = [
     Run("mass", "mass", "--tokens 4K --trials 2"),
     Run("ablation", "ablation", "--tokens 4K --trials 2"),
     Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),
-    Run("facts-budgets", "needle", f"--methods {CONDENSING} --budgets 512,2048,4096 --tokens 2K,8K,32K", False),
+    Run("facts-budgets", "needle", f"--methods {CONDENSING},locret --budgets 512,2048 --tokens 2K,8K,32K", False),
     Run("facts-pooling", "needle", settings("pooling", "1,3,5,9")),
     Run("facts-shares", "needle", settings("share", "even,pyramid,heads,all")),
     Run("consistency", "consistency", "--tokens 2K --trials 5"),
@@ -111,13 +112,16 @@ PLAN = [
     Run("turns-beacon", "turns", "--methods beacon:ratio=2 --budget 1024 --tokens 1K --trials 5 --no-press"),
     Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
     Run("passkey-full", "needle", "--methods full --kinds passkey,prose --tokens 1K,2K --trials 20"),
-    Run("passkey", "needle", passkeys("exact,streaming,truncate,infinipot,locret", "2K,8K", 20, "1024")),
+    Run("passkey", "needle", passkeys("exact,streaming,truncate,infinipot", "2K,8K", 20, "1024")),
     Run("passkey-halves", "needle", passkeys("infinipot-cap,infinipot-nuc", "2K,8K", 20, "1024")),
-    Run("passkey-retrieving", "needle", passkeys(f"{RETRIEVING},recall", "2K,8K", 20, "1024")),
-    Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING}", "2K,8K", 4, "512,2048,4096")),
-    Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING},{RETRIEVING},recall", "32K", 4, "1024")),
+    Run("passkey-retrieving", "needle", passkeys(RETRIEVING, "2K,8K", 20, "1024")),
+    Run("passkey-heads", "needle", passkeys(HEADS, "2K,8K", 20, "1024")),
+    Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING},locret", "2K,8K", 4, "512,2048,4096")),
+    Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING}", "32K", 4, "1024")),
+    Run("passkey-32k-retrieving", "needle", passkeys(RETRIEVING, "32K", 4, "1024")),
+    Run("passkey-32k-heads", "needle", passkeys(HEADS, "32K", 4, "1024")),
     Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 2, "1024"), False),
-    Run("passkey-128k-retrieving", "needle", passkeys("infllm,recall", "128K", 2, "1024"), False),
+    Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 2, "1024"), False),
     Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
 ]
