@@ -42,6 +42,7 @@ RUNS = {
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
 RETRIEVING = "infllm,infinitehip"
+PROMPT = "infinipot:preset=pocket"  # a catalyst prompt that suits this model
 HEADS = "locret,recall"  # apart from others, so that new retaining heads leave those results as they are
 FAR = "exact,infinipot,locret"  # of those that keep everything one is enough: it takes long
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
@@ -92,6 +93,7 @@ PLAN = [
     Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 4"),
     Run("facts-exact-1m", "needle", "--methods exact --budgets 512 --tokens 1M --trials 1"),
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
+    Run("facts-prompt", "needle", f"--methods {PROMPT} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-heads", "needle", f"--methods {HEADS} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-far", "needle", "--methods recall,infinitehip --budgets 1024 --tokens 128K --trials 2"),
@@ -113,6 +115,7 @@ PLAN = [
     Run("turns-long", "turns", "--methods exact,locret,infinipot --budget 512 --tokens 32K --trials 5 --no-press"),
     Run("passkey-full", "needle", "--methods full --kinds passkey,prose --tokens 1K,2K --trials 20"),
     Run("passkey", "needle", passkeys("exact,streaming,truncate,infinipot", "2K,8K", 20, "1024")),
+    Run("passkey-prompt", "needle", passkeys(PROMPT, "2K,8K", 20, "1024")),
     Run("passkey-halves", "needle", passkeys("infinipot-cap,infinipot-nuc", "2K,8K", 20, "1024")),
     Run("passkey-retrieving", "needle", passkeys(RETRIEVING, "2K,8K", 20, "1024")),
     Run("passkey-heads", "needle", passkeys(HEADS, "2K,8K", 20, "1024")),
