@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.checks import check_least, check_numbers, check_positive
+
 ROOT = Path(__file__).resolve().parents[2]
 """Of the repository: the folders that are named nowhere else lie there, wherever the command is given."""
 
@@ -55,6 +57,10 @@ class PocketSettings:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        check_numbers(self)
+        check_least(self, 1, "width", "layers", "heads", "kv_heads", "inner", "workers")
+        check_positive(self, "head_size", "muon_rate", "adam_rate", "scale")
+        check_least(self, 0, "tokens")
         if self.heads % self.kv_heads:
             raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_size % 2:
