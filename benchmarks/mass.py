@@ -165,6 +165,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=shared.lengths, default=[4096, 16384], help="lengths (default: 4K,16K)")
     parser.add_argument("--trials", type=shared.count, default=2, help="texts per length (default: 2)")
     chosen = parser.parse_args(argv)
+    shared.check_methods(parser, chosen.methods, [chosen.budget])
+    if other := [name for name in chosen.methods if name.split(":")[0] not in METHODS]:
+        parser.error(f"{', '.join(other)} does not keep everything that was read: choose of {', '.join(METHODS)}")
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
     rows: list[dict[str, Any]] = []
@@ -180,4 +183,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Our condensing methods beside kvpress's presses at the same number of entries.")
     parser.add_argument("--entries", type=shared.sizes, default=[256, 512], help="kept (default: 256,512)")
-    parser.add_argument("--tokens", type=shared.sizes, default=[1024, 1536], help="lengths (default: 1K,1536)")
+    parser.add_argument("--tokens", type=shared.lengths, default=[1024, 1536], help="lengths (default: 1K,1536)")
     parser.add_argument("--trials", type=shared.count, default=5, help="documents per cell (default: 5)")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
@@ -109,4 +109,4 @@ def _row(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

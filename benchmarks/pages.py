@@ -12,7 +12,7 @@ import matplotlib
 
 from benchmarks.haystack import INVENTED
 from benchmarks.neighbours import own_method
-from benchmarks.options import POCKET, variant
+from benchmarks.options import POCKET, run, variant
 from benchmarks.report import RESULTS, named
 from benchmarks.rounds import LAGS, OUTCOMES
 from engine import METHODS, load_model
@@ -486,4 +486,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

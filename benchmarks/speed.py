@@ -13,7 +13,6 @@ Sides take turns, so that what else the machine does falls on both; medians and 
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -152,7 +151,7 @@ def _row(what: str, tokens: int, pairs: list[tuple[float, float]]) -> dict[str, 
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Paired timings: full against transformers, reading against the bare model.")
-    parser.add_argument("--tokens", type=shared.size, default=16384, help="text read for the second comparison")
+    parser.add_argument("--tokens", type=shared.length, default=16384, help="text read for the second comparison")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
     folder = str(shared.POCKET) if chosen.model == "pocket" else chosen.model
@@ -171,4 +170,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

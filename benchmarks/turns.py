@@ -66,10 +66,11 @@ def main(argv: list[str] | None = None) -> int:
     methods = ["full", "exact", "locret", "infinipot"]
     parser.add_argument("--methods", type=shared.words, default=methods, help=f"default: {','.join(methods)}")
     parser.add_argument("--budget", type=shared.size, default=512, help="entries, the press's too (default: 512)")
-    parser.add_argument("--tokens", type=shared.sizes, default=[1536], help="lengths (default: 1536)")
+    parser.add_argument("--tokens", type=shared.lengths, default=[1536], help="lengths (default: 1536)")
     parser.add_argument("--trials", type=shared.count, default=10, help="documents per cell (default: 10)")
     parser.add_argument("--no-press", action="store_true", help="without kvpress, for texts beyond the model's window")
     chosen = parser.parse_args(argv)
+    shared.check_methods(parser, chosen.methods, [chosen.budget])
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
     neighbours, reason = None, "not asked for"
@@ -107,4 +108,4 @@ def _rows(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)
