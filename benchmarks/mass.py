@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from benchmarks import options as shared
+from benchmarks.asking import read
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
-from engine import Model, Reader
+from engine import Model
 from engine.host import HostTier
 from engine.memory import AttentionMass, Memory
 from engine.methods.infinitehip import InfiniteHiPMemory
@@ -137,10 +138,7 @@ def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int, lot: torc
 
 def measure(model: Model, name: str, budget: int, ids: Tensor) -> list[dict[str, Any]]:
     """Rows of one method (and of `random`) for one text, whose last tokens are put to it."""
-    reader = Reader(model, shared.variant(name, budget), ids[:-QUERIES])
-    for _ in reader.run():
-        pass
-    memory = reader.context().memory.fork()
+    memory = read(model, shared.variant(name, budget), ids[:-QUERIES]).context().memory.fork()
     host = getattr(memory, "host")  # noqa: B009 - only memories with a host tier can be measured
     probe = Probe(memory, host, len(ids))
     for at in range(len(ids) - QUERIES, len(ids)):

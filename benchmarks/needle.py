@@ -13,9 +13,10 @@ import time
 from typing import Any
 
 from benchmarks import options as shared
+from benchmarks.asking import answer_to, read
 from benchmarks.haystack import KINDS, SPREAD, Haystack, Trial
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Method, Model, Reader, Sampling
+from engine import Conversation, Method, Model
 
 
 def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int, dict[str, int]]:
@@ -24,15 +25,11 @@ def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int, dict[str,
     Returns:
         Right answers, right ones with a right source, and the bytes of the finished reading by tier.
     """
-    reader = Reader(model, method, trial.ids)
-    for _ in reader.run():
-        pass
-    context = reader.context()
+    context = read(model, method, trial.ids).context()
     conversation = Conversation(context)
     right = sourced = 0
     for question in trial.questions:
-        *_, answer = conversation.ask(question.text, Sampling(max_tokens=32))
-        assert isinstance(answer, Answer)
+        answer = answer_to(conversation, question.text)
         if question.is_right(answer.text):
             right += 1
             first = answer.passages[0] if answer.passages else None

@@ -313,6 +313,46 @@ def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
     return [row for result in results.values() if result["benchmark"] == benchmark for row in result["rows"]]
 
 
+def latency(rows: list[Row]) -> list[str]:
+    """Speed, memory and what was planned, by method and length: a table and curves."""
+    header = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
+    lines = [
+        [
+            marked(row["method"], [row]),
+            length(row["tokens"]),
+            f"{row['tokens_per_second']:.0f}",
+            f"{100 * row['distill_seconds'] / row['read_seconds']:.1f} %",
+            f"{row['time_to_first_token_seconds']:.3f}",
+            f"{row['decode_tokens_per_second']:.1f}",
+            f"{row['peak_memory_bytes'] / 1e6:.0f}",
+            ", ".join(f"{tier} {size / 1e6:.1f}" for tier, size in row["kv_bytes"].items()),
+            " / ".join(f"{times:.1f}" for times in row.get("times_planned", {}).values()) or "–",
+        ]
+        for row in rows
+    ]
+    note = (
+        "Took / planned: the time of reading, of the first token and of a token of an answer, each as a multiple of "
+        "what [the planner](planner.md) said."
+    )
+    return ["## Time and memory", note, markdown([*header, "took / planned"], lines), curve(rows)]
+
+
+def speed(rows: list[Row]) -> list[str]:
+    """Our times as multiples of others', taken in turns."""
+    same = {True: "yes", False: "no", None: ""}
+    lines = [
+        [
+            marked(row["comparison"], [row]),
+            str(row["tokens"]),
+            f"{row['ratio']:.2f}",
+            same[row.get("same_tokens")],
+        ]
+        for row in rows
+    ]
+    header = ["comparison", "tokens", "our time / theirs", "same tokens"]
+    return ["## Speed, paired in one run", markdown(header, lines)]
+
+
 def mass(rows: list[Row]) -> list[str]:
     """Share of full attention's probability that each method covers, by layer and length: a table and a plot."""
     lengths, layers = sorted({row["tokens"] for row in rows}), sorted({row["layer"] for row in rows})
@@ -443,47 +483,13 @@ def main() -> int:
     for name, section in SECTIONS.items():
         if own := rows_of(results, name):
             text.append(section(own))
-    own = rows_of(results, "latency")
-    if own:
-        columns = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
-        columns.append("took / planned")
-        lines = [
-            [
-                marked(row["method"], [row]),
-                length(row["tokens"]),
-                f"{row['tokens_per_second']:.0f}",
-                f"{100 * row['distill_seconds'] / row['read_seconds']:.1f} %",
-                f"{row['time_to_first_token_seconds']:.3f}",
-                f"{row['decode_tokens_per_second']:.1f}",
-                f"{row['peak_memory_bytes'] / 1e6:.0f}",
-                ", ".join(f"{tier} {size / 1e6:.1f}" for tier, size in row["kv_bytes"].items()),
-                " / ".join(f"{times:.1f}" for times in row.get("times_planned", {}).values()) or "–",
-            ]
-            for row in own
-        ]
-        note = (
-            "Took / planned: the time of reading, of the first token and of a token of an answer, each as a "
-            "multiple of what [the planner](planner.md) said."
-        )
-        text += ["## Time and memory", note, markdown(columns, lines), curve(own)]
-    if "mass" in results:
-        text += mass(results["mass"]["rows"])
-    if "ablation" in results:
-        text += ablation(results["ablation"]["rows"])
+    for name, parts in {"latency": latency, "mass": mass, "ablation": ablation}.items():
+        if own := rows_of(results, name):
+            text += parts(own)
     if "growth" in results:
         text += growth(results["growth"]["rows"], results["growth"]["crossover"])
-    if "speed" in results:
-        lines = [
-            [
-                marked(row["comparison"], [row]),
-                str(row["tokens"]),
-                f"{row['ratio']:.2f}",
-                {True: "yes", False: "no"}.get(row.get("same_tokens"), ""),
-            ]
-            for row in results["speed"]["rows"]
-        ]
-        header = ["comparison", "tokens", "our time / theirs", "same tokens"]
-        text += ["## Speed, paired in one run", markdown(header, lines)]
+    if own := rows_of(results, "speed"):
+        text += speed(own)
     if "cache" in results:
         text.append(cache_table(results["cache"]))
     (DOCS / "results.md").write_text("\n\n".join(text) + "\n")

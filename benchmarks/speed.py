@@ -24,10 +24,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from benchmarks import options as shared
+from benchmarks.asking import read
 from benchmarks.haystack import Haystack
 from benchmarks.random_models import config_of, random_model
 from benchmarks.report import named, publish
-from engine import Method, Model, Reader
+from engine import Model
 from engine.memory import NOT_IN_SOURCE
 from engine.method import TurnTokens
 from engine.methods.locret import Locret, RetainedMemory
@@ -46,12 +47,6 @@ def seconds(run: Callable[[], object]) -> float:
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
-
-
-def read(model: Model, method: Method, ids: Tensor) -> None:
-    """A whole text."""
-    for _ in Reader(model, method, ids).run():
-        pass
 
 
 def ours(model: Model, ids: Tensor) -> list[int]:

@@ -17,28 +17,24 @@ from typing import Any
 import torch
 
 from benchmarks import options as shared
+from benchmarks.asking import ANSWER, answer_to, read
 from benchmarks.haystack import Haystack, Question, Trial, is_right
 from benchmarks.neighbours import own_method
 from benchmarks.presses import Neighbours, NoPresses
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Method, Model, Reader, Sampling
+from engine import Conversation, Method, Model
 
 TURNS = 3
-ANSWER = 32  # tokens at most
 PRESS = "snapkv"
 
 
 def with_method(model: Model, method: Method, trial: Trial) -> list[tuple[bool, float]]:
     """Of each turn, whether it was right, and its seconds."""
     started = time.perf_counter()
-    reader = Reader(model, method, trial.ids)
-    for _ in reader.run():
-        pass
-    conversation = Conversation(reader.context())
+    conversation = Conversation(read(model, method, trial.ids).context())
     found = []
     for question in _asked(trial):
-        *_, answer = conversation.ask(question.text, Sampling(max_tokens=ANSWER))
-        assert isinstance(answer, Answer)
+        answer = answer_to(conversation, question.text)
         found.append((is_right(answer.text, question.answer), time.perf_counter() - started))
         started = time.perf_counter()
     return found
