@@ -16,7 +16,7 @@ import torch
 
 from training.flags import sentences
 from training.pocket import facts
-from training.pocket.documents import Builder, Turn
+from training.pocket.documents import QUOTE_WEIGHT, Builder, Turn
 from training.pocket.facts import Fact, FactMaker
 from training.pocket.network import PocketNetwork, load_network
 from training.pocket.prepare import Materials, prepare
@@ -119,7 +119,7 @@ class Measure:
             return [[builder.absent(rng, present)] for _ in range(5)]
         if task == "quote":
             quotes = [builder.quote(rng, present, range(0)) for _ in range(5)]
-            return [[turn] for turn in quotes if turn.weight == 0.4]
+            return [[turn] for turn in quotes if turn.weight == QUOTE_WEIGHT]
         if task == "prose quote":
             found = [builder.rare_word(rng, prose) for _ in range(4)]
             return [[Turn(f'Quote the sentence that mentions "{word}".', sentence)] for word, sentence in found if word]
