@@ -54,7 +54,7 @@ def load(path: Path) -> dict[str, Any]:
         FileNotFoundError: nothing there.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path}: start without --resume")
+        raise FileNotFoundError(f"There is no checkpoint at {path}: start without --resume.")
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         state: dict[str, Any] = _restore(json.loads(file.metadata()["tree"]), tensors)

@@ -15,7 +15,7 @@ class PocketSettings:
 
     Attributes:
         data_dir: folder with books/ and qa/.
-        out_dir: where the finished model goes (replaced as a whole).
+        out_dir: where the finished model goes; a pocket model that is there is kept beside it, as NAME.old.
         work_dir: tokenised prose, checkpoints and the loss log.
         minutes: length of the run; ignored when `tokens` is set.
         tokens: length of the run in tokens, for runs that must be repeatable to the last bit; 0 to go by minutes.

@@ -308,7 +308,7 @@ def train(
     """
     path = settings.work_dir / "checkpoint.safetensors"
     if settings.resume and not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path}: start without --resume")
+        raise FileNotFoundError(f"There is no checkpoint at {path}: start without --resume.")
     check_replaceable(settings.out_dir)
     stages = stages or (last_stages() if settings.start else ladder())
     _check(settings, stages, path)
