@@ -31,6 +31,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--trials", type=shared.count, default=2, help="documents of eight facts (default: 2)")
     parser.add_argument("--rules", type=shared.words, default=[*PRUNING_RULES, MIXED], help="while pruning (all)")
     chosen = parser.parse_args(argv)
+    if unknown := set(chosen.rules) - {*PRUNING_RULES, MIXED}:
+        parser.error(f"unknown rule {', '.join(sorted(unknown))}: choose of {', '.join(PRUNING_RULES)}")
+    shared.check_methods(parser, ["infinitehip"], [chosen.budget])
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
     trials = [haystack.trial("facts", chosen.tokens, 0.0, chosen.seed + number) for number in range(chosen.trials)]
@@ -52,4 +55,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

@@ -23,6 +23,8 @@ from engine.host import HostTier
 from engine.methods.infllm import InfLLM
 from engine.seam import ModelSpec
 
+UNITS = 16  # looked up by each block of queries
+
 
 class Recorder(DeviceCache):
     """Holds everything, and writes down what is asked of it."""
@@ -62,14 +64,18 @@ class Table(DeviceCache):
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Miss rate of the device's cache by policy and number of units (InfLLM's Figure 4).")
-    parser.add_argument("--tokens", type=shared.size, default=8192, help="length of the text (default: 8K)")
+    parser.add_argument("--tokens", type=shared.length, default=8192, help="length of the text (default: 8K)")
     parser.add_argument("--units", type=shared.sizes, default=[17, 24, 32, 48, 64], help="sizes of the cache")
     parser.add_argument("--policies", type=shared.words, default=list(POLICIES), help=f"of {', '.join(POLICIES)}")
     chosen = parser.parse_args(argv)
+    if unknown := set(chosen.policies) - set(POLICIES):
+        parser.error(f"unknown policy {', '.join(sorted(unknown))}: choose of {', '.join(POLICIES)}")
+    if (least := min(chosen.units)) < UNITS:
+        parser.error(f"a block of queries looks up {UNITS} units, which a cache of {least} cannot hold")
     model = shared.open_model(chosen)
     ids = Haystack(model, chosen.data).trial("prose", chosen.tokens, 0.5, chosen.seed).ids
     # Units as large as the paper's are, beside the text; those of the default are for finding single sentences.
-    method = make_method("infllm", block=32, representatives=4, units=16, cache=chosen.tokens // 16)
+    method = make_method("infllm", block=32, representatives=4, units=UNITS, cache=chosen.tokens // 16)
     assert isinstance(method, InfLLM)
     reader = Reader(model, method, ids)
     recorder = Recorder(model.spec, chosen.tokens // method.block + 1, method.block)
@@ -98,4 +104,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

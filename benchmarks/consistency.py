@@ -110,9 +110,11 @@ def agreement(early: Tensor, late: Tensor) -> float:
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Consistency of what scorers find important in a prefix and in the whole.")
-    parser.add_argument("--tokens", type=shared.size, default=2048, help="length of the whole (default: 2K)")
+    parser.add_argument("--tokens", type=shared.length, default=2048, help="length of the whole (default: 2K)")
     parser.add_argument("--trials", type=shared.count, default=5, help="documents (default: 5)")
     chosen = parser.parse_args(argv)
+    if chosen.tokens // 8 <= WINDOW:
+        parser.error(f"an eighth of the text must be more than {WINDOW} tokens, so give {8 * (WINDOW + 1)} or more")
     model = shared.open_model(chosen)
     try:
         heads = find_heads(model.spec, "")
@@ -139,4 +141,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

@@ -19,6 +19,7 @@ from benchmarks import (
     mass,
     needle,
     neighbours,
+    options,
     random_heads,
     rounds,
     speed,
@@ -134,12 +135,15 @@ def main(argv: list[str] | None = None) -> int:
     """Run what is not there yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only what fits into some hours on two cores")
-    parser.add_argument("--only", help="a single run by name")
+    parser.add_argument("--only", choices=[run.name for run in PLAN], metavar="RUN", help="a single run by name")
     chosen = parser.parse_args(argv)
     for run in PLAN:
         out = RESULTS / f"{run.name}.json"
         wanted = run.name == chosen.only if chosen.only else run.quick or not chosen.quick
-        if not wanted or out.exists():
+        if not wanted:
+            continue
+        if out.exists():
+            print(f"{run.name}: {out} is there already", file=sys.stderr)
             continue
         print(f"== {run.name}", file=sys.stderr, flush=True)
         RUNS[run.program]([*run.options.split(), "--out", str(out)])
@@ -147,4 +151,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    options.run(main)

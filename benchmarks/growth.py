@@ -89,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
     model = shared.open_model(chosen)
     ids = Haystack(model, chosen.data).stretch(max(chosen.tokens), chosen.seed)
     question = model.encode("What is the name of the man who lived in the house by the river, and what was he?").ids
-    names = [FULL, *chosen.methods]
+    names = [FULL, *(name for name in chosen.methods if name != FULL)]
     methods = {name: shared.variant(name, chosen.budget) for name in names}
     readers = {name: Reader(model, method, ids) for name, method in methods.items()}
     runs = {name: reader.run() for name, reader in readers.items()}
@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
             name: crossover(
                 sorted(chosen.tokens), *([row[what] for row in rows if row["method"] == who] for who in (name, FULL))
             )
-            for name in chosen.methods
+            for name in names[1:]
         }
         for what in ("read_seconds", "decode_seconds")
     }
@@ -115,4 +115,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

@@ -16,9 +16,18 @@ from typing import Any
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Machine, Planner, Reader, Sampling, measure_rates, memory_report
+from engine import Answer, Conversation, EngineError, Machine, Planner, Reader, Sampling, measure_rates, memory_report
 
 DECODED = 32  # tokens of the second answer, whose speed is taken
+
+
+class NotMeasured(EngineError):
+    """A measurement's own process failed."""
+
+    def __init__(self, method: str, tokens: int, status: int) -> None:
+        """status: of the process, below zero for the signal that ended it."""
+        why = "its process says above why" if status > 0 else f"its process was ended by signal {-status}"
+        super().__init__(f"{method} at {tokens:,} tokens was not measured: {why}.")
 
 
 def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: int) -> dict[str, Any]:
@@ -87,7 +96,9 @@ def main(argv: list[str] | None = None) -> int:
             passed += ["--quantize", chosen.quantize, "--seed", str(chosen.seed)]
             passed += ["--threads", str(chosen.threads)] if chosen.threads else []
             command = [sys.executable, "-m", "benchmarks.latency", *passed, *own]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+            if done.returncode:
+                raise NotMeasured(name, tokens, done.returncode)
             rows.append(json.loads(done.stdout.splitlines()[-1]))
             print(rows[-1], file=sys.stderr, flush=True)
     publish("latency", rows, chosen.out, chosen.json, **named(shared.open_model(chosen)))
@@ -95,4 +106,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from benchmarks import options as shared
+from benchmarks.asking import read
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
-from engine import Model, Reader
+from engine import Model
 from engine.host import HostTier
 from engine.memory import AttentionMass, Memory
 from engine.methods.infinitehip import InfiniteHiPMemory
@@ -137,10 +138,7 @@ def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int, lot: torc
 
 def measure(model: Model, name: str, budget: int, ids: Tensor) -> list[dict[str, Any]]:
     """Rows of one method (and of `random`) for one text, whose last tokens are put to it."""
-    reader = Reader(model, shared.variant(name, budget), ids[:-QUERIES])
-    for _ in reader.run():
-        pass
-    memory = reader.context().memory.fork()
+    memory = read(model, shared.variant(name, budget), ids[:-QUERIES]).context().memory.fork()
     host = getattr(memory, "host")  # noqa: B009 - only memories with a host tier can be measured
     probe = Probe(memory, host, len(ids))
     for at in range(len(ids) - QUERIES, len(ids)):
@@ -165,6 +163,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=shared.lengths, default=[4096, 16384], help="lengths (default: 4K,16K)")
     parser.add_argument("--trials", type=shared.count, default=2, help="texts per length (default: 2)")
     chosen = parser.parse_args(argv)
+    shared.check_methods(parser, chosen.methods, [chosen.budget])
+    if other := [name for name in chosen.methods if name.split(":")[0] not in METHODS]:
+        parser.error(f"{', '.join(other)} does not keep everything that was read: choose of {', '.join(METHODS)}")
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
     rows: list[dict[str, Any]] = []
@@ -180,4 +181,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

@@ -8,14 +8,16 @@ answers it is also counted whether the first source that is shown holds the fact
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from typing import Any
 
 from benchmarks import options as shared
+from benchmarks.asking import answer_to, read
 from benchmarks.haystack import KINDS, SPREAD, Haystack, Trial
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Method, Model, Reader, Sampling
+from engine import Conversation, Method, Model
 
 
 def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int, dict[str, int]]:
@@ -24,20 +26,34 @@ def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int, dict[str,
     Returns:
         Right answers, right ones with a right source, and the bytes of the finished reading by tier.
     """
-    reader = Reader(model, method, trial.ids)
-    for _ in reader.run():
-        pass
-    context = reader.context()
+    context = read(model, method, trial.ids).context()
     conversation = Conversation(context)
     right = sourced = 0
     for question in trial.questions:
-        *_, answer = conversation.ask(question.text, Sampling(max_tokens=32))
-        assert isinstance(answer, Answer)
+        answer = answer_to(conversation, question.text)
         if question.is_right(answer.text):
             right += 1
             first = answer.passages[0] if answer.passages else None
             sourced += first is not None and first.start < question.end and question.start < first.end
     return right, sourced, context.usage().bytes
+
+
+def measure(haystack: Haystack, cell: dict[str, Any], seeds: range) -> dict[str, Any]:
+    """The row of a cell: of documents with these seeds, what was asked, right, and right with a right source.
+
+    Args:
+        cell: method, budget, tokens, depth and kind.
+    """
+    started = time.perf_counter()
+    method = shared.variant(cell["method"], cell["budget"])
+    asked = correct = sourced = 0
+    kv_bytes: dict[str, int] = {}
+    for seed in seeds:
+        trial = haystack.trial(cell["kind"], cell["tokens"], cell["depth"] or 0.0, seed)
+        right, found, kv_bytes = ask(haystack.model, method, trial)
+        asked, correct, sourced = asked + len(trial.questions), correct + right, sourced + found
+    row = {**cell, "settings": method.settings(), "asked": asked, "correct": correct, "sourced": sourced}
+    return row | {"kv_bytes": kv_bytes, "seconds": round(time.perf_counter() - started, 1)}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -59,26 +75,18 @@ def main(argv: list[str] | None = None) -> int:
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
     rows: list[dict[str, Any]] = []
-    for name in chosen.methods:
-        for budget in [None] if name == "full" else chosen.budgets:
-            method = shared.variant(name, budget)
-            for kind in chosen.kinds:
-                for tokens in chosen.tokens:
-                    for depth in [None] if kind in SPREAD else chosen.depths:
-                        started = time.perf_counter()
-                        row = {"method": name, "budget": budget, "tokens": tokens, "depth": depth, "kind": kind}
-                        row |= {"settings": method.settings()}
-                        asked = correct = sourced = 0
-                        for number in range(chosen.trials):
-                            trial = haystack.trial(kind, tokens, depth or 0.0, chosen.seed + number)
-                            right, found, kv_bytes = ask(model, method, trial)
-                            asked, correct, sourced = asked + len(trial.questions), correct + right, sourced + found
-                        row |= {"asked": asked, "correct": correct, "sourced": sourced, "kv_bytes": kv_bytes}
-                        rows.append(row | {"seconds": round(time.perf_counter() - started, 1)})
-                        print(rows[-1], file=sys.stderr, flush=True)
+    for name, budget in itertools.product(chosen.methods, chosen.budgets):
+        if name == "full" and budget != chosen.budgets[0]:
+            continue  # it takes none, so once is enough
+        for kind, tokens in itertools.product(chosen.kinds, chosen.tokens):
+            for depth in [None] if kind in SPREAD else chosen.depths:
+                cell = {"method": name, "budget": None if name == "full" else budget}
+                cell |= {"tokens": tokens, "depth": depth, "kind": kind}
+                rows.append(measure(haystack, cell, range(chosen.seed, chosen.seed + chosen.trials)))
+                print(rows[-1], file=sys.stderr, flush=True)
     publish("needle", rows, chosen.out, chosen.json, **named(model), trials=chosen.trials)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

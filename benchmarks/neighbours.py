@@ -18,14 +18,14 @@ from typing import Any
 import torch
 
 from benchmarks import options as shared
+from benchmarks.asking import ANSWER, answer_to, read
 from benchmarks.haystack import Haystack, Trial, is_right
 from benchmarks.presses import PRESSES, Neighbours, NoPresses
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Method, Model, Reader, Sampling
+from engine import Conversation, Method, Model
 from engine.methods.locret import Locret
 from engine.records import DEVICE
 
-ANSWER = 32  # tokens at most
 OURS = ("locret", "infinipot")
 
 
@@ -39,14 +39,11 @@ def own_method(name: str, entries: int | None) -> Method:
 def with_ours(model: Model, method: Method, trial: Trial) -> dict[str, float]:
     """Right answers, entries held, seconds of the reading."""
     started = time.perf_counter()
-    reader = Reader(model, method, trial.ids)
-    for _ in reader.run():
-        pass
+    reader = read(model, method, trial.ids)
     seconds = time.perf_counter() - started
     context, right = reader.context(), 0
     for question in trial.questions:
-        *_, answer = Conversation(context).ask(question.text, Sampling(max_tokens=ANSWER))
-        assert isinstance(answer, Answer)
+        answer = answer_to(Conversation(context), question.text)
         right += is_right(answer.text, question.answer)
     return {"correct": right, "held": context.usage().entries[DEVICE], "read_seconds": seconds}
 
@@ -68,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Our condensing methods beside kvpress's presses at the same number of entries.")
     parser.add_argument("--entries", type=shared.sizes, default=[256, 512], help="kept (default: 256,512)")
-    parser.add_argument("--tokens", type=shared.sizes, default=[1024, 1536], help="lengths (default: 1K,1536)")
+    parser.add_argument("--tokens", type=shared.lengths, default=[1024, 1536], help="lengths (default: 1K,1536)")
     parser.add_argument("--trials", type=shared.count, default=5, help="documents per cell (default: 5)")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
@@ -109,4 +106,4 @@ def _row(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 
 from benchmarks.haystack import DATA
 from engine import Method, Model, SettingsError, load_model, make_method, tokens_of
+from training.flags import sentences
 
 SHORTEST = 256
 """Tokens that any kind of text needs for what is asked about it."""
@@ -32,9 +35,22 @@ def parser(description: str, prog: str | None = None) -> argparse.ArgumentParser
     options.add_argument("--seed", type=int, default=0, help="fixes texts and whatever is drawn (default: 0)")
     options.add_argument("--threads", type=count, help="CPU threads (default: all)")
     options.add_argument("--data", type=Path, default=DATA, help="folder with books/ for prose (default: %(default)s)")
-    options.add_argument("--out", type=Path, help="also write the result to this JSON file")
+    options.add_argument("--out", type=file, help="also write the result to this JSON file")
     options.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     return options
+
+
+def run(main: Callable[[], int]) -> None:
+    """A benchmark as a program: what cannot be done is said in a sentence, and ends it with status 1."""
+    with sentences(Path(sys.argv[0]).name):
+        sys.exit(main())
+
+
+def file(text: str) -> Path:
+    """A file to write to."""
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file in it")
+    return Path(text)
 
 
 def size(text: str) -> int:

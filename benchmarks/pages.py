@@ -12,7 +12,7 @@ import matplotlib
 
 from benchmarks.haystack import INVENTED
 from benchmarks.neighbours import own_method
-from benchmarks.options import POCKET, variant
+from benchmarks.options import POCKET, run, variant
 from benchmarks.report import RESULTS, named
 from benchmarks.rounds import LAGS, OUTCOMES
 from engine import METHODS, load_model
@@ -118,7 +118,8 @@ def accuracy(title: str, rows: list[Row]) -> str:
         lines.append([name, *cells])
     asked = sorted({row["asked"] for row in rows})
     depth_note = f", depths {'/'.join(str(d) for d in depths)}" if depths else ""
-    note = f"Exact answers in %{depth_note}; {asked[0]} to {asked[-1]} questions a cell."
+    number = f"{asked[0]} to {asked[-1]}" if asked[0] < asked[-1] else f"{asked[0]}"
+    note = f"Exact answers in %{depth_note}; {number} questions a cell."
     return f"### {title}\n\n{note}\n\n" + markdown(["", *map(length, lengths)], lines)
 
 
@@ -132,9 +133,9 @@ def kept_stores(rows: list[Row]) -> str:
         share = f"{100 * held / plain:.0f} %" if plain else ""
         lines.append([marked(method, [row]), store, length(row["tokens"]), percent([row]), f"{held / 1e6:.2f}", share])
     note = (
-        f"Facts as above, budget {rows[0]['budget']}, {rows[0]['asked']} questions a cell, exact answers in %. Bytes "
-        "are of the finished reading, all that is allocated for it; `model` is the type that the model computes in, "
-        "which on a CPU is float32."
+        f"Facts as above, budget {rows[0]['budget']}, {rows[0]['asked']} questions a cell, exact answers in %. KV "
+        "is all that is allocated for the finished reading. `model` is the type that the model computes in: on a "
+        "CPU, float32."
     )
     header = ["", "store", "tokens", "right", "KV MB", "of `model`"]
     return "\n\n".join(["### Kept entries in codes", note, markdown(header, lines)])
@@ -144,8 +145,8 @@ TITLES = {
     "passkey": "One pass key in the paper's repeated filler",
     "prose": "One pass key in real prose",
     "facts": "Eight facts in real prose, asked one after another in one conversation",
-    "relations": "Eight facts of relations that training had nothing of",
-    "wordings": "Eight facts in wordings, and asked with questions, that training had nothing of",
+    "relations": "Eight facts about relations that training did not contain",
+    "wordings": "Eight facts stated and asked in wordings that training did not contain",
     "two": "Two pass keys in real prose, to be given in order",
     "pairs": "Keys and values and nothing else, the keys nearly alike",
 }
@@ -203,7 +204,7 @@ def sources(rows: list[Row]) -> str:
         if right >= 10:
             lines.append([name, str(right), f"{100 * sum(row['sourced'] for row in own) / right:.0f} %"])
     right, sourced = (sum(row[what] for row in rows) for what in ("correct", "sourced"))
-    note = f"Of all {right:,} right answers {sourced:,} have a first source that holds the fact."
+    note = f"In {sourced:,} of all {right:,} right answers the first source shown holds the fact."
     table = markdown(["", "right answers", "first source holds the fact"], lines)
     return "\n\n".join(["## Sources", note, table])
 
@@ -222,8 +223,11 @@ def consistency(rows: list[Row]) -> str:
     axes.set_xlabel("tokens read")
     axes.set_ylabel("top 10 % found, %")
     axes.legend(fontsize=7)
-    note = "Of the tenth of a prefix that scores highest once the whole text is known, the share that scores highest "
-    note += "when only the prefix has been read, in %, by tokens read (Locret's Figure 1)."
+    note = (
+        "Columns are prefixes of the text, by their length in tokens. Of the tenth of a prefix that scores highest "
+        "once the whole text is known: the share, in %, that also scores highest when only the prefix has been "
+        "read (Locret's Figure 1)."
+    )
     table = markdown(["", *(str(prefix) for prefix in prefixes)], lines)
     return "\n\n".join(["## What a scorer knows before the end", note, table, _save(figure, "consistency")])
 
@@ -241,8 +245,10 @@ def neighbours(rows: list[Row]) -> str:
         ]
         for row in rows
     ]
-    note = "Eight facts in real prose, each question asked of the text alone; exact answers in %. "
-    note += "A press chooses when it has seen the whole text, ours as they read."
+    note = (
+        "Eight facts in real prose, each question asked of the text alone; exact answers in %. A press chooses "
+        "entries once it has seen the whole text, our methods choose while they read."
+    )
     header = ["", "tokens", "entries allowed", "held", "right", "reading, s"]
     return "\n\n".join(["## Beside kvpress", note, markdown(header, lines)])
 
@@ -262,9 +268,9 @@ def rounds(rows: list[Row]) -> str:
             last = [*shares, *right] if row is own[-1] else [""] * (len(shares) + len(right))
             lines.append([name, preference, str(row["turns"]), f"{row['tokens']:,}", *held, *last])
     note = (
-        "Rock, paper, scissors with a player who prefers a move: games that the model won, tied, lost or named no move "
-        "in, in % (Locret's Table 17), and right answers about what was said 1, 4 and 16 rounds before; of all rounds. "
-        "Milliseconds are the median of a block."
+        "Rock, paper, scissors against a player who prefers one move. Games that the model won, tied or lost, or "
+        "in which it named no move, in % (Locret's Table 17), and right answers about what was said 1, 4 and 16 "
+        "rounds before, are of all rounds; milliseconds are the median of a block."
     )
     header = ["", "prefers", "rounds", "tokens", "ms a round", "KV MB"]
     header += ["won", "tied", "lost", "no move", "1 round", "4 rounds", "16 rounds"]
@@ -278,7 +284,7 @@ def turns(rows: list[Row]) -> str:
         own = [row for row in rows if label(row) == name and row["tokens"] == tokens]
         cells = [f"{percent([row])} / {row['seconds']:.2f}" for row in sorted(own, key=lambda row: row["turn"])]
         lines.append([name, length(tokens), *cells])
-    note = "Exact answers in % / seconds. The first turn includes reading the text."
+    note = "Exact answers in % / seconds a turn; the first turn includes reading the text."
     header = ["", "tokens", "turn 1", "turn 2", "turn 3"]
     return "\n\n".join(["## One question a turn", note, markdown(header, lines)])
 
@@ -307,6 +313,46 @@ def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
     return [row for result in results.values() if result["benchmark"] == benchmark for row in result["rows"]]
 
 
+def latency(rows: list[Row]) -> list[str]:
+    """Speed, memory and what was planned, by method and length: a table and curves."""
+    header = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
+    lines = [
+        [
+            marked(row["method"], [row]),
+            length(row["tokens"]),
+            f"{row['tokens_per_second']:.0f}",
+            f"{100 * row['distill_seconds'] / row['read_seconds']:.1f} %",
+            f"{row['time_to_first_token_seconds']:.3f}",
+            f"{row['decode_tokens_per_second']:.1f}",
+            f"{row['peak_memory_bytes'] / 1e6:.0f}",
+            ", ".join(f"{tier} {size / 1e6:.1f}" for tier, size in row["kv_bytes"].items()),
+            " / ".join(f"{times:.1f}" for times in row.get("times_planned", {}).values()) or "–",
+        ]
+        for row in rows
+    ]
+    note = (
+        "Took / planned: the time of reading, of the first token and of a token of an answer, each as a multiple of "
+        "what [the planner](planner.md) said."
+    )
+    return ["## Time and memory", note, markdown([*header, "took / planned"], lines), curve(rows)]
+
+
+def speed(rows: list[Row]) -> list[str]:
+    """Our times as multiples of others', taken in turns."""
+    same = {True: "yes", False: "no", None: ""}
+    lines = [
+        [
+            marked(row["comparison"], [row]),
+            str(row["tokens"]),
+            f"{row['ratio']:.2f}",
+            same[row.get("same_tokens")],
+        ]
+        for row in rows
+    ]
+    header = ["comparison", "tokens", "our time / theirs", "same tokens"]
+    return ["## Speed, paired in one run", markdown(header, lines)]
+
+
 def mass(rows: list[Row]) -> list[str]:
     """Share of full attention's probability that each method covers, by layer and length: a table and a plot."""
     lengths, layers = sorted({row["tokens"] for row in rows}), sorted({row["layer"] for row in rows})
@@ -327,9 +373,9 @@ def mass(rows: list[Row]) -> list[str]:
     axes[0][0].set_ylabel("probability covered, %")
     axes[0][-1].legend(fontsize=7)
     note = (
-        f"Share in % of full attention's probability on the text that falls on what a query sees, at "
-        f"{rows[0]['budget']} entries, layer by layer from the first. `random` sees random chunks where "
-        "infinitehip sees chosen ones."
+        f"With {rows[0]['budget']} entries: how much of the probability that full attention gives to the text falls "
+        "on what a query sees, in %, layer by layer from the first. `random` sees random chunks where infinitehip "
+        "sees chosen ones."
     )
     table = markdown(["", *map(length, lengths)], lines)
     return ["## Attention mass covered", note, table, _save(figure, "mass")]
@@ -346,8 +392,8 @@ def ablation(rows: list[Row]) -> list[str]:
         for rule in dict.fromkeys(row["pruning"] for row in rows)
     ]
     note = (
-        f"Exact answers in % on facts in {length(rows[0]['tokens'])} tokens, {rows[0]['asked']} questions a cell; "
-        "down: rule while pruning, across: rule of the attention. No true distances anywhere but in the row `true`."
+        f"Exact answers in % about facts in {length(rows[0]['tokens'])} tokens, {rows[0]['asked']} questions a "
+        "cell. Rows are rules while pruning, columns rules of the attention. Only the row `true` uses true distances."
     )
     return ["## Position rules of infinitehip", note, markdown(["", *columns], lines)]
 
@@ -392,8 +438,8 @@ def cache_table(result: dict[str, Any]) -> str:
         for policy in dict.fromkeys(r["policy"] for r in rows)
     ]
     note = (
-        f"InfLLM reading {rows[0]['tokens']:,} tokens, {result['looked_up']} units of {result['block']} looked up by "
-        "each block of queries; misses in %, by the units that the cache holds."
+        f"Misses in %, by the number of units that the cache holds, while InfLLM reads {rows[0]['tokens']:,} tokens "
+        f"and each block of queries looks up {result['looked_up']} units of {result['block']} tokens."
     )
     return f"## The device's cache\n\n{note}\n\n" + markdown(["policy", *map(str, sizes)], lines)
 
@@ -403,8 +449,8 @@ def legend(results: dict[str, dict[str, Any]]) -> list[str]:
     if not any(row["earlier"] for result in results.values() for row in result["rows"]):
         return []
     return [
-        "†: taken with earlier weights of the pocket model, with earlier retaining heads or beacons beside it, with "
-        "facts that were worded otherwise, or with other settings than the method has now."
+        "†: taken with earlier weights of the pocket model, with earlier retaining heads or beacons, with facts in "
+        "other wordings, or with other settings than the method has now."
     ]
 
 
@@ -419,7 +465,7 @@ def main() -> int:
     devices = sorted({str(result["machine"]["device"]) for result in results.values()})
     text = [
         "# Results",
-        f"Made by `python -m benchmarks.pages` from `benchmarks/results/`. Device: {', '.join(devices)}.",
+        f"Made by `python -m benchmarks.pages` from `benchmarks/results/`. Devices: {', '.join(devices)}.",
         *legend(results),
         "## Accuracy",
     ]
@@ -437,47 +483,13 @@ def main() -> int:
     for name, section in SECTIONS.items():
         if own := rows_of(results, name):
             text.append(section(own))
-    own = rows_of(results, "latency")
-    if own:
-        columns = ["method", "tokens", "tokens/s", "distilling", "first token, s", "tokens/s out", "peak MB", "KV MB"]
-        columns.append("took / planned")
-        lines = [
-            [
-                marked(row["method"], [row]),
-                length(row["tokens"]),
-                f"{row['tokens_per_second']:.0f}",
-                f"{100 * row['distill_seconds'] / row['read_seconds']:.1f} %",
-                f"{row['time_to_first_token_seconds']:.3f}",
-                f"{row['decode_tokens_per_second']:.1f}",
-                f"{row['peak_memory_bytes'] / 1e6:.0f}",
-                ", ".join(f"{tier} {size / 1e6:.1f}" for tier, size in row["kv_bytes"].items()),
-                " / ".join(f"{times:.1f}" for times in row.get("times_planned", {}).values()) or "–",
-            ]
-            for row in own
-        ]
-        note = (
-            "Took / planned: reading, first token, a token of an answer, each as a multiple of what "
-            "[the planner](planner.md) said."
-        )
-        text += ["## Time and memory", note, markdown(columns, lines), curve(own)]
-    if "mass" in results:
-        text += mass(results["mass"]["rows"])
-    if "ablation" in results:
-        text += ablation(results["ablation"]["rows"])
+    for name, parts in {"latency": latency, "mass": mass, "ablation": ablation}.items():
+        if own := rows_of(results, name):
+            text += parts(own)
     if "growth" in results:
         text += growth(results["growth"]["rows"], results["growth"]["crossover"])
-    if "speed" in results:
-        lines = [
-            [
-                marked(row["comparison"], [row]),
-                str(row["tokens"]),
-                f"{row['ratio']:.2f}",
-                str(row.get("same_tokens", "")),
-            ]
-            for row in results["speed"]["rows"]
-        ]
-        header = ["comparison", "tokens", "our time / theirs", "same tokens"]
-        text += ["## Speed, paired in one run", markdown(header, lines)]
+    if own := rows_of(results, "speed"):
+        text += speed(own)
     if "cache" in results:
         text.append(cache_table(results["cache"]))
     (DOCS / "results.md").write_text("\n\n".join(text) + "\n")
@@ -486,4 +498,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

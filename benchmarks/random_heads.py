@@ -26,9 +26,10 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Locret with trained retaining heads and with random ones (the paper's Table 6).")
     parser.add_argument("--budget", type=shared.size, default=512, help="entries (default: 512)")
-    parser.add_argument("--tokens", type=shared.sizes, default=[2048, 8192], help="lengths (default: 2K,8K)")
-    parser.add_argument("--trials", type=int, default=5, help="documents per cell (default: 5)")
+    parser.add_argument("--tokens", type=shared.lengths, default=[2048, 8192], help="lengths (default: 2K,8K)")
+    parser.add_argument("--trials", type=shared.count, default=5, help="documents per cell (default: 5)")
     chosen = parser.parse_args(argv)
+    shared.check_methods(parser, ["locret"], [chosen.budget])
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
     trained = find_heads(model.spec, "")
@@ -53,4 +54,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

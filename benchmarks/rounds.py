@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import options as shared
+from benchmarks.asking import ANSWER, answer_to, read
 from benchmarks.haystack import distinct_facts, is_right
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Model, Reader, Sampling
+from engine import Conversation, Model
 from engine.records import DEVICE
 from training.pocket import facts
 from training.pocket.facts import FactMaker
@@ -37,7 +38,6 @@ OUTCOMES = ("won", "tied", "lost", "no_move")  # for the model
 LAGS = (1, 4, 16)  # rounds between a fact and the question about it
 EVERY = 20  # rounds between two facts; more than the longest lag
 REPLY = 8  # tokens of a move at most
-ANSWER = 32
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,13 @@ def play(
     model: Model, name: str, budget: int, preference: str, turns: int, block: int, seed: int
 ) -> Iterator[dict[str, Any]]:
     """One row per block of rounds."""
-    reader = Reader(model, shared.variant(name, budget), model.encode(OPENING).ids)
-    for _ in reader.run():
-        pass
+    reader = read(model, shared.variant(name, budget), model.encode(OPENING).ids)
     conversation = Conversation(reader.context())
     seconds: list[float] = []
     counts = dict.fromkeys([*OUTCOMES, *(f"{what}_{lag}" for lag in LAGS for what in ("asked", "correct"))], 0)
     for turn, each in enumerate(played(turns, preference, seed), 1):
         started = time.perf_counter()
-        *_, answer = conversation.ask(each.said, Sampling(max_tokens=ANSWER if each.lag else REPLY))
-        assert isinstance(answer, Answer)
+        answer = answer_to(conversation, each.said, ANSWER if each.lag else REPLY)
         seconds.append(time.perf_counter() - started)
         if each.lag:
             counts[f"asked_{each.lag}"] += 1
@@ -143,4 +140,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

@@ -13,7 +13,6 @@ Sides take turns, so that what else the machine does falls on both; medians and 
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,10 +24,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from benchmarks import options as shared
+from benchmarks.asking import read
 from benchmarks.haystack import Haystack
 from benchmarks.random_models import config_of, random_model
 from benchmarks.report import named, publish
-from engine import Method, Model, Reader
+from engine import Model
 from engine.memory import NOT_IN_SOURCE
 from engine.method import TurnTokens
 from engine.methods.locret import Locret, RetainedMemory
@@ -47,12 +47,6 @@ def seconds(run: Callable[[], object]) -> float:
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
-
-
-def read(model: Model, method: Method, ids: Tensor) -> None:
-    """A whole text."""
-    for _ in Reader(model, method, ids).run():
-        pass
 
 
 def ours(model: Model, ids: Tensor) -> list[int]:
@@ -152,7 +146,7 @@ def _row(what: str, tokens: int, pairs: list[tuple[float, float]]) -> dict[str, 
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Paired timings: full against transformers, reading against the bare model.")
-    parser.add_argument("--tokens", type=shared.size, default=16384, help="text read for the second comparison")
+    parser.add_argument("--tokens", type=shared.length, default=16384, help="text read for the second comparison")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
     folder = str(shared.POCKET) if chosen.model == "pocket" else chosen.model
@@ -171,4 +165,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

@@ -17,28 +17,24 @@ from typing import Any
 import torch
 
 from benchmarks import options as shared
+from benchmarks.asking import ANSWER, answer_to, read
 from benchmarks.haystack import Haystack, Question, Trial, is_right
 from benchmarks.neighbours import own_method
 from benchmarks.presses import Neighbours, NoPresses
 from benchmarks.report import named, publish
-from engine import Answer, Conversation, Method, Model, Reader, Sampling
+from engine import Conversation, Method, Model
 
 TURNS = 3
-ANSWER = 32  # tokens at most
 PRESS = "snapkv"
 
 
 def with_method(model: Model, method: Method, trial: Trial) -> list[tuple[bool, float]]:
     """Of each turn, whether it was right, and its seconds."""
     started = time.perf_counter()
-    reader = Reader(model, method, trial.ids)
-    for _ in reader.run():
-        pass
-    conversation = Conversation(reader.context())
+    conversation = Conversation(read(model, method, trial.ids).context())
     found = []
     for question in _asked(trial):
-        *_, answer = conversation.ask(question.text, Sampling(max_tokens=ANSWER))
-        assert isinstance(answer, Answer)
+        answer = answer_to(conversation, question.text)
         found.append((is_right(answer.text, question.answer), time.perf_counter() - started))
         started = time.perf_counter()
     return found
@@ -66,10 +62,11 @@ def main(argv: list[str] | None = None) -> int:
     methods = ["full", "exact", "locret", "infinipot"]
     parser.add_argument("--methods", type=shared.words, default=methods, help=f"default: {','.join(methods)}")
     parser.add_argument("--budget", type=shared.size, default=512, help="entries, the press's too (default: 512)")
-    parser.add_argument("--tokens", type=shared.sizes, default=[1536], help="lengths (default: 1536)")
+    parser.add_argument("--tokens", type=shared.lengths, default=[1536], help="lengths (default: 1536)")
     parser.add_argument("--trials", type=shared.count, default=10, help="documents per cell (default: 10)")
     parser.add_argument("--no-press", action="store_true", help="without kvpress, for texts beyond the model's window")
     chosen = parser.parse_args(argv)
+    shared.check_methods(parser, chosen.methods, [chosen.budget])
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
     neighbours, reason = None, "not asked for"
@@ -107,4 +104,4 @@ def _rows(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    shared.run(main)

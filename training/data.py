@@ -13,9 +13,15 @@ from training.pocket.facts import FactMaker
 from training.pocket.prepare import prepare
 from training.pocket.prose import DataMissing
 from training.pocket.settings import PocketSettings
-from training.pocket.tokenizer import ASSISTANT, BOS, END, PAD, USER
+from training.pocket.tokenizer import is_pocket
 
-OWN = "give examples of your own: data=FILE.jsonl"
+
+def told(data: Path | None) -> str:
+    """Where examples came from, for a card."""
+    return data.name if data else "documents with facts and questions, made by `training/pocket`"
+
+
+OWN = "give examples of your own: --data FILE.jsonl"
 
 
 def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, Builder]:
@@ -27,7 +33,7 @@ def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, B
         SettingsError: another model than a pocket model; no tokenised prose, nor books to make it from; or it was
             tokenised for another model.
     """
-    if not {BOS, USER, ASSISTANT, END, PAD} <= model.tokenizer.get_vocab().keys():
+    if not is_pocket(model.tokenizer):
         raise SettingsError(f"What is made on the spot is for pocket models, and not for {model.name}: {OWN}.")
     try:
         materials = prepare(PocketSettings(data_dir=data_dir, work_dir=pocket_dir, start=model.spec.folder))
@@ -69,7 +75,7 @@ class RowFile:
         random.Random(seed).shuffle(starts)
         if len(starts) <= held_out:
             raise SettingsError(
-                f"{path} has {len(starts)} rows, and {held_out} are held out: give more rows, or a smaller held_out."
+                f"{path} has {len(starts)} rows, and {held_out} are held out: give more rows, or a smaller --held-out."
             )
         self._held_out, self._starts = starts[:held_out], starts[held_out:]
 
@@ -114,6 +120,6 @@ def in_template(model: Model, row: Row, max_tokens: int) -> tuple[list[int], lis
     room = max_tokens - len(model.chat.prefix) - len(turn) - len(said)
     if room < CUT_ROOM:
         raise SettingsError(
-            f"A question of {len(turn)} tokens leaves no room for its text in {max_tokens} tokens: raise max_tokens."
+            f"A question of {len(turn)} tokens leaves no room for its text in {max_tokens} tokens: raise --max-tokens."
         )
     return [*model.chat.prefix, *model.encode(row.text).ids[:room].tolist()], turn, said

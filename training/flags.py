@@ -3,7 +3,8 @@
 import argparse
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -29,7 +30,8 @@ class Progress(Protocol):
 def show(line: Progress) -> None:
     """Every 20th step as a line on stderr."""
     if line.step % EVERY == 0:
-        print(line.in_words(), file=sys.stderr, flush=True)
+        with suppress(OSError):  # the terminal was closed, which must not end a training before its checkpoint
+            print(line.in_words(), file=sys.stderr, flush=True)
 
 
 def train_from_flags(
@@ -46,10 +48,23 @@ def train_from_flags(
         chosen = settings(**vars(arguments))
     except ValueError as error:
         parser.error(str(error))
-    try:
+    with sentences(prog):
         print(train(chosen, show))
-    except EngineError as error:
+
+
+@contextmanager
+def sentences(prog: str) -> Iterator[None]:
+    """End a program with a sentence and status 1, and not with a traceback, where something cannot be done.
+
+    Raises:
+        SystemExit: with the sentence.
+    """
+    try:
+        yield
+    except (EngineError, OSError) as error:
         sys.exit(f"{prog}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(f"{prog}: Stopped.")
 
 
 def settings_parser(settings: type[Any], prog: str) -> argparse.ArgumentParser:

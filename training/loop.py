@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,12 +12,12 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
-from safetensors import SafetensorError
 
 from engine import Model, SettingsError
 from engine.beside import Trained
 from training.pocket import checkpoint
 from training.settings import TrainingSettings
+from training.stopping import Stopped, asked_to_stop
 
 Line = TypeVar("Line")
 
@@ -88,7 +89,7 @@ def checkpoint_of(settings: TrainingSettings) -> Path:
     """
     path = settings.work_dir / "checkpoint.safetensors"
     if settings.resume and not path.is_file():
-        raise SettingsError(f"There is no checkpoint at {path}: start without resume.")
+        raise SettingsError(f"There is no checkpoint at {path}: start without --resume.")
     return path
 
 
@@ -98,49 +99,39 @@ def log_of(settings: TrainingSettings) -> Path:
 
 
 def output_of(settings: TrainingSettings, file: str) -> Path:
-    """Where the weights go: `out`, or `file` beside the model.
+    """Where the weights go: `out`, or `file` beside the model. Its folder is made.
 
     Raises:
-        SettingsError: the model is no folder here.
+        SettingsError: the model is no folder here, or nothing can be written there.
     """
     if settings.out is None and not Path(settings.model).is_dir():
-        raise SettingsError(f"'{settings.model}' is no folder here to put weights into: give a file for them with out.")
-    return settings.out or Path(settings.model) / file
+        raise SettingsError(
+            f"'{settings.model}' is no folder here to put weights into: give a file for them with --out."
+        )
+    out = settings.out or Path(settings.model) / file
+    if out.is_dir():
+        raise SettingsError(f"{out} is a folder: name the file for the weights with --out, such as {out / file}.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        raise SettingsError(
+            f"Nothing can be written to {out.parent} ({error.strerror}): name another file for the weights with --out."
+        ) from error
+    return out
 
 
 def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[str, Any]:
     """What the checkpoint holds, after checking that it is this run's.
 
     Raises:
-        SettingsError: naming both sides.
+        SettingsError: see `checkpoint.load_run`; or it is beyond the last step.
     """
-    try:
-        state = checkpoint.load(path)
-    except (SafetensorError, LookupError, TypeError, ValueError) as error:
-        raise SettingsError(f"{path} is damaged or no checkpoint ({error}): start without resume.") from error
-    theirs = state.get("basis")
-    if theirs is None:
-        raise SettingsError(
-            f"The checkpoint at {path} does not say what it was made with: it is of another training, or of an earlier "
-            f"version. Start without resume."
-        )
-    if theirs.get("kind") != run.basis["kind"]:
-        raise SettingsError(
-            f"The checkpoint at {path} is of {theirs.get('kind')}, and this training is of "
-            f"{run.basis['kind']}: give another work_dir, or start without resume."
-        )
-    other = [
-        f"{name} {theirs.get(name)} there, {ours} here" for name, ours in run.basis.items() if theirs.get(name) != ours
-    ]
-    if other:
-        raise SettingsError(
-            f"The checkpoint at {path} is of another run ({'; '.join(other)}): go on with what it was begun with, give "
-            f"another work_dir, or start without resume."
-        )
+    state = checkpoint.load_run(path, run.basis)
     if state["steps"] > settings.steps:
         raise SettingsError(
             f"The checkpoint at {path} is {state['steps']} steps on, and steps is {settings.steps}: give more steps, "
-            f"or start without resume."
+            f"or start without --resume."
         )
     return state
 
@@ -150,6 +141,7 @@ def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[
 
     Raises:
         SettingsError: `resume` with a checkpoint that is damaged, of another run, or beyond the last step.
+        Stopped: by a signal; the checkpoint has every step made by then.
     """
     path = checkpoint_of(settings)
     if settings.resume:
@@ -160,8 +152,8 @@ def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[
     log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)
     saved = time.monotonic()
-    with open(log_path, "a", encoding="utf-8") as log:
-        while run.steps < settings.steps:
+    with open(log_path, "a", encoding="utf-8") as log, asked_to_stop() as asked:
+        while run.steps < settings.steps and not asked():
             line = run.step()
             log.write(json.dumps(asdict(line)) + "\n")  # type: ignore[call-overload]
             if progress:
@@ -170,4 +162,6 @@ def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[
                 log.flush()
                 checkpoint.save(path, run.state())
                 saved = time.monotonic()
-    checkpoint.save(path, run.state())
+        checkpoint.save(path, run.state())
+    if run.steps < settings.steps:
+        raise Stopped.after(run.steps)

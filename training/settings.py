@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.skeleton import QUANTIZATIONS
+from training.checks import check_least, check_numbers
 from training.pocket.settings import ROOT, PocketSettings
 
 
@@ -49,12 +50,10 @@ class TrainingSettings:
     checkpoint_seconds: float = 120.0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "held_out"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        check_numbers(self)
+        check_least(self, 1, "steps", "batch", "held_out")
+        check_least(self, 256, "max_tokens")
         if self.quantize not in QUANTIZATIONS:
             raise ValueError(f"quantize must be one of {', '.join(QUANTIZATIONS)}, not {self.quantize}")
         if not 0 <= self.warmup < self.steps:
             raise ValueError(f"warmup must lie between 0 and steps ({self.steps}), not {self.warmup}")
-        if self.max_tokens < 256:
-            raise ValueError(f"max_tokens must be 256 or more, not {self.max_tokens}")

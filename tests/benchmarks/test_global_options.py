@@ -1,13 +1,16 @@
 """What stands before `bench` reaches each benchmark, as far as the model and the texts."""
 
 import argparse
+import importlib
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.cli import main
 from app.errors import AppError
-from benchmarks import latency, options
+from benchmarks import latency, options, report
 from benchmarks.haystack import Haystack
 
 COMMANDS = {"needle": (), "latency": ("--in-process",), "mass": (), "ablation": (), "growth": ()}
@@ -50,6 +53,9 @@ def test_a_benchmark_takes_the_global_options_and_prefers_its_own(
         ("latency --tokens 10", "256 tokens or more"),
         ("growth --methods exact:wings=2", "wings"),
         ("mass --threads x", "from 1 on"),
+        ("mass --methods exact,locret", "locret does not keep everything"),
+        ("ablation --rules foo", "unknown rule foo"),
+        ("needle --out .", "is a folder"),
     ],
 )
 def test_what_a_benchmark_cannot_do_is_wrong_usage_before_anything_is_loaded(
@@ -75,3 +81,52 @@ def test_the_processes_that_latency_is_measured_in_take_them_too(monkeypatch: py
     [command] = commands
     assert command[command.index("--seed") + 1] == "7"
     assert command[command.index("--quantize") + 1] == "nf4"
+
+
+def test_why_a_measurement_of_latency_failed_is_a_sentence(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It ended in two tracebacks."""
+    assert main(["bench", "latency", "--methods", "streaming", "--tokens", "512", "--data", str(tmp_path)]) == 1
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    assert f"{tmp_path / 'books'} is not there" in said
+    assert "streaming at 512 tokens was not measured" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        ("needle --data {folder}", 1, "books is not there"),
+        ("everything --only nothing", 2, "invalid choice: 'nothing'"),
+        ("consistency --tokens 256", 2, "give 520 or more"),
+        ("cache --units 3", 2, "looks up 16 units"),
+        ("cache --policies oldest", 2, "unknown policy oldest"),
+        ("turns --methods foo", 2, "foo"),
+        ("random_heads --trials 0", 2, "from 1 on"),
+    ],
+)
+def test_a_benchmark_as_a_program_says_what_is_wrong_in_a_sentence(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: str,
+    code: int,
+    words: str,
+) -> None:
+    name, *given = command.format(folder=tmp_path).split()
+    monkeypatch.setattr("sys.argv", [f"{name}.py", *given])
+    with pytest.raises(SystemExit) as ended:
+        options.run(importlib.import_module(f"benchmarks.{name}").main)
+    status = ended.value.code
+    said = capfd.readouterr().err + str(status)  # the interpreter prints a status in words, and ends with 1
+    assert (status if isinstance(status, int) else 1) == code
+    assert words in said
+
+
+def test_what_was_measured_is_printed_though_it_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Hours of measuring were lost to a file that could not be written."""
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        report.publish("needle", [{"asked": 8}], tmp_path / "file" / "out.json", as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"rows": [{"asked": 8}]}

@@ -263,7 +263,7 @@ def test_generated_examples_ask_about_their_document(
 
 
 def test_what_is_missing_is_named(chosen: BeaconSettings) -> None:
-    with pytest.raises(SettingsError, match="without resume"):
+    with pytest.raises(SettingsError, match="without --resume"):
         train(dataclasses.replace(chosen, resume=True))
     with pytest.raises(SettingsError, match="give a file for them"):
         train(dataclasses.replace(chosen, model="someone/a-model", out=None))
@@ -273,7 +273,7 @@ def test_examples_must_outlast_a_window(
     chosen: BeaconSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where none does, a training once ran to its end and taught beacons nothing."""
-    with pytest.raises(SettingsError, match=r"at most 256 tokens end within a window of 256.*raise max_tokens"):
+    with pytest.raises(SettingsError, match=r"at most 256 tokens end within a window of 256.*raise --max-tokens"):
         train(dataclasses.replace(chosen, window=256))
     rows = tmp_path / "short.jsonl"
     short = json.dumps({"text": "A cat. " * 10, "question": "Who?", "answer": "A cat."})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,11 @@ from engine import SettingsError
 from training.flags import Progress as AnyProgress
 from training.flags import settings_parser, show, train_from_flags
 from training.locret.settings import LocretSettings
-from training.pocket import Progress
+from training.pocket import Progress, evaluate
+from training.pocket.prepare import Materials
+from training.pocket.settings import PocketSettings
+
+POCKET = Path(__file__).resolve().parents[2] / "assets" / "pocket"
 
 
 def test_every_twentieth_step_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +50,40 @@ def test_settings_that_contradict_one_another_are_wrong_usage(
         train_from_flags(LocretSettings, _refuse, "train")
     assert ended.value.code == 2
     assert "train: error: steps must be 1 or more, not 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        ("--heads 3 --kv-heads 2", 2, "heads (3) must be a multiple of kv_heads (2)"),
+        ("--minutes nan", 2, "minutes must be a finite number, not nan"),
+        ("--resume --work-dir {folder}", 1, "no checkpoint at"),
+        ("--data-dir {folder} --work-dir {folder}", 1, "There is no {folder}/books/books.jsonl.xz"),
+    ],
+)
+def test_the_pocket_training_says_what_is_wrong_in_a_sentence(flags: str, code: int, said: str, tmp_path: Path) -> None:
+    """It ended in tracebacks."""
+    command = [sys.executable, "-m", "training.pocket", "--out-dir", str(tmp_path / "out")]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([*command, *flags.format(folder=tmp_path).split()], cwd=root, capture_output=True, text=True)
+    assert done.returncode == code
+    assert said.format(folder=tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_is_measured_in_its_own_tokens(
+    settings: PocketSettings, materials: Materials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With prose in another model's tokens it answered a fifth of what it knows, and nobody said why."""
+    assert len(materials.tokenizer) > 0
+    command = ["evaluate", "--model", str(POCKET), "--data-dir", str(settings.data_dir)]
+    monkeypatch.setattr("sys.argv", [*command, "--work-dir", str(settings.work_dir), "--cells", "facts:300:full:1"])
+    with pytest.raises(SettingsError, match="tokenised for another model"):
+        evaluate.main()
+    monkeypatch.setattr("sys.argv", [*command, "--cells", "facts:300:half:1"])
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main()
+    assert ended.value.code == 2
 
 
 def test_what_cannot_be_trained_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,7 +223,7 @@ def test_what_is_no_checkpoint_of_heads_is_named(begun: LocretSettings) -> None:
         train(begun)
     for content in (whole[:-100], whole[:50], b""):
         path.write_bytes(content)
-        with pytest.raises(SettingsError, match=r"damaged.*without resume"):
+        with pytest.raises(SettingsError, match=r"damaged.*without --resume"):
             train(begun)
 
 
@@ -338,14 +338,18 @@ def test_bad_data_is_named(model: Model, chosen: LocretSettings, tmp_path: Path,
 def test_what_is_missing_is_named(chosen: LocretSettings, model: Model, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"no-such\.jsonl"):
         Rows(dataclasses.replace(chosen, data=tmp_path / "no-such.jsonl"), model)
-    with pytest.raises(SettingsError, match="without resume"):
+    with pytest.raises(SettingsError, match="without --resume"):
         train(dataclasses.replace(chosen, resume=True))
     with pytest.raises(SettingsError, match="give a file for them"):
         train(dataclasses.replace(chosen, model="someone/a-model", out=None))
+    (tmp_path / "file").touch()
+    for out, named in ((tmp_path, "is a folder"), (tmp_path / "file" / "heads", "Nothing can be written")):
+        with pytest.raises(SettingsError, match=named):  # it was found out when the training was over
+            train(dataclasses.replace(chosen, out=out))
     made = dataclasses.replace(chosen, data=None, data_dir=tmp_path, pocket_dir=tmp_path / "none")
-    with pytest.raises(SettingsError, match=r"for pocket models.*data=FILE\.jsonl"):
+    with pytest.raises(SettingsError, match=r"for pocket models.*--data FILE\.jsonl"):
         Generated(made, model)
-    with pytest.raises(SettingsError, match=r"books.*data=FILE\.jsonl"):
+    with pytest.raises(SettingsError, match=r"books.*--data FILE\.jsonl"):
         Generated(made, load_model(str(POCKET)))
 
 
@@ -355,6 +359,8 @@ def test_what_is_missing_is_named(chosen: LocretSettings, model: Model, tmp_path
         {"steps": 0},
         {"warmup": 40},
         {"rate": 0.0},
+        {"rate": float("nan")},
+        {"seed": -1},
         {"alpha": -1.0},
         {"max_tokens": 9},
         {"width": -1},

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from engine import SettingsError
 from training.pocket import checkpoint
 from training.pocket.documents import Recipe
 from training.pocket.ladder import Mix, Stage, last_stages
@@ -156,6 +157,53 @@ def test_resume_without_checkpoint_is_named(settings: PocketSettings, tmp_path: 
         train(dataclasses.replace(settings, work_dir=tmp_path, resume=True))
 
 
+def test_what_is_no_pocket_model_is_not_replaced(settings: PocketSettings, tmp_path: Path) -> None:
+    """A folder of anything was deleted, and the new model put in its place."""
+    (tmp_path / "letters.txt").write_text("dear")
+    with pytest.raises(SettingsError, match="would be replaced as a whole"):
+        train(dataclasses.replace(settings, out_dir=tmp_path), stages=TINY)
+    assert [file.name for file in tmp_path.iterdir()] == ["letters.txt"]
+
+
+def test_a_model_that_is_replaced_is_kept(settings: PocketSettings, tmp_path: Path) -> None:
+    out = train(dataclasses.replace(settings, tokens=2000, out_dir=tmp_path / "model"), stages=TINY)
+    weights = (out / "model.safetensors").read_bytes()
+    (out / "locret.safetensors").write_bytes(b"heads")
+    train(dataclasses.replace(settings, tokens=4000, out_dir=out), stages=TINY)
+    assert (out / "model.safetensors").read_bytes() != weights
+    kept = tmp_path / "model.old"
+    assert (kept / "model.safetensors").read_bytes() == weights
+    assert (kept / "locret.safetensors").read_bytes() == b"heads"
+
+
+def test_a_run_goes_on_only_as_it_was_begun(settings: PocketSettings, tmp_path: Path) -> None:
+    """Another shape ended in a traceback, and another seed went on as though it had been the first."""
+    train(dataclasses.replace(settings, tokens=2000, out_dir=tmp_path / "model"), stages=TINY)
+    for change, named in (
+        ({"width": 16}, "width 32 there, 16 here"),
+        ({"seed": 3}, "seed 20 there, 3 here"),
+        ({"scale": 0.5}, "scale 0.25 there, 0.5 here"),
+        ({"vocabulary": 300}, "tokenised with a vocabulary of"),
+    ):
+        with pytest.raises(SettingsError, match=named):
+            train(dataclasses.replace(settings, tokens=3000, resume=True, **change), stages=TINY)
+
+
+def test_what_no_training_can_start_from_is_named(settings: PocketSettings, folder: Path, tmp_path: Path) -> None:
+    """It ended in a traceback of a worker."""
+    for start, named in ((tmp_path, "There is no tokenizer.json in"), (folder, "is no pocket model")):
+        with pytest.raises((SettingsError, FileNotFoundError), match=named):
+            train(dataclasses.replace(settings, work_dir=tmp_path / "work", start=start))
+    out = train(dataclasses.replace(settings, tokens=2000, out_dir=tmp_path / "model"), stages=TINY)
+    other = dataclasses.replace(settings, work_dir=tmp_path / "other", start=out)
+    (out / "model.safetensors").write_bytes(b"")
+    with pytest.raises(SettingsError, match="cannot be loaded"):
+        train(other)
+    (out / "config.json").write_text('{"model_type": "qwen2"}')
+    with pytest.raises(SettingsError, match="holds no pocket model"):
+        train(other)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -165,6 +213,14 @@ def test_resume_without_checkpoint_is_named(settings: PocketSettings, tmp_path: 
         {"minutes": 0, "tokens": 0},
         {"window": 8},
         {"blend": 1.5},
+        {"workers": 0},
+        {"layers": 0},
+        {"width": -1},
+        {"scale": 0.0},
+        {"muon_rate": 0.0},
+        {"tokens": -1},
+        {"minutes": float("nan")},
+        {"seed": -1},
     ],
 )
 def test_impossible_settings_are_refused(change: dict) -> None:

@@ -2,8 +2,8 @@
 
 CARD = """# Beacon weights for {model}
 
-For the method `beacon` ([Activation Beacon](https://arxiv.org/abs/2401.03462)); they fit this model and no other, and
-must be trained anew whenever it is trained itself.
+For the method `beacon` ([Activation Beacon](https://arxiv.org/abs/2401.03462)). They fit this model and no other, and
+must be trained anew whenever the model itself is trained.
 
 | | |
 |---|---|
@@ -13,8 +13,8 @@ must be trained anew whenever it is trained itself.
 | training | {steps} steps of {batch}, {tokens} M tokens{start} |
 | phases, rates | {plain} plain text; Muon {muon_rate}, AdamW {adam_rate} |
 
-Held out ({examples} examples), all windows at one ratio; "right" are short answers whose every token comes first when
-the right ones stand before it:
+On {examples} held-out examples, with all windows at one ratio. "Right" is the share of short answers whose every token
+is the most likely one, given the right ones before it:
 
 | ratio | loss of answers | right |
 |---|---|---|
@@ -22,6 +22,6 @@ the right ones stand before it:
 
 ![curves of the training]({curves})
 
-What readings with them get right is measured by
+To measure what readings with them answer correctly:
 `stockpot bench needle --model {source} --methods beacon:weights={path}:window={window}`.
 """

@@ -152,13 +152,13 @@ def check_lengths(settings: BeaconSettings, window: int, examples: Examples) -> 
     if settings.max_tokens <= window:
         raise SettingsError(
             f"Examples of at most {settings.max_tokens} tokens end within a window of {window}, so that nothing would "
-            f"be condensed: raise max_tokens, or lower window."
+            f"be condensed: raise --max-tokens, or lower --window."
         )
     longer = sum(len(examples.draw(number, plain=False).ids) > window for number in range(LOOKED_AT))
     if longer == 0:
         raise SettingsError(
             f"None of the first {LOOKED_AT} examples is longer than a window of {window} tokens, so that nothing would "
-            f"be condensed: give longer texts, or lower window."
+            f"be condensed: give longer texts, or lower --window."
         )
     if longer < LOOKED_AT / 2:
         log.warning(

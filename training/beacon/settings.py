@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.beacons import RATIOS
+from training.checks import check_least, check_positive
 from training.pocket.settings import ROOT
 from training.settings import TrainingSettings
 
@@ -38,12 +39,9 @@ class BeaconSettings(TrainingSettings):
                 f"beacons start from the model's own projections as they are, so quantize must be none, not "
                 f"{self.quantize}"
             )
-        for name in ("muon_rate", "adam_rate"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        check_positive(self, "muon_rate", "adam_rate")
         if not 0 <= self.plain_share <= 1:
             raise ValueError(f"plain_share must lie between 0 and 1, not {self.plain_share}")
-        if self.language < 0:
-            raise ValueError(f"language must not be negative, and is {self.language}")
+        check_least(self, 0, "language")
         if self.window < 0 or self.window % RATIOS[-1]:
             raise ValueError(f"window must be a multiple of the largest ratio, {RATIOS[-1]}, not {self.window}")

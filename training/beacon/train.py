@@ -30,6 +30,7 @@ from training.beacon.examples import Example, Examples, check_lengths, open_exam
 from training.beacon.settings import BeaconSettings
 from training.beacon.unrolled import read_through
 from training.curves import draw_curves
+from training.data import told
 from training.pocket.optimiser import Optimiser
 from training.scoring import scored
 
@@ -246,7 +247,7 @@ def finish(run: Run, out: Path) -> None:
         model=run.model.name,
         parameters=f"{sum(p.numel() for p in run.beacons.parameters()) / 1e6:.2f}",
         window=run.window,
-        data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",
+        data=told(settings.data),
         steps=run.steps,
         start=f" on top of what the beacons of `{settings.start.name}` had learned" if settings.start else "",
         batch=settings.batch,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.checks import check_least, check_positive
 from training.pocket.settings import ROOT
 from training.settings import TrainingSettings
 
@@ -32,13 +33,8 @@ class LocretSettings(TrainingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.chunk < 1:
-            raise ValueError(f"chunk must be 1 or more, not {self.chunk}")
-        if self.rate <= 0:
-            raise ValueError(f"rate must be positive, not {self.rate}")
-        if self.alpha < 0:
-            raise ValueError(f"alpha must not be negative, and is {self.alpha}")
+        check_least(self, 1, "chunk")
+        check_positive(self, "rate")
+        check_least(self, 0, "alpha", "width")
         if self.queries not in ("answer", "turn"):
             raise ValueError(f"queries must be answer or turn, not {self.queries}")
-        if self.width < 0:
-            raise ValueError(f"width must be positive, or 0 to choose by itself, not {self.width}")

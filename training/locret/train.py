@@ -24,6 +24,7 @@ from engine import Model, load_model
 from engine.retaining import FILE, RetainingHeads, save_heads, usual_width
 from training import loop
 from training.curves import draw_curves
+from training.data import told
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
 from training.locret.labels import Watched, overlap, watch
@@ -188,8 +189,8 @@ def finish(run: Run, out: Path) -> None:
         path=out,
         curves=out.with_suffix(".svg").name,
         model=run.model.name,
-        kept="as it is" if settings.quantize == "none" else f"in {settings.quantize}",
-        data=settings.data.name if settings.data else "documents with facts and questions, made by `training/pocket`",
+        kept="not quantised" if settings.quantize == "none" else f"in {settings.quantize}",
+        data=told(settings.data),
         parameters=f"{sum(p.numel() for p in run.heads.parameters()) / 1e6:.2f}",
         width=", ".join(str(width) for width in sorted(set(run.heads.widths))),
         steps=run.steps,

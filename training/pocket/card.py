@@ -45,9 +45,8 @@ documents, at one constant distance (as Stockpot's `exact` method does).
 
 ## Measured
 
-Greedy answers, exact match, books and names that training never saw; of things ("the rusty shed") it saw the words.
-
-{measured}
+Not measured yet. `python -m training.pocket.evaluate --model {folder}` does it: greedy answers, exact match, books and
+names that training never saw.
 
 ## Limits
 

@@ -5,9 +5,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from engine import SettingsError
 
 
 def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
@@ -52,11 +54,43 @@ def load(path: Path) -> dict[str, Any]:
         FileNotFoundError: nothing there.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path}: start without --resume")
+        raise FileNotFoundError(f"There is no checkpoint at {path}: start without --resume.")
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         state: dict[str, Any] = _restore(json.loads(file.metadata()["tree"]), tensors)
         return state
+
+
+def load_run(path: Path, basis: dict[str, Any]) -> dict[str, Any]:
+    """Read what a run with that basis saved: what a continuation must agree with, plain values by names for people.
+
+    Raises:
+        SettingsError: the file is damaged, or of another run; naming both sides.
+    """
+    try:
+        state = load(path)
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
+        raise SettingsError(f"{path} is damaged or no checkpoint ({error}): start without --resume.") from error
+    theirs = state.get("basis")
+    if theirs is None:
+        raise SettingsError(
+            f"The checkpoint at {path} does not say what it was made with: it is of another training, or of an earlier "
+            f"version. Start without --resume."
+        )
+    if theirs.get("kind") != basis["kind"]:
+        raise SettingsError(
+            f"The checkpoint at {path} is of {theirs.get('kind')}, and this training is of "
+            f"{basis['kind']}: give another --work-dir, or start without --resume."
+        )
+    other = [
+        f"{name} {theirs.get(name)} there, {ours} here" for name, ours in basis.items() if theirs.get(name) != ours
+    ]
+    if other:
+        raise SettingsError(
+            f"The checkpoint at {path} is of another run ({'; '.join(other)}): go on with what it was begun with, give "
+            f"another --work-dir, or start without --resume."
+        )
+    return state
 
 
 def shorten_log(log: Path, steps: int) -> None:

@@ -17,6 +17,7 @@ from training.pocket.facts import Fact, FactMaker, Subject
 from training.pocket.prose import Prose
 from training.pocket.tokenizer import ASSISTANT, BOS, END, PAD, SYSTEM, USER
 
+REFUSAL_WEIGHT, QUOTE_WEIGHT, LIST_WEIGHT = 0.8, 0.4, 0.3  # of answer tokens; those of values weigh 1
 ABSENT = "That is not in the text."
 CATALYSTS = (
     "Summarize the critical points highlighted in this section.", "Summarize this section's critical points.",
@@ -195,7 +196,7 @@ class Builder:
         turns: list[Turn] = []
         count = rng.randint(max(1, recipe.turns // 2), recipe.turns)
         if recipe.lists and rng.random() < recipe.lists:
-            turns.append(Turn(rng.choice(CATALYSTS), " ".join(f.statement for f in present), 0.3))
+            turns.append(Turn(rng.choice(CATALYSTS), " ".join(f.statement for f in present), LIST_WEIGHT))
         previous: Fact | None = None
         while len(turns) < count and order:
             shape = rng.random()
@@ -232,7 +233,7 @@ class Builder:
             subject, taken = facts.make_subject(rng, self.reserved, like), set()
             if any(subject.name == f.subject.name for f in present):
                 subject = facts.make_subject(rng, self.reserved)
-        return Turn(facts.question(rng, self.maker.relation(rng, subject.kind, taken), subject), ABSENT, 0.8)
+        return Turn(facts.question(rng, self.maker.relation(rng, subject.kind, taken), subject), ABSENT, REFUSAL_WEIGHT)
 
     @staticmethod
     def both(rng: random.Random, present: list[Fact]) -> Turn | None:
@@ -252,13 +253,13 @@ class Builder:
         if prose and rng.random() < 0.5:
             word, sentence = self.rare_word(rng, prose)
             if word:
-                return Turn(rng.choice(_QUOTE_WORD).replace("{x}", word), sentence, 0.4)
+                return Turn(rng.choice(_QUOTE_WORD).replace("{x}", word), sentence, QUOTE_WEIGHT)
         fact = rng.choice(present)
         alone = sum(fact.subject.name in f.statement for f in present) == 1
         wanted = fact.subject.name if alone and rng.random() < 0.7 else fact.value
         if sum(wanted in f.statement for f in present) > 1:
             return Turn(facts.question(rng, fact.relation, fact.subject), fact.value)
-        return Turn(rng.choice(_QUOTE).replace("{x}", wanted), fact.statement, 0.4)
+        return Turn(rng.choice(_QUOTE).replace("{x}", wanted), fact.statement, QUOTE_WEIGHT)
 
     def rare_word(self, rng: random.Random, prose: range) -> tuple[str, str]:
         """A word that occurs once in `prose`, and its sentence; ("", "") when ten tries find none."""
@@ -311,14 +312,10 @@ class Builder:
         else:
             sentences = [self.prose.sentence(i) for i in prose] if not dense else []
         while sentences and sum(map(len, sentences)) > room:
-            sentences.pop()  # a quoted sentence may go: `_keep` drops its turn
+            sentences.pop()  # a quoted sentence may go, and its turn with it
         slots = sorted(rng.randint(0, len(sentences)) for _ in present)
-        kept = (
-            {i: self.prose.texts[p].strip() for i, p in zip(range(len(sentences)), prose, strict=False)}
-            if not filler
-            else {}
-        )
-        turns = [t for t in turns if self._keep(t, present, kept)]
+        stayed = {self.prose.texts[index].strip() for index in prose[: len(sentences)]}
+        turns = [t for t in turns if self._can_be_answered(t, present, stayed)]
         ids, weights = [self.bos, *self.system], [0.0] * (1 + len(self.system))
         where = 0
         for index in range(len(sentences) + 1):
@@ -332,8 +329,9 @@ class Builder:
         return self._finish(recipe, ids, weights, turns, False)
 
     @staticmethod
-    def _keep(turn: Turn, present: list[Fact], kept: dict[int, str]) -> bool:
-        return turn.weight != 0.4 or turn.answer in kept.values() or any(turn.answer == f.statement for f in present)
+    def _can_be_answered(turn: Turn, present: list[Fact], prose: set[str]) -> bool:
+        """Whether a turn asks for nothing that was left out: quotations must be of a fact or of prose that stayed."""
+        return turn.weight != QUOTE_WEIGHT or turn.answer in prose or any(turn.answer == f.statement for f in present)
 
     def _again(self, rng: random.Random, recipe: Recipe) -> tuple[list[int], list[float], list[Turn], bool]:
         count = max(2, recipe.length // 36)

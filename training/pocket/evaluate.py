@@ -14,8 +14,9 @@ from pathlib import Path
 
 import torch
 
+from training.flags import sentences
 from training.pocket import facts
-from training.pocket.documents import Builder, Turn
+from training.pocket.documents import QUOTE_WEIGHT, Builder, Turn
 from training.pocket.facts import Fact, FactMaker
 from training.pocket.network import PocketNetwork, load_network
 from training.pocket.prepare import Materials, prepare
@@ -118,7 +119,7 @@ class Measure:
             return [[builder.absent(rng, present)] for _ in range(5)]
         if task == "quote":
             quotes = [builder.quote(rng, present, range(0)) for _ in range(5)]
-            return [[turn] for turn in quotes if turn.weight == 0.4]
+            return [[turn] for turn in quotes if turn.weight == QUOTE_WEIGHT]
         if task == "prose quote":
             found = [builder.rare_word(rng, prose) for _ in range(4)]
             return [[Turn(f'Quote the sentence that mentions "{word}".', sentence)] for word, sentence in found if word]
@@ -182,6 +183,23 @@ def quick_cells() -> list[tuple[str, int, str, int]]:
     ]
 
 
+def _cells(text: str) -> list[tuple[str, int, str, int]]:
+    """Cells as the command line gives them.
+
+    Raises:
+        ArgumentTypeError: saying which is none.
+    """
+    cells = []
+    for part in text.split(","):
+        task, tokens, method, documents = (part.split(":") + [""] * 3)[:4]
+        if task not in TASKS or method not in ("full", "exact") or not (tokens.isdecimal() and documents.isdecimal()):
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is no cell: cells are like facts:512:full:6, with full or exact, of {', '.join(TASKS)}"
+            )
+        cells.append((task, int(tokens), method, int(documents)))
+    return cells
+
+
 def main() -> None:
     """Command line of the measurement; prints a table, then one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -191,29 +209,20 @@ def main() -> None:
     )
     parser.add_argument("--data-dir", type=Path, default=PocketSettings.data_dir, help="folder with books/ and qa/")
     parser.add_argument(
-        "--cells", default="", help="task:tokens:method:documents, comma separated; empty for a quick set"
+        "--cells", type=_cells, help="task:tokens:method:documents, parted by commas (default: a quick set)"
     )
     parser.add_argument("--window", type=int, default=256, help="sliding window of exact, in tokens")
     parser.add_argument("--top-k", type=int, default=64, help="far keys a head and token")
     parser.add_argument("--show", type=int, default=0, help="print this many answers a cell")
     arguments = parser.parse_args()
-    materials = prepare(PocketSettings(data_dir=arguments.data_dir, work_dir=arguments.work_dir))
-    cells = [
-        (c.split(":")[0], int(c.split(":")[1]), c.split(":")[2], int(c.split(":")[3]))
-        for c in arguments.cells.split(",")
-        if c
-    ]
-    done = measure(
-        load_network(arguments.model).eval(),
-        materials,
-        cells or quick_cells(),
-        arguments.window,
-        arguments.top_k,
-        arguments.show,
-    )
+    materials = prepare(PocketSettings(data_dir=arguments.data_dir, work_dir=arguments.work_dir, start=arguments.model))
+    network = load_network(arguments.model).eval()
+    cells = arguments.cells or quick_cells()
+    done = measure(network, materials, cells, arguments.window, arguments.top_k, arguments.show)
     print(table(done))
     print(json.dumps([asdict(cell) for cell in done]))
 
 
 if __name__ == "__main__":
-    main()
+    with sentences("python -m training.pocket.evaluate"):
+        main()

@@ -6,7 +6,24 @@ from pathlib import Path
 
 from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from engine import SettingsError
 from training.pocket.card import CARD
+from training.pocket.tokenizer import is_pocket, load_tokenizer
+
+
+def check_replaceable(folder: Path) -> None:
+    """See that a finished model may take the place of what is in `folder`.
+
+    Raises:
+        SettingsError: something else than a pocket model is there.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not (folder / "tokenizer.json").is_file() or not is_pocket(load_tokenizer(folder)):
+        raise SettingsError(
+            f"{folder} holds something else than a pocket model, and would be replaced as a whole: name a new folder "
+            "with --out-dir."
+        )
 
 
 def export(
@@ -15,15 +32,15 @@ def export(
     folder: Path,
     tokens: int,
     steps: int,
-    measured: str = "",
     start: Path | None = None,
 ) -> None:
     """Save config, weights (bfloat16), tokenizer, chat template, generation settings and model card to `folder`.
 
+    A model that was there is kept beside it, under the same name with .old behind it.
+
     Args:
         model: float32 weights; left as they are.
         tokens, steps: length of the training, for the card.
-        measured: the card's table of measurements, in Markdown; empty when nothing was measured yet.
         start: the finished model that it went on from, if any.
     """
     aside = folder.with_name(folder.name + ".part")
@@ -55,12 +72,11 @@ def export(
         steps=steps,
         origin=f"the finished model `{start.name}`" if start else "random weights",
         kv_bytes=4 * shape.num_hidden_layers * (shape.num_key_value_heads or 0) * (shape.head_dim or 0),
-        measured=measured or "Not measured yet.",
+        folder=folder,
     )
     (aside / "README.md").write_text(card, encoding="utf-8")
-    old = folder.with_name(folder.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
+        old = folder.with_name(folder.name + ".old")
+        shutil.rmtree(old, ignore_errors=True)
         os.replace(folder, old)
     os.replace(aside, folder)
-    shutil.rmtree(old, ignore_errors=True)

@@ -9,14 +9,18 @@ far   the document is read with sinks and a sliding window; each token of the co
 Only attention differs from `transformers`' Llama; `full` gives the same logits, and a test says so.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from engine import SettingsError
 
 
 @dataclass(frozen=True)
@@ -146,8 +150,21 @@ class PocketNetwork(nn.Module):
 
 
 def load_network(folder: Path) -> PocketNetwork:
-    """The finished model in `folder`, in float32."""
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    """The finished model in `folder`, in float32.
+
+    Raises:
+        SettingsError: there is none, or one that is no pocket model.
+    """
+    config = folder / "config.json"
+    if not config.is_file():
+        raise SettingsError(f"There is no model in {folder}.")
+    try:
+        shape = json.loads(config.read_text(encoding="utf-8"))
+        if shape.get("model_type") != "llama" or not shape.get("tie_word_embeddings"):
+            raise SettingsError(f"{folder} holds no pocket model: those are Llamas with tied embeddings.")
+        model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise SettingsError(f"The model in {folder} cannot be loaded: {error}.") from error
     network = PocketNetwork(model.config)
     network.llama = model
     return network

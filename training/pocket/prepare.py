@@ -15,7 +15,7 @@ from training.pocket.facts import FactMaker
 from training.pocket.prose import HELD_OUT_BOOKS, Prose, common_nouns, read_books, split_sentences, tokenise
 from training.pocket.questions import Passages, load_passages
 from training.pocket.settings import PocketSettings
-from training.pocket.tokenizer import SYSTEM, load_tokenizer, train_tokenizer
+from training.pocket.tokenizer import SYSTEM, is_pocket, load_tokenizer, train_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def prepare(settings: PocketSettings) -> Materials:
 
     Raises:
         DataMissing: the books are not there.
-        SettingsError: the work folder has prose in the tokens of another model than `start`.
+        SettingsError: `start` is no pocket model, or the work folder has prose in another model's tokens.
     """
     folder = settings.work_dir / "materials"
     done = folder / "nouns.json"
@@ -48,7 +48,7 @@ def prepare(settings: PocketSettings) -> Materials:
         folder.mkdir(parents=True, exist_ok=True)
         _make(settings, folder)
     tokenizer = load_tokenizer(folder)
-    if settings.start is not None and tokenizer.get_vocab() != load_tokenizer(settings.start).get_vocab():
+    if settings.start is not None and tokenizer.get_vocab() != _start_tokenizer(settings.start).get_vocab():
         raise SettingsError(
             f"The prose in {settings.work_dir} was tokenised for another model than {settings.start.name}: give the "
             "work folder of that model's own training, or one that is empty."
@@ -63,6 +63,18 @@ def prepare(settings: PocketSettings) -> Materials:
     )
 
 
+def _start_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer of the model that a training goes on from.
+
+    Raises:
+        SettingsError: it is no pocket model's.
+    """
+    tokenizer = load_tokenizer(folder)
+    if not is_pocket(tokenizer):
+        raise SettingsError(f"The model in {folder} is no pocket model, which alone a training can --start from.")
+    return tokenizer
+
+
 def _make(settings: PocketSettings, folder: Path) -> None:
     books = read_books(settings.data_dir)
     train = [text for name, text in books if name not in HELD_OUT_BOOKS]
@@ -72,7 +84,7 @@ def _make(settings: PocketSettings, folder: Path) -> None:
         logger.info("training the tokenizer on %d books", len(train))
         tokenizer = train_tokenizer([*train, *_sample(nouns, settings.seed)], settings.vocabulary, settings.window)
     else:
-        tokenizer = load_tokenizer(settings.start)
+        tokenizer = _start_tokenizer(settings.start)
     tokenizer.save_pretrained(folder, save_jinja_files=False)
     for name, texts in (("train", train), ("held_out", held_out)):
         prose = tokenise([s for text in texts for s in split_sentences(text)], tokenizer)

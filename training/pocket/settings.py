@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.checks import check_least, check_numbers, check_positive
+
 ROOT = Path(__file__).resolve().parents[2]
 """Of the repository: the folders that are named nowhere else lie there, wherever the command is given."""
 
@@ -13,7 +15,7 @@ class PocketSettings:
 
     Attributes:
         data_dir: folder with books/ and qa/.
-        out_dir: where the finished model goes (replaced as a whole).
+        out_dir: where the finished model goes; a pocket model that is there is kept beside it, as NAME.old.
         work_dir: tokenised prose, checkpoints and the loss log.
         minutes: length of the run; ignored when `tokens` is set.
         tokens: length of the run in tokens, for runs that must be repeatable to the last bit; 0 to go by minutes.
@@ -55,6 +57,10 @@ class PocketSettings:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        check_numbers(self)
+        check_least(self, 1, "width", "layers", "heads", "kv_heads", "inner", "workers")
+        check_positive(self, "head_size", "muon_rate", "adam_rate", "scale")
+        check_least(self, 0, "tokens")
         if self.heads % self.kv_heads:
             raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_size % 2:

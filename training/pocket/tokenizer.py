@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 BOS, USER, ASSISTANT, END, PAD = "<|bos|>", "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"
 SYSTEM = "Answer questions about the text below. If the answer is not in it, say so.\n\n"
@@ -70,6 +70,11 @@ def wrap(tokenizer: Tokenizer, window: int) -> PreTrainedTokenizerFast:
     return fast
 
 
+def is_pocket(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer has the special tokens that pocket models are trained with."""
+    return {BOS, USER, ASSISTANT, END, PAD} <= tokenizer.get_vocab().keys()
+
+
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """The tokenizer saved in `folder`.
 
@@ -77,6 +82,6 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         FileNotFoundError: no tokenizer there.
     """
     if not (folder / "tokenizer.json").is_file():
-        raise FileNotFoundError(f"no tokenizer.json in {folder}")
+        raise FileNotFoundError(f"There is no tokenizer.json in {folder}.")
     loaded: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(folder)
     return loaded

@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,32 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlamaConfig
 
+from engine import SettingsError
 from training.pocket import checkpoint, workers
 from training.pocket.documents import Builder
-from training.pocket.export import export
+from training.pocket.export import check_replaceable, export
 from training.pocket.ladder import Mix, Stage, ladder, last_stages
 from training.pocket.network import PocketNetwork, Reading, load_network
 from training.pocket.optimiser import Optimiser
 from training.pocket.prepare import prepare
 from training.pocket.settings import PocketSettings
 from training.scoring import scored
+from training.stopping import Stopped, asked_to_stop
 
 logger = logging.getLogger(__name__)
 AVERAGE = 0.997  # decay of the running average, a step
 DECAY = 0.1  # with less, queries and keys grow until every softmax is saturated, and then nothing more is learned
 FALL = 0.8  # part of a run in which the rate falls: answers get better only while it does
+SHAPE = {
+    "vocab_size": "vocabulary",
+    "hidden_size": "width",
+    "intermediate_size": "inner",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads",
+    "head_dim": "head_size",
+    "max_position_embeddings": "window",
+}  # of a model, by transformers' names
 LOOK_BACK = 1.5  # makes the first heads' scores fall by two nats one token off their distance
 
 
@@ -174,6 +187,7 @@ class Run:
         self.optimiser = Optimiser(self.network, settings.muon_rate, settings.adam_rate, DECAY)
         self.average = {name: p.detach().clone() for name, p in self.network.named_parameters()}
         self.steps, self.tokens, self.seconds, self.clock = 0, 0, 0.0, time.monotonic()
+        self.stopping = False  # a worker was asked to stop, which all learn in the same step
 
     @property
     def fraction(self) -> float:
@@ -182,8 +196,16 @@ class Run:
             return self.tokens / self.settings.tokens
         return self.seconds / (self.settings.minutes * 60)
 
-    def step(self) -> Progress:
-        """One optimiser step."""
+    @property
+    def basis(self) -> dict[str, Any]:
+        """What a continuation must agree with, by names for people."""
+        names = ("seed", "start", "workers", "scale")
+        shape = self.network.llama.config.to_dict()
+        told = {name: str(getattr(self.settings, name)) for name in names}
+        return {"kind": "pocket", **told, **{name: shape[key] for key, name in SHAPE.items()}}
+
+    def step(self, asked: bool = False) -> Progress:
+        """One optimiser step. asked: whether this worker was asked to stop after it."""
         stage = stage_at(self.stages, self.fraction)
         # all workers take the same kind of rows, so that none waits for a longer one
         draw = f"{self.settings.seed}/{self.steps}"
@@ -193,7 +215,7 @@ class Run:
         answer, plain, accuracy = losses(self.network, batch, self.settings.autocast)
         torch.autograd.backward([answer + stage.language * plain])
         # warm up, hold at the stage's rate, fall
-        tokens = self._meet(batch.ids.numel())
+        tokens = self._meet(batch.ids.numel(), asked)
         rate = stage.rate * min(1.0, (self.steps + 1) / 60) * min(1.0, 0.02 + (1 - self.fraction) / FALL)
         self.optimiser.step(rate)
         with torch.no_grad():
@@ -216,11 +238,11 @@ class Run:
             rate,
         )
 
-    def _meet(self, tokens: int) -> int:
-        """Average gradients over the workers; returns the tokens of all, and agrees on the seconds spent."""
+    def _meet(self, tokens: int, asked: bool) -> int:
+        """Average gradients over the workers; returns the tokens of all, and agrees on the seconds spent and a stop."""
         now = time.monotonic()
         count = workers.size()
-        shared = torch.tensor([float(tokens), (now - self.clock) / count])
+        shared = torch.tensor([float(tokens), (now - self.clock) / count, float(asked)])
         self.clock = now
         gradients = [p.grad for p in self.optimiser.parameters if p.grad is not None]
         workers.total([*gradients, shared])
@@ -228,11 +250,13 @@ class Run:
             for gradient in gradients:
                 gradient.div_(count)
         self.seconds += float(shared[1])
+        self.stopping = bool(shared[2] > 0)
         return int(shared[0])
 
     def state(self) -> dict[str, Any]:
         """Everything that a continuation needs."""
         return {
+            "basis": self.basis,
             "network": dict(self.network.named_parameters()),
             "average": self.average,
             "optimiser": self.optimiser.state_dict(),
@@ -278,33 +302,52 @@ def train(
     Raises:
         DataMissing: the books are not in `settings.data_dir`.
         FileNotFoundError: `resume` without a checkpoint.
+        SettingsError: `start` is no pocket model, `resume` with a checkpoint of another run, or `out_dir` holds
+            something else than a pocket model.
+        Stopped: by a signal; the checkpoint has every step made by then.
     """
     path = settings.work_dir / "checkpoint.safetensors"
     if settings.resume and not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path}: start without --resume")
-    prepare(settings)
-    work = functools.partial(_work, settings, stages or (last_stages() if settings.start else ladder()))
-    report = progress or (lambda line: None)
+        raise FileNotFoundError(f"There is no checkpoint at {path}: start without --resume.")
+    check_replaceable(settings.out_dir)
+    stages = stages or (last_stages() if settings.start else ladder())
+    _check(settings, stages, path)
+    stops: list[Stopped] = []
+
+    def report(said: Progress | Stopped) -> None:
+        if isinstance(said, Stopped):
+            stops.append(said)
+        elif progress:
+            progress(said)
+
+    work = functools.partial(_work, settings, stages)
     if settings.workers == 1:
         work(report)
     else:
         workers.launch(settings.workers, work, report)
+    if stops:
+        raise stops[0]
     return settings.out_dir
 
 
-def ship(settings: PocketSettings, folder: Path, measured: str = "") -> None:
-    """Write the averaged weights of the last checkpoint to `folder`, while the run goes on or after it.
+def _check(settings: PocketSettings, stages: tuple[Stage, ...], path: Path) -> None:
+    """See that workers can train with these settings, and go on from the checkpoint at `path` where they are to.
 
     Raises:
-        FileNotFoundError: no checkpoint in `settings.work_dir`.
+        EngineError, DataMissing: see `train`.
     """
     materials = prepare(settings)
-    run = Run(settings, materials.builder(), ladder())
-    run.restore(checkpoint.load(settings.work_dir / "checkpoint.safetensors"))
-    export(run.averaged().llama, materials.tokenizer, folder, run.tokens, run.steps, measured, settings.start)
+    if settings.start is None and len(materials.tokenizer) > settings.vocabulary:
+        raise SettingsError(
+            f"The prose in {settings.work_dir} was tokenised with a vocabulary of {len(materials.tokenizer)}, and not "
+            f"of {settings.vocabulary}: give another --work-dir, or that --vocabulary."
+        )
+    run = Run(settings, materials.builder(), stages)
+    if settings.resume:
+        checkpoint.load_run(path, run.basis)
 
 
-def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[[Progress], None]) -> None:
+def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[[Progress | Stopped], None]) -> None:
     """One worker's whole run; the first one logs, saves and exports."""
     materials = prepare(settings)
     run = Run(settings, materials.builder(), stages)
@@ -317,17 +360,25 @@ def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[
     log_path = settings.work_dir / "log.jsonl"
     if first:
         checkpoint.shorten_log(log_path, run.steps)
-    with open(log_path if first else os.devnull, "a", encoding="utf-8") as log:
-        while run.fraction < 1:
-            line = run.step()
+    quiet = workers.size() > 1  # the process that launched them says it for all
+    with open(log_path if first else os.devnull, "a", encoding="utf-8") as log, asked_to_stop(quiet) as asked:
+        while run.fraction < 1 and not run.stopping:
+            line = run.step(asked() or workers.stop_asked())
             if not first:
                 continue
             log.write(json.dumps(line.__dict__) + "\n")
-            report(line)
+            if not run.stopping:
+                report(line)
             if time.monotonic() - saved > settings.checkpoint_seconds:
                 log.flush()
                 checkpoint.save(path, run.state())
                 saved = time.monotonic()
-    if first:
-        checkpoint.save(path, run.state())
-        export(run.averaged().llama, materials.tokenizer, settings.out_dir, run.tokens, run.steps, start=settings.start)
+        if first:
+            checkpoint.save(path, run.state())
+    if not first:
+        return
+    if run.fraction < 1:
+        with suppress(OSError):  # nobody is there to be told
+            report(Stopped.after(run.steps))
+        return
+    export(run.averaged().llama, materials.tokenizer, settings.out_dir, run.tokens, run.steps, settings.start)

@@ -18,8 +18,12 @@ import torch.multiprocessing as mp
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
+from training.stopping import asked_to_stop
+
 Report = Callable[[Any], None]
 Work = Callable[[Report], None]
+
+_stop: Any = None  # of this worker: an event that the process which launched it sets
 
 
 def size() -> int:
@@ -42,7 +46,14 @@ def total(tensors: list[Tensor]) -> None:
         tensor.copy_(part.view_as(tensor))
 
 
-def _worker(number: int, count: int, meeting: str, work: Work, lines: Any) -> None:
+def stop_asked() -> bool:
+    """Whether the process that launched this worker was asked to stop."""
+    return _stop is not None and bool(_stop.is_set())
+
+
+def _worker(number: int, count: int, meeting: str, work: Work, lines: Any, stop: Any) -> None:
+    global _stop
+    _stop = stop
     # the death of the parent comes as this signal, which a training in a shell's background would ignore
     signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
@@ -58,15 +69,19 @@ def _worker(number: int, count: int, meeting: str, work: Work, lines: Any) -> No
 def launch(count: int, work: Work, report: Report) -> None:
     """Run `work(put)` in `count` processes (`work` must be picklable); whatever they put is reported here.
 
+    What asks this process to stop is told to the workers, and awaited: see `stop_asked`.
+
     Raises:
         ProcessRaisedException: a worker failed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        lines = mp.get_context("spawn").SimpleQueue()
-        arguments = (count, str(Path(folder) / "meeting"), work, lines)
+    with tempfile.TemporaryDirectory() as folder, asked_to_stop() as asked:
+        lines, stop = mp.get_context("spawn").SimpleQueue(), mp.get_context("spawn").Event()
+        arguments = (count, str(Path(folder) / "meeting"), work, lines, stop)
         context = spawn(_worker, args=arguments, nprocs=count, join=False)  # type: ignore[no-untyped-call]
         done = False
         while not done:
             done = context.join(timeout=0.5)
+            if asked():
+                stop.set()
             while not lines.empty():
                 report(lines.get())

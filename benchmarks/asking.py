@@ -1,0 +1,24 @@
+"""What most benchmarks do to a model: read a text to its end, and ask for one answer."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from engine import Answer, Conversation, Method, Model, Reader, Sampling
+
+ANSWER = 32  # tokens at most
+
+
+def read(model: Model, method: Method, ids: Tensor) -> Reader:
+    """A reader that has read a whole text with a method."""
+    reader = Reader(model, method, ids)
+    for _ in reader.run():
+        pass
+    return reader
+
+
+def answer_to(conversation: Conversation, question: str, most: int = ANSWER) -> Answer:
+    """The greedy answer of at most so many tokens."""
+    *_, answer = conversation.ask(question, Sampling(max_tokens=most))
+    assert isinstance(answer, Answer)
+    return answer
