@@ -10,6 +10,7 @@ trained anew whenever the model itself is trained.
 | parameters | {parameters} M, bfloat16; hidden width {width} |
 | the model's weights | {kept} while they were trained |
 | data | {data} |
+| labels | {labels} |
 | training | {steps} steps of {batch}, {tokens} M prompt tokens; AdamW, rate {rate}, warm-up {warmup}, alpha {alpha} |
 | held out ({examples} examples) | Smooth-L1 {regression}, top-10 % overlap {overlap} |
 

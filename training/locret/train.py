@@ -191,6 +191,7 @@ def finish(run: Run, out: Path) -> None:
         model=run.model.name,
         kept="not quantised" if settings.quantize == "none" else f"in {settings.quantize}",
         data=told(settings.data),
+        labels={"answer": "what answers look for", "turn": "what questions and answers look for"}[settings.queries],
         parameters=f"{sum(p.numel() for p in run.heads.parameters()) / 1e6:.2f}",
         width=", ".join(str(width) for width in sorted(set(run.heads.widths))),
         steps=run.steps,
