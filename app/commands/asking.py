@@ -12,6 +12,7 @@ from app.commands.common import (
     add_json_flag,
     note,
     note_other_model,
+    note_warnings,
     open_service,
     print_json,
     stop_on_signals,
@@ -211,6 +212,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "answer_tokens": measured.get("answer_tokens"),
         "kv_entries": measured.get("kv_entries"),
         "kv_bytes": measured.get("kv_bytes"),
+        "warnings": measured.get("warnings", []),
     }
 
 
@@ -224,3 +226,4 @@ def _note_sources(turn: "TurnRow") -> None:
             f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "
             f"{measured['tokens_per_second']:.0f} tokens/s. Session {turn.session_id}."
         )
+    note_warnings(measured.get("warnings", []))

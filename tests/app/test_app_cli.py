@@ -81,6 +81,7 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "answer_tokens",
         "kv_entries",
         "kv_bytes",
+        "warnings",
     }
     assert first["sources"]
     assert all(set(source) == {"document", "page", "place", "quote", "weight"} for source in first["sources"])
