@@ -158,7 +158,8 @@ def _answer(
         turn = answer(service, turn.id, options, show, asked_to_stop, _Thinking())
     if not quiet:
         print(flush=True)
-        _note_sources(turn)
+        documents = service.store.context_documents(session.context_id)
+        _note_sources(turn, {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {})
     if turn.status == "cancelled":
         note(f"Stopped; the question is kept in session {session.id}, and the next one goes on without it.")
     return turn
@@ -216,11 +217,13 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
     }
 
 
-def _note_sources(turn: "TurnRow") -> None:
+def _note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
+    """Where the model looked, and how fast. titles: said before a place, by document, where there are several."""
     measured = turn.measurements
     for source in turn.sources[:3]:
         quote = " ".join(source["quote"].split())
-        note(f"  {source['place']} ({source['weight']:.0%}): {quote if len(quote) < 160 else quote[:157] + '...'}")
+        place = titles.get(source["document"], "") + source["place"]
+        note(f"  {place} ({source['weight']:.0%}): {quote if len(quote) < 160 else quote[:157] + '...'}")
     if measured:
         note(
             f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "
