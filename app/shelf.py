@@ -56,7 +56,7 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[s
         lambda row, title: title.casefold() == wanted.casefold(),
         lambda row, title: bool(wanted) and title.casefold().startswith(wanted.casefold()),
     )
-    for test in (*by_id, *by_title):
+    for test in (by_id[0], by_title[0], by_id[1], *by_title[1:]):  # "app" is a title before it begins an id
         fitting = [(kind, row) for kind, row, title in everything if test(row, title)]
         if test in by_title:
             fitting = _without_own_contexts(fitting)

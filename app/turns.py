@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from app.errors import AppError, UsageError, phrase
-from app.opened import OpenConversation, check_ready, open_context, open_conversation, save_conversation
+from app.opened import OpenContext, OpenConversation, check_ready, open_context, open_conversation, save_conversation
 from app.readings import Stopped, usage_json
 from app.service import Service
 from app.sources import check_quotations, find_sources
+from app.words import plural
 from sessions import SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "
     measured = measurements(done)
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [vars(each) for each in quotations]
+    measured["warnings"] = _warnings(done, opened)
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
     said: dict[str, Any] = {
         "answer": done.text,
@@ -187,6 +189,24 @@ def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "
     finished = service.store.finish_turn(turn.id, **said)
     service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
     return finished
+
+
+def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
+    """Why an answer may be worse than it looks, a sentence each.
+
+    A conversation that no budget bounds may outgrow what the model was trained for; where the text itself does, that
+    was said before it was read, as it was of a budget.
+    """
+    window, seen = opened.model.spec.window, done.usage.entries["device"]
+    said = []
+    if done.finish_reason == "length":
+        said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
+    if opened.row.budget is None and opened.context.usage().entries["device"] <= window < seen:
+        said.append(
+            f"Text and conversation have come to {seen:,} tokens, and the model was trained for {window:,} at a time: "
+            "expect poor answers. Begin a new session, or read with a budget."
+        )
+    return said
 
 
 def measurements(done: "engine.Answer") -> dict[str, Any]:

@@ -5,7 +5,6 @@ fractions, full-width and half-width forms and many CJK characters into somethin
 """
 
 import re
-import textwrap
 import unicodedata
 from collections.abc import Iterable
 
@@ -64,11 +63,11 @@ def tidy(text: str) -> str:
 
 
 def tidy_code(text: str) -> str:
-    """`tidy` lines that keep their indentation, less what all of them share: programs, and whatever is in columns."""
-    lines = textwrap.dedent(_BREAKS.sub("\n", text).expandtabs(4)).split("\n")
+    """`tidy` lines that keep their indentation: programs, and whatever is in columns."""
+    lines = _BREAKS.sub("\n", text).expandtabs(4).split("\n")
     indents = [len(line) - len(line.lstrip(" \u00a0")) for line in lines]
     kept = "\n".join((" " * indent + tidy(line)).rstrip() for indent, line in zip(indents, lines, strict=True))
-    return re.sub(r"\n{3,}", "\n\n", kept).strip()
+    return re.sub(r"\n{3,}", "\n\n", kept).strip("\n")
 
 
 def one_line(text: str) -> str:

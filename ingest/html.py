@@ -5,6 +5,7 @@ knows no entities of the document's own, so they cannot grow.
 """
 
 import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby, takewhile
@@ -75,7 +76,11 @@ class _Walk:
     def flush(self, level: int = 0, code: bool = False) -> None:
         raw = "".join(self.inline)
         self.inline.clear()
-        text = tidy_code(raw) if code else tidy("\n".join(" ".join(line.split()) for line in raw.split("\v")))
+        text = (
+            textwrap.dedent(tidy_code(raw))
+            if code
+            else tidy("\n".join(" ".join(line.split()) for line in raw.split("\v")))
+        )
         if not text:
             return
         self.blocks.append(Block(self.prefix + text, level, tight=self.tight, code=code))

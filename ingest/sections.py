@@ -138,9 +138,15 @@ def _shorter(paragraph: str, most: int) -> list[str]:
             if ends and ends[-1] > most // 2:
                 cut = ends[-1]
                 break
-        parts.append(window[:cut].strip())
+        parts.append(_bare(paragraph, start, start + cut))
         start += cut
-    return [part for part in (*parts, paragraph[start:].strip()) if part]
+    return [part for part in (*parts, _bare(paragraph, start, len(paragraph))) if part]
+
+
+def _bare(paragraph: str, start: int, stop: int) -> str:
+    """A part of it without blanks around; where it begins with a line, that keeps its indentation."""
+    part = paragraph[start:stop].rstrip()
+    return part.lstrip("\n") if start == 0 or paragraph[start - 1] == "\n" else part.lstrip()
 
 
 def _label(titles: list[str]) -> str:

@@ -40,6 +40,7 @@ LINED = re.compile(  # tables, logs, settings, subtitles, programs
     r"|jsx|tsx?|java|kts?|scala|groovy|go|rs|[cfhmrs]|cc|cpp|cxx|hh|hpp|cs|mm|swift|rb|pl|pm|php|lua|jl|hs|ml|clj|exs?|erl"
     r"|dart|zig|f90|pas|vb|asm|sh|bash|zsh|fish|ps1|bat|cmd|sql|css|scss|less|proto|cmake|gradle|tf|vue|svelte)"
 )
+_TABBED, _MAYBE_TABBED = (".tsv", ".tab"), (".txt", ".csv", "")
 # What parts the cells of a line: in prose a blank follows these.
 _BORDER = re.compile(r"\t|[|]|[,;:](?=\S)")
 DEEPEST = 100  # lists and quotations of Markdown within one another, counted in tokens: a list is two
@@ -54,7 +55,10 @@ def read_text(path: Path, limits: Limits) -> Reading:
         TooLarge, EmptyDocument.
     """
     text, warnings = _decode(path, limits)
-    by_lines = bool(LINED.fullmatch(path.suffix.casefold()))
+    kind = path.suffix.casefold()
+    by_lines = bool(LINED.fullmatch(kind))
+    if kind in _TABBED or (kind in _MAYBE_TABBED and _has_columns(text)):
+        text, by_lines = text.replace("\t", " | "), True
     paragraphs = _paragraphs(text, by_lines)
     blocks = [Block(each.text, code=True) for each in paragraphs] if by_lines else _with_chapters(paragraphs)
     pages, toc = paginate(blocks)
@@ -109,6 +113,13 @@ def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:
     text = re.sub(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]", "\n", text)
     limits.check(path.name, "characters", len(text), limits.characters)
     return text, warnings
+
+
+def _has_columns(text: str) -> bool:
+    """Whether tabs part the cells of a table: nine lines in ten, and at least three, have as many of them."""
+    tabs = [line.lstrip().count("\t") for line in text.split("\n") if line.strip()]
+    (most, lines), *_ = Counter(tabs).most_common(1) or [(0, 0)]
+    return most > 0 and lines >= max(3, 0.9 * len(tabs))
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 import json
 import re
+import textwrap
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from sessions.deletion import Deletion
 from sessions.errors import StoreError
+
+LONGEST_HEADING = 120  # characters of a question
 
 
 class Export(Deletion):
@@ -41,13 +44,22 @@ class Export(Deletion):
             "",
         ]
         for turn in turns:
-            lines += [f"## {turn.position + 1}. {_line(turn.question)}", "", _text(turn.answer).strip(), ""]
+            lines += [*_question(turn.position + 1, turn.question), _text(turn.answer).strip(), ""]
             if turn.status != "done":
                 note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
                 lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]
+            lines += [f"*({_line(each)})*\n" for each in turn.measurements.get("warnings", [])]
             lines += [_source(number, source, titles) for number, source in enumerate(turn.sources, 1)]
             lines += [""] if turn.sources else []
         return "\n".join(lines).rstrip() + "\n"
+
+
+def _question(number: int, question: str) -> list[str]:
+    """A question as a heading; of a long one that is the beginning, and all of it is quoted below."""
+    head = textwrap.shorten(question, LONGEST_HEADING, placeholder=" …")
+    long = len(" ".join(question.split())) > LONGEST_HEADING
+    quoted = [*(f"> {_line(line)}  " for line in question.splitlines()), ""] if long else []  # two blanks end a line
+    return [f"## {number}. {_line(head)}", "", *quoted]
 
 
 def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:

@@ -12,6 +12,7 @@ from app.commands.common import (
     add_json_flag,
     note,
     note_other_model,
+    note_warnings,
     open_service,
     print_json,
     stop_on_signals,
@@ -157,7 +158,8 @@ def _answer(
         turn = answer(service, turn.id, options, show, asked_to_stop, _Thinking())
     if not quiet:
         print(flush=True)
-        _note_sources(turn)
+        documents = service.store.context_documents(session.context_id)
+        _note_sources(turn, {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {})
     if turn.status == "cancelled":
         note(f"Stopped; the question is kept in session {session.id}, and the next one goes on without it.")
     return turn
@@ -211,16 +213,20 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "answer_tokens": measured.get("answer_tokens"),
         "kv_entries": measured.get("kv_entries"),
         "kv_bytes": measured.get("kv_bytes"),
+        "warnings": measured.get("warnings", []),
     }
 
 
-def _note_sources(turn: "TurnRow") -> None:
+def _note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
+    """Where the model looked, and how fast. titles: said before a place, by document, where there are several."""
     measured = turn.measurements
     for source in turn.sources[:3]:
         quote = " ".join(source["quote"].split())
-        note(f"  {source['place']} ({source['weight']:.0%}): {quote if len(quote) < 160 else quote[:157] + '...'}")
+        place = titles.get(source["document"], "") + source["place"]
+        note(f"  {place} ({source['weight']:.0%}): {quote if len(quote) < 160 else quote[:157] + '...'}")
     if measured:
         note(
             f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "
             f"{measured['tokens_per_second']:.0f} tokens/s. Session {turn.session_id}."
         )
+    note_warnings(measured.get("warnings", []))

@@ -63,6 +63,12 @@ def note(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
+def note_warnings(warnings: list[str]) -> None:
+    """What a person should know of a reading or an answer."""
+    for warning in warnings:
+        note(f"warning: {warning}")
+
+
 def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
     """Rows as aligned text. columns: key -> heading; the last one is not padded."""
     if not rows:

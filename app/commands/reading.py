@@ -12,6 +12,7 @@ from app.commands.common import (
     add_json_flag,
     note,
     note_other_model,
+    note_warnings,
     open_service,
     print_json,
     stop_on_signals,
@@ -132,7 +133,7 @@ def run(arguments: Arguments) -> int:
         ids = [row.id for row in added.documents]
         row = begin(service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage))
         discard_locked(service, [each.sha256 for each in added.documents])
-        _note_warnings([each for each in row.warnings if each not in added.warnings])
+        note_warnings([each for each in row.warnings if each not in added.warnings])
         return _read(service, row, progress, as_json=arguments.json)
     finally:
         service.close()
@@ -194,15 +195,10 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
         if locked():
             raise AppError(f"{phrase(error)} {UNLOCK}") from error
         raise
-    _note_warnings(added.warnings)
+    note_warnings(added.warnings)
     if locked():
         note(UNLOCK)
     return added
-
-
-def _note_warnings(warnings: list[str]) -> None:
-    for warning in warnings:
-        note(f"warning: {warning}")
 
 
 def describe(report: "Report", budget: int | None) -> str:

@@ -189,7 +189,8 @@ def _said(turn: dict[str, Any]) -> list[str]:
     """Question and answer of a turn, their further lines under the first."""
     head = f"  {turn['position'] + 1}. "
     answer = turn["answer"] if turn["status"] == "done" else f"{turn['answer']} [{turn['status']}]".lstrip()
-    return [*_indented(turn["question"], head), *_indented(answer, " " * len(head))]
+    doubts = "".join(f"\n[{each}]" for each in turn["measurements"].get("warnings", []))
+    return [*_indented(turn["question"], head), *_indented(answer + doubts, " " * len(head))]
 
 
 def _sources(turn: dict[str, Any]) -> list[str]:

@@ -23,8 +23,12 @@ from app.web.new_reading import OCR, model_choices, settings_from, suiting, unus
 from app.web.screen import Chosen, Screen
 from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
+from app.words import plural
 from app.worker import Worker
+from sessions import MOST_HITS
 
+MOST_FOUND = 12
+"""Sessions that a search lists."""
 TELLING = 10_000
 """Tokens of an earlier reading whose speed says something about that of a book."""
 
@@ -266,11 +270,14 @@ class Actions:
         return self.screen.settle(chosen), [gr.update(visible=False), gr.update(value=""), []]
 
     def search(self, query: str | None) -> list[Any]:
-        """Find turns; the list is hidden while nothing is searched for."""
-        hits = self.service.store.search(query, 12) if query and query.strip() else []
-        choices: dict[str, str] = {}
-        for hit in hits:
-            choices.setdefault(hit.session.id, f"{hit.session.title}\n{' '.join(hit.snippet.split())}")
+        """Find sessions by title or by what was said in them; the list is hidden while nothing is searched for."""
+        wanted, store = " ".join((query or "").split()), self.service.store
+        called = [row for row in store.sessions() if wanted and wanted.casefold() in row.title.casefold()]
+        said: dict[str, str] = {}
+        for hit in store.search(query or "", MOST_HITS) if wanted else []:  # one session may have very many of them
+            said.setdefault(hit.session.id, f"{hit.session.title}\n{' '.join(hit.snippet.split())}")
+        choices = {row.id: f"{row.title}\n{plural(row.turns, 'question')}" for row in called if row.id not in said}
+        choices.update(said)
         label = "Found" if choices else "Nothing found"
-        found = [(text, id) for id, text in choices.items()]
-        return [gr.update(choices=found, value=None, label=label, visible=bool(query and query.strip()))]
+        found = [(text, id) for id, text in choices.items()][:MOST_FOUND]
+        return [gr.update(choices=found, value=None, label=label, visible=bool(wanted))]

@@ -175,7 +175,8 @@ def _method_settings(
 def _field(method: str, key: str, value: Any, kind: str) -> Any:
     label, name = key.replace("_", " ").capitalize(), f"set-{method}-{key}"
     if kind.startswith("bool"):
-        return gr.Checkbox(value=value, label=label, elem_id=name)
+        # No checkbox: Gradio leaves it no room for its words in a row that is full.
+        return gr.Dropdown([("yes", True), ("no", False)], value=value, label=label, elem_id=name, min_width=130)
     if kind.startswith(("int", "float")):
         return gr.Number(
             value=value, label=label, elem_id=name, precision=0 if kind.startswith("int") else None, min_width=130

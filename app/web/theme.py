@@ -125,6 +125,7 @@ HEAD = """
     if (query === location.search) return;
     history[push ? "pushState" : "replaceState"](null, "", location.pathname + query);
   };
+  const bring = (label) => label?.scrollIntoView({ block: "nearest" });  // into sight, unless it is hidden altogether
   const follow = () => {
     const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
     if (live) {
@@ -146,7 +147,7 @@ HEAD = """
     const chosen = document.querySelector("#contexts label.selected input");
     if (chosen && chosen.value !== reached) {
       reached = chosen.value;
-      chosen.closest("label").scrollIntoView({ block: "nearest" });
+      bring(chosen.closest("label"));
     }
   };
   const copy = async (button) => {
@@ -163,6 +164,7 @@ HEAD = """
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
     document.querySelector("[data-action=menu]")?.setAttribute("aria-expanded", String(open));
+    if (open) bring(document.querySelector("#contexts label.selected"));
   };
   // Told by the click, not by the element's own "toggle", which comes late: by then it may have been drawn anew. Where
   // that happens between press and release, there is no click.

@@ -35,6 +35,23 @@ def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Pat
     service.close()
 
 
+def test_every_session_is_found_however_often_one_has_the_words(service: Service, book: Path) -> None:
+    """A session with twelve hits hid all others, and none was found by the title that it had been given."""
+    actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
+    context = begin(service, add(service, book), "streaming", {"budget": 64}).id
+    talkative, other, renamed = (store.add_session(context, title) for title in ("Much", "Little", "Taxes 2024"))
+    for session, turns in ((talkative, 30), (other, 1)):
+        for _ in range(turns):
+            store.finish_turn(store.add_turn(session.id, "Where was the lamp?").id, answer="There.", sources=[])
+
+    def found(query: str) -> set[str]:
+        return {id for _, id in actions.search(query)[0]["choices"]}
+
+    assert found("lamp") == {talkative.id, other.id}
+    assert found(" taxes ") == {renamed.id}
+    assert found("nowhere") == found("  ") == set()
+
+
 def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, tmp_path: Path) -> None:
     long = tmp_path / "long"
     long.mkdir()

@@ -18,7 +18,7 @@ from app.cli import build_parser, main
 from app.commands.asking import result_of
 from app.words import printable
 from sessions import ContextRow, Store
-from tests.app.helpers import ROOT, Cli, in_process
+from tests.app.helpers import ROOT, Cli, book_text, in_process
 
 TIERS = {"device", "host", "disk"}
 
@@ -81,6 +81,7 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "answer_tokens",
         "kv_entries",
         "kv_bytes",
+        "warnings",
     }
     assert first["sources"]
     assert all(set(source) == {"document", "page", "place", "quote", "weight"} for source in first["sources"])
@@ -477,6 +478,20 @@ def cached(hub: Path, name: str, tiny: Path) -> None:
     (folder / "refs").mkdir(parents=True)
     (folder / "refs" / "main").write_text(revision)
     shutil.copytree(tiny, folder / "snapshots" / revision)
+
+
+def test_a_source_names_its_document_where_there_are_several(
+    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said "part 1, paragraph 3" of whichever of the books."""
+    books = []
+    for title in ("Keeper", "Fox"):
+        books.append(tmp_path / f"{title}.txt")
+        books[-1].write_text(book_text(9) + title)
+    home, given = tmp_path / "home", ("--model", str(tiny))
+    read = json.loads(in_process(home, capsys, *given, "ingest", *map(str, books), "--json")[1])
+    shown = in_process(home, capsys, *given, "ask", read["context"], "Where?", "--max-tokens", "4")[2]
+    assert re.search(r"^  (Keeper|Fox), part 1", shown, re.MULTILINE)
 
 
 def test_without_a_network_a_hub_id_is_refused_at_once_and_one_in_the_cache_is_read_with(

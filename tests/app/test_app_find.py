@@ -44,6 +44,13 @@ def test_what_else_has_the_title_is_asked_about(service: Service) -> None:
         find(service, "Harbour")
 
 
+def test_a_whole_title_goes_before_a_part_of_an_id(service: Service) -> None:
+    """`show app` showed whichever document's id began with those letters."""
+    letter = add_document(service, "Harbour").id.partition("-")[2][0]
+    document = add_document(service, letter)
+    assert find(service, letter) == ("document", document)
+
+
 def test_a_prefix_of_two_ids_is_no_title(service: Service) -> None:
     document = add_document(service, "Harbour")
     letter = document.id.partition("-")[2][0]

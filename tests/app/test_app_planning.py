@@ -291,6 +291,7 @@ def test_what_to_expect_is_said_before_there_is_a_text(
     times = r"a book is read at about [\d.,]+( M)? tokens/s, and answers begin after \d+(\.\d)? m?s"
     expected = rf"Fits a text of any length here; by the plan, {times}\."
     assert re.fullmatch(expected, said("infinipot"))
+    assert "trained for 4,096 tokens: expect poor answers of longer texts with full" in said("full")
     free_memory(monkeypatch, 4_000_000)
     weights_count, loaded = (tokens_in(said("full", loaded=loaded)) for loaded in (False, True))
     assert 0 < weights_count < loaded < 10_000

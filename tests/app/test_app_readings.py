@@ -18,6 +18,7 @@ from app.opened import open_context
 from app.readings import Report, Stopped, begin, read
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question, session_for
+from app.web.views.turn import turn_article
 from engine import SettingsError
 from ingest import IngestError
 from sessions import ContextRow, DiskFull
@@ -216,6 +217,27 @@ def test_an_answer_has_sources_and_measurements(service: Service, book: Path) ->
         assert source["verified"]
         assert source["quote"] == text[source["start"] : source["end"]]
     json.dumps(turn.sources)
+
+
+def test_an_answer_that_may_be_worse_than_it_looks_is_warned_of(service: Service, book: Path) -> None:
+    """With `full`, whose conversation nothing bounds, a talk went on past what the model was trained for, unsaid."""
+    ids = add(service, book)
+    warned = {}
+    for method in ("full", "exact"):
+        context = read(service, begin(service, ids, method, BUDGET if method == "exact" else {}).id, lambda _: None)
+        session = service.store.add_session(context.id).id
+        first, long = (
+            answer(service, keep_question(service, session, question).id, SHORT)
+            for question in ("Where?", "Where is the fox? " * 400)
+        )
+        assert first.measurements["finish_reason"] == "length"
+        cut = "Cut at 12 tokens, the longest answer that was asked for."
+        assert first.measurements["warnings"] == [cut] == long.measurements["warnings"][:1]
+        assert f"*({cut})*" in service.store.export_session(session)
+        assert cut in turn_article(first, {})
+        warned[method] = long.measurements["warnings"][1:]
+    assert warned["exact"] == []
+    assert "the model was trained for 4,096 at a time" in warned["full"][0]
 
 
 def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, book: Path) -> None:

@@ -166,11 +166,15 @@ def test_a_job_says_what_it_is_doing() -> None:
 
 
 def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins() -> None:
-    row = context(status="ready", warnings=["Left out: a.pdf is encrypted.", "Left out: b.txt is empty.", "Odd font."])
-    fresh, later = (context_head(row, "Books", [], [], expanded=each) for each in (True, False))
+    thin = "1 of 2 pages has text."
+    warnings = ["Left out: a.pdf is encrypted.", "Left out: b.txt is empty.", "Odd font.", f"Books: {thin}"]
+    row = context(status="ready", warnings=warnings)
+    fresh, later = (context_head(row, "Books", [], [thin], expanded=each) for each in (True, False))
+    assert fresh.count(thin) == 1  # what is in plain sight anyway is not said again
     assert "2 files were left out" in fresh
     assert "1 warning<" in fresh
     assert "<li>a.pdf is encrypted.</li>" in fresh
     assert '<details class="warnings left-out" open>' in fresh
+    assert '<details class="warnings doubts" open>' in fresh  # such as that poor answers are to be expected
     assert " open" not in later
     assert "2 files were left out" in later

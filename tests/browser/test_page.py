@@ -94,6 +94,26 @@ def test_nothing_is_cut_off_at_any_width_and_the_dark_side_works(
     expect(tab.locator("body")).to_have_class(re.compile("dark"))
 
 
+def test_on_a_phone_every_setting_is_named_and_the_menu_shows_what_is_chosen(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    """A checkbox kept too little room for its words, and the menu began at its top wherever the choice stood."""
+    for number in range(8):  # above the reading in the list
+        server.read((f"{number}.txt", f"Note number {number}.".encode()), method="streaming", budget="64")
+    tab.set_viewport_size({"width": 390, "height": 700})
+    visit(tab, server, f"?context={reading['id']}")
+    tab.get_by_role("button", name="Contexts and sessions").click()
+    expect(tab.locator("#contexts label.selected")).to_be_in_viewport(ratio=1)
+    tab.get_by_role("button", name="New reading").click()
+    tab.get_by_role("button", name="More settings").click()
+    expect(tab.locator("#set-exact-logn").get_by_text("Logn")).to_be_visible()
+    assert tab.locator("#set-exact-logn").evaluate("field => field.scrollWidth - field.clientWidth") <= 0
+    tab.locator("#set-exact-logn input").click()
+    tab.get_by_role("option", name="no").click()
+    expect(tab.locator("#set-exact-logn input")).to_have_value("no")
+    expect(tab.locator("#estimate")).to_contain_text("Fits")
+
+
 def test_what_is_unfolded_under_the_question_stays_within_a_low_window(
     tab: Page, server: Server, reading: dict[str, Any]
 ) -> None:

@@ -31,6 +31,25 @@ def test_lines_that_are_no_prose_stay_lines(tmp_path: Path, name: str) -> None:
     assert read(tmp_path / name, LISTINGS[name]).text == LISTINGS[name].strip()
 
 
+def test_a_program_keeps_the_indentation_of_every_paragraph(tmp_path: Path) -> None:
+    """Each paragraph lost what its own lines shared: methods stood beside their class, and statements beside both."""
+    code = "class Lamp:\n    lit = True\n\n    def out(self):\n        self.lit = False\n\n        return self\n"
+    assert read(tmp_path / "lamp.py", code).text == code.rstrip()
+    long = "class Lamp:\n" + "    oil = 'fill it up every evening before it is dark'\n" * 300
+    pages = read(tmp_path / "long.py", long).pages
+    assert len(pages) > 1
+    assert {line for page in pages for line in page.text.split("\n")} == set(long.rstrip().split("\n"))
+
+
+@pytest.mark.parametrize("name", ["ships.tsv", "ships.txt"])
+def test_cells_between_tabs_stay_apart(tmp_path: Path, name: str) -> None:
+    """Tabs became blanks: what stood behind an empty cell slid under the heading before it."""
+    table = "ship\tcaptain\tguns\nOld Storm Bird\t\t42\nLark\tAnne Lee\t7\n"
+    assert read(tmp_path / name, table).text == "ship | captain | guns\nOld Storm Bird | | 42\nLark | Anne Lee | 7"
+    indented = "\tThe keeper saw seven ships.\n\n\tThen he went to bed.\n\n\tNobody came.\n"
+    assert "|" not in read(tmp_path / "a.txt", indented).text
+
+
 @pytest.mark.parametrize(
     "prose",
     [

@@ -218,6 +218,19 @@ def test_export_markdown(talked: Any) -> None:
     )
 
 
+def test_a_pasted_page_is_no_heading(filled: Any) -> None:
+    """It became one, on a single line of up to 20,000 characters."""
+    session = filled.session()
+    page = "What is meant by *this*?\n\n" + "The sea was calm and the fox slept. " * 9
+    filled.store.finish_turn(filled.store.add_turn(session.id, page).id, answer="Nothing.", sources=[])
+    lines = filled.store.export_session(session.id).split("\n")
+    heading = next(line for line in lines if line.startswith("## 1. What is meant by \\*this\\*? The sea"))
+    assert heading.endswith(" …")
+    assert len(heading) < 140
+    quoted = [line.removeprefix("> ").strip() for line in lines if line.startswith(">")]
+    assert quoted == [r"What is meant by \*this\*?", "", ("The sea was calm and the fox slept. " * 9).strip()]
+
+
 def test_export_json_is_complete(talked: Any) -> None:
     store, session, document = talked
     data = json.loads(store.export_session(session.id, "json"))

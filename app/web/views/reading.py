@@ -117,7 +117,7 @@ def context_head(
 
     Args:
         coverage: a line for each document.
-        expanded: show which files were left out unfolded.
+        expanded: show unfolded which files were left out and what is doubtful.
     """
     budget = f"budget {context.budget:,}" if context.budget else "no budget"
     model = context.model.rpartition("/")[2]
@@ -125,9 +125,10 @@ def context_head(
     kinds = ", ".join(f"{document.format.upper()}" for document in documents)
     warnings = list(dict.fromkeys(context.warnings))
     missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
-    doubts = [each for each in warnings if not each.startswith(LEFT_OUT)]
+    doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(coverage))]
     left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
-    notice = _folded(left_out, missing, "left-out", expanded) + _folded(plural(len(doubts), "warning"), doubts)
+    notice = _folded(left_out, missing, "left-out", expanded)
+    notice += _folded(plural(len(doubts), "warning"), doubts, "doubts", expanded)
     lines = "".join(f"<span>{esc(line)}</span>" for line in coverage)
     return (
         f'<header class="context-head"><h1>{esc(title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'

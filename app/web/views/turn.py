@@ -74,21 +74,19 @@ def _answer_text(turn: TurnRow) -> str:
 
 def _note(turn: TurnRow) -> str:
     note = NOTES.get(turn.status)
-    if note is None:
-        return ""
-    return f'<p class="note {esc(turn.status)}" role="status">{esc(turn.error or note)}</p>'
+    notes = turn.measurements.get("warnings", []) if note is None else [turn.error or note]
+    return "".join(f'<p class="note {esc(turn.status)}" role="status">{esc(each)}</p>' for each in notes)
 
 
 def _measured(turn: TurnRow) -> str:
     """What was measured, if the turn is done, and what can be done with it."""
     numbers, shown = turn.measurements, ""
     if numbers:
-        cut = " · cut at the longest length" if numbers.get("finish_reason") == "length" else ""
         shown = (
             f'<span title="From the question to the first token of the answer">'
             f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
             f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
-            f"<span>{plural(numbers['answer_tokens'], 'token')}{cut}</span>"
+            f"<span>{plural(numbers['answer_tokens'], 'token')}</span>"
             f'<button type="button" data-action="copy">Copy</button>'
         )
     return (
