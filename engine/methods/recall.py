@@ -306,9 +306,10 @@ class RecallingMemory(TieredMemory, SlotMemory):
     def _in_gist(self, layer: int, index: Tensor) -> Tensor:
         """Which entries int64 [H, ...] of the host tier a head holds itself, bool of that shape.
 
-        Entry i of the host tier stands for position i of the source.
+        Entry i of the host tier stands for position i of the source. Heads hold the text in its order, and only before
+        and behind it what is no source (-1), so that their running maxima are sorted.
         """
-        held = self.positions(layer).long().sort(dim=1).values
+        held = self.positions(layer).cummax(dim=1).values.long()
         flat = index.reshape(index.shape[0], -1).contiguous()
         place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
         return (held.gather(1, place) == flat).view(index.shape)
