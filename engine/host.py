@@ -158,11 +158,20 @@ class HostTier:
         self.settle()
         stored = self.dtype if self.page == 1 else self.spec.dtype
         coming = [x.to(stored) for x in (*keys, *values)]
-        if coming[0].is_cuda:
-            self.arriving = Arriving(homeward(coming), source, source.nbytes + sum(x.nbytes for x in coming))
-        else:
-            self._keep(coming, source)
-        self.length += source.shape[0]  # not before: where memory ran out, nothing has come
+        self.arriving = Arriving(homeward(coming), source, source.nbytes + sum(x.nbytes for x in coming))
+        self.length += source.shape[0]
+        if not coming[0].is_cuda:
+            self.settle()
+
+    def take_in(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
+        """`append` all of a pass, or nothing of it: where memory runs out, the pass does not count."""
+        self.settle()
+        try:
+            self.append(keys, values, source)
+        except BaseException:
+            if self.arriving is not None:
+                self.length, self.arriving = self.length - len(source), None
+            raise
 
     def settle(self, needed: int | None = None) -> None:
         """Wait for the last pass, if it is still on its way, and put it into slabs.
@@ -171,16 +180,12 @@ class HostTier:
         """
         if self.arriving is None or (needed is not None and needed <= self.stored):
             return
-        self._keep(self.arriving.wait(), self.arriving.source)
-        self.arriving = None  # not before: where memory ran out, nothing is lost
-
-    def _keep(self, home: list[Tensor], source: Tensor) -> None:
-        """Put a pass into slabs, or let it wait for its page to be full; all of it or nothing. home: on the host."""
-        keys, values, waiting = home[: len(home) // 2], home[len(home) // 2 :], self.waiting
+        home, source, waiting = self.arriving.wait(), self.arriving.source, self.waiting
+        keys, values = home[: len(home) // 2], home[len(home) // 2 :]
         if self.page > 1:
             keys, values, source, waiting = self._whole_pages(keys, values, source)
         self._fill(keys, values, source)
-        self.waiting = waiting
+        self.waiting, self.arriving = waiting, None  # not before: where memory ran out, nothing is lost
 
     def _whole_pages(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> tuple[Any, ...]:
         """What goes into slabs now, and what waits from now on."""
