@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -54,6 +55,7 @@ class Recorder:
         """Nothing is recorded yet."""
         self.network = network
         self.possible = choice() == "static" or (choice() == "auto" and network.device.type == "cuda")
+        self._too_large: tuple[int, ...] | None = None  # the key of slots over which memory ran out
 
     @staticmethod
     def recorded(memory: Memory) -> bool:
@@ -76,11 +78,14 @@ class Recorder:
         key = _key(memory)
         recording = memory.recording
         if recording is None or recording.key != key:
+            if key == self._too_large:
+                return None
             try:
                 recording = memory.recording = Recording(self.network, memory, key)
             except RuntimeError as error:
                 log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
-                self.possible, memory.recording = ran_out(error), None  # for want of memory only this one
+                # For want of memory only over these slots, and it is not tried again for each token.
+                self.possible, self._too_large, memory.recording = ran_out(error), key, None
                 return None
         return recording.replay(ids, memory)
 
@@ -89,6 +94,26 @@ def _key(memory: SlotMemory) -> tuple[int, ...]:
     """Addresses of all that a recorded pass reads and writes."""
     slots = [address for each in [*memory.base, *memory.own] for address in (each.rotated.data_ptr(), each.capacity)]
     return (id(memory.mass), memory.base_length, *slots)
+
+
+@contextmanager
+def _never_waiting() -> Iterator[None]:
+    """While in it nothing may wait for the GPU, as nothing can while a pass is recorded. Learnt only then, it would
+    leave PyTorch's allocator in a recording that never ends, from where on it frees nothing when memory is short.
+
+    Raises:
+        RuntimeError: something waited: layers in 8 bits do, which look for outliers first.
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as said:  # not "error", which would end what other threads do meanwhile
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    if any("called a synchronizing" in str(each.message) for each in said):
+        raise RuntimeError("something in a pass of this model waits for the GPU")
 
 
 class Recording:
@@ -122,7 +147,9 @@ class Recording:
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            for _ in range(WARM_UP):
+            for _ in range(WARM_UP - 1):
+                self._pass()
+            with _never_waiting():
                 self._pass()
         torch.cuda.current_stream().wait_stream(side)
         # What other threads ask of the GPU meanwhile is their own matter; "global" would have it end the recording.

@@ -163,6 +163,16 @@ class HostTier:
         if not coming[0].is_cuda:
             self.settle()
 
+    def take_in(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
+        """`append` all of a pass, or nothing of it: where memory runs out, the pass does not count."""
+        self.settle()
+        try:
+            self.append(keys, values, source)
+        except BaseException:
+            if self.arriving is not None:
+                self.length, self.arriving = self.length - len(source), None
+            raise
+
     def settle(self, needed: int | None = None) -> None:
         """Wait for the last pass, if it is still on its way, and put it into slabs.
 

@@ -71,10 +71,10 @@ def feed(
             log.warning("memory ran out in a pass of %d tokens; going on with %d", end - at, chunk)
             continue
         hidden, novelty = worked
-        if novelty is not None:
-            memory.last_hidden = hidden[-1].clone()
+        last = None if novelty is None else hidden[-1].clone()
         with said_if_out(memory.spec.device, f"after a pass of {end - at} tokens"):
             memory.commit(novelty)
+        memory.last_hidden = last
         yield Pass(end - at, time.perf_counter() - started, hidden)
         at = end
 

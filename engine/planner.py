@@ -36,6 +36,7 @@ PREFIX = 32  # tokens of a chat template before the text, where no tokenizer say
 GPU_BASE = 600 << 20  # what a CUDA context and its libraries take of a GPU
 LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
 SLOWEST = 1.0  # tokens per second of an answer below which a method is not recommended
+STRETCH = 1.25  # times its window that a model may attend to while tokens pass (docs/methods/locret.md)
 PATIENCE = 10  # times the quickest reading of all that fit: what takes longer is not recommended either
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
 
@@ -184,12 +185,17 @@ class Planner:
         window, seen = self.model.spec.window, footprint.usage.entries[DEVICE]
         if method.budget is not None:  # the few tokens that some hold beside it are nothing to warn of
             seen = min(seen, method.budget)
-        if seen <= window:
+        most, at_most = seen, window
+        passing = method.passing(self.model.spec)  # which stands behind what is kept
+        if method.budget is not None and passing and footprint.widest > STRETCH * window:
+            most = footprint.widest
+            at_most = method.budget * window // most
+        if most <= window:
             return ""
-        instead = "one with a budget" if method.budget is None else f"a budget of at most {window:,}"
+        instead = "one with a budget" if method.budget is None else f"a budget of at most {at_most:,}"
         return (
             f"The model was trained for {window:,} tokens at a time, and with {method.name} it would attend to "
-            f"{seen:,} at once: expect poor answers, or choose {instead}."
+            f"{most:,} at once: expect poor answers, or choose {instead}."
         )
 
     def _longest(self, method: Method, quantize: str, held: int) -> int | None:
@@ -275,7 +281,7 @@ class Planner:
         for budget in BUDGETS:
             if budget <= min(self.model.spec.window, needed):
                 plan = self.plan(make_method(name, budget=budget), tokens, quantize, weights)
-                if plan.fits:
+                if plan.fits and not plan.beyond:
                     yield plan
                     return
 

@@ -218,17 +218,18 @@ class RetrievingMemory(TieredMemory, WindowMemory):
             self._given[layer] = given[-1][..., self.sinks :].sum(dim=0)
 
     def commit(self, novelty: Tensor | None = None) -> None:
-        """Send the tokens of the pass to the host tier as well."""
-        begin, fresh = self.length, self._to_sinks
-        super().commit(novelty)
+        """Send the tokens of the pass to the host tier as well, before they count: memory may run out there."""
         if self.cache is not None and self._given:
             for layer, given in zip(self._given, on_host(list(self._given.values())), strict=True):
                 self.cache.attended(layer, self._looked[layer], given)
-        self.host.append(
-            [held.keys[:, begin : self.length] for held in self.layers],
-            [held.values[:, begin : self.length] for held in self.layers],
+        fresh = self._to_sinks
+        there = slice(self.length, self.length + len(self._incoming) - fresh)
+        self.host.take_in(
+            [held.keys[:, there] for held in self.layers],
+            [held.values[:, there] for held in self.layers],
             self._incoming_here[fresh:],
         )
+        super().commit(novelty)
 
     def fork(self) -> Self:
         """With a cache of its own."""

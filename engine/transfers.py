@@ -15,9 +15,11 @@ PACKED_BYTES = 64 << 20  # room on the device that what goes to the host togethe
 @cache
 def pin_exactly() -> None:
     """Pinned memory takes what it is asked for and goes back when it is freed: by itself PyTorch rounds it up to a
-    power of two, which may be twice as much, and keeps it.
+    power of two, which may be twice as much, and keeps it. What a person has set beside that stays.
     """
-    torch._C._accelerator_setAllocatorSettings("pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:64")
+    ours = "pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:64"
+    theirs = torch._C._accelerator_getAllocatorSettings()
+    torch._C._accelerator_setAllocatorSettings(f"{theirs},{ours}" if theirs else ours)
 
 
 def on_host(tensors: list[Tensor]) -> list[Tensor]:

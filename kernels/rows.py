@@ -18,6 +18,7 @@ from kernels import quantise
 
 PAGE = 64  # rows of a head that share a scale
 STEP = 4096  # rows that become numbers at a time to be scored, so that a core's cache holds these; whole pages
+PINNED = "known_to_be_pinned"  # a tensor's attribute
 FLATTEST = 0.25  # of the mean spread, what a channel's counts for at least: it may vary more later than at first
 
 
@@ -162,7 +163,17 @@ def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:
 def reachable(slabs: Slabs, q: Tensor) -> bool:
     """Whether a kernel that runs where q is can read the slabs: same device, or pinned host memory (no copy)."""
     parts = (part for slab, _ in slabs for part in tensors_of(slab))
-    return all(part.device == q.device or (q.is_cuda and part.is_pinned()) for part in parts)
+    return all(part.device == q.device or (q.is_cuda and _pinned(part)) for part in parts)
+
+
+def _pinned(part: Tensor) -> bool:
+    """Asked once of each tensor, which remembers: it is wanted of every slab for every kernel of every layer of every
+    token, and the driver takes its time to answer.
+    """
+    known = vars(part)
+    if PINNED not in known:
+        known[PINNED] = part.is_pinned()
+    return bool(known[PINNED])
 
 
 def tensors_of(bank: Bank) -> tuple[Tensor, ...]:

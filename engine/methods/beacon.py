@@ -239,13 +239,12 @@ class BeaconMemory(SlotMemory):
         if self.ratio != RAW:
             named[old:] -= 1
         kept = self._evenly(old, new) if self.whole is None else self._latest(old + new)
-        self.made += new
         slots, named = torch.stack([slots[kept], named[kept]]).to(self.spec.device, non_blocking=True)
         sources = [self.positions(layer)[:, named] for layer in range(len(self.spec.layers))]
         self.keep([slots.expand(layer.kv_heads, -1) for layer in self.spec.layers])
         for held, source in zip(self.own, sources, strict=True):
             held.source[:, : self.length] = source
-        self.fresh = 0
+        self.made, self.fresh = self.made + new, 0  # not before: memory may run out
         if self.whole is not None:
             self.ratio = self.settings.ratio_beside(self.spec, self.entries, 1)
 

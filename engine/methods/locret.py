@@ -19,6 +19,7 @@ several tokens lose their tail, and by default B and n_s are shares of b, so tha
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -50,9 +51,14 @@ class Locret(Method):
     name: ClassVar[str] = "locret"
     family: ClassVar[str] = "condensing"
     summary: ClassVar[str] = "A fixed memory of what trained heads, judging as they read, expect to matter."
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "pocket": {},  # with the chunk on its way still inside what the model was trained for
+        "wide": {"budget": 3072},
+    }
+    long_window: ClassVar[str | None] = "wide"
     weights_setting: ClassVar[str | None] = KIND.setting
 
-    budget: int | None = 2048
+    budget: int | None = 1024
     chunk: int | None = None
     stabilizers: int | None = None
     local: int = 100

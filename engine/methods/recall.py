@@ -306,9 +306,10 @@ class RecallingMemory(TieredMemory, SlotMemory):
     def _in_gist(self, layer: int, index: Tensor) -> Tensor:
         """Which entries int64 [H, ...] of the host tier a head holds itself, bool of that shape.
 
-        Entry i of the host tier stands for position i of the source.
+        Entry i of the host tier stands for position i of the source. Heads hold the text in its order, and only before
+        and behind it what is no source (-1), so that their running maxima are sorted.
         """
-        held = self.positions(layer).long().sort(dim=1).values
+        held = self.positions(layer).cummax(dim=1).values.long()
         flat = index.reshape(index.shape[0], -1).contiguous()
         place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
         return (held.gather(1, place) == flat).view(index.shape)
@@ -326,7 +327,7 @@ class RecallingMemory(TieredMemory, SlotMemory):
         """Send the text's tokens to the host tier as well; what the template puts before them stays out."""
         if not self.answering:
             begin = int((self._incoming_here == NOT_IN_SOURCE).sum())
-            self.host.append(
+            self.host.take_in(
                 [k[:, begin:] for k, _ in self._passing],
                 [v[:, begin:] for _, v in self._passing],
                 self._incoming_here[begin:],

@@ -302,6 +302,30 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
     assert unknown.method.name in ("infinitehip", "infllm")  # as long as nothing says that exact is fast enough
 
 
+def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
+    """On the pocket model `locret` answered half as much with a budget of 2,048 as with 1,024, and nobody knew."""
+    config = tiny_config()
+    config.max_position_embeddings = 2048
+    planner = Planner(skeleton(config, torch.float32), Machine(64 * GB, 64 * GB, False))
+
+    def beyond(name: str, budget: int, tokens: int = 20_000) -> str:
+        return planner.plan(make_method(name, budget=budget), tokens).beyond
+
+    assert "attend to 3,172 at once" in beyond("locret", 2048)
+    assert "a budget of at most 1,322" in beyond("locret", 2048)
+    assert "attend to 2,788 at once" in beyond("recall", 2048)
+    assert not any(beyond("locret", budget) for budget in (1024, 1322, 1536))
+    assert not any(beyond(name, 2048) for name in ("infinipot", "beacon", "exact"))
+    assert not beyond("locret", 2048, tokens=1900)
+    budgets = {plan.method.name: plan.method.budget for plan in planner._candidates(20_000, "none", True)}
+    assert (budgets["locret"], budgets["infinipot"]) == (1024, 2048)
+    for window in (2048, 4096, 1 << 17):
+        config.max_position_embeddings = window
+        wide = Planner(skeleton(config, torch.float32), planner.machine)
+        suited = [wide.plan(suited_method(window, name), 1_000_000) for name in METHODS]
+        assert [plan.method.name for plan in suited if plan.beyond] == ["full"]
+
+
 def test_what_takes_days_to_read_is_not_recommended() -> None:
     """`exact` answers too slowly on this processor, and what prunes as it reads takes a week for minutes of others."""
     rates = Rates(2e9, 2e8, 2e8, 2e9, 2e8)

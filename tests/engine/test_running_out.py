@@ -178,6 +178,38 @@ def test_memory_that_runs_out_after_a_pass_is_told_in_a_sentence(
         read(model, TIGHT["locret"], ids)
 
 
+@pytest.mark.parametrize(
+    "name", ["exact", "exact-int8", "infllm-cached", "infinitehip", "recall", "recall-pot", "beacon"]
+)
+def test_a_reading_goes_on_after_memory_ran_out_behind_a_pass(
+    model: Model, ids: Tensor, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens of that pass counted already, or were in the host tier, and came in once more."""
+    method = TIGHT[name]
+    expected = read(model, method, ids, chunk=64)
+    reader = Reader(model, method, ids, chunk=64)
+    steps = reader.run()
+    next(steps)
+    next(steps)
+
+    def none_left(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HostTier, "_fill", none_left)
+        patch.setattr(SlotMemory, "keep", none_left)
+        with pytest.raises(OutOfMemory, match="nothing read so far is lost"):
+            list(steps)
+    for _ in reader.run():
+        pass
+    memory = reader.context().memory
+    assert memory.seen == expected.memory.seen
+    for layer in range(len(model.spec.layers)):
+        assert torch.equal(memory.positions(layer), expected.memory.positions(layer))
+    expected_logits = next_logits(model, method, expected.memory, QUESTION)
+    torch.testing.assert_close(next_logits(model, method, memory, QUESTION), expected_logits, **close(method))
+
+
 def test_what_was_saved_and_finds_no_memory_need_not_be_read_again(
     model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -133,6 +135,23 @@ def test_what_a_kernel_can_reach_is_codes_and_scales_both() -> None:
     assert isinstance(pages[0], Pages)
     astray = dataclasses.replace(pages[0], scale=pages[0].scale.to("meta"))
     assert not reachable([sinks, (astray, pages[1])], given.q)
+
+
+def test_a_slab_is_asked_once_whether_it_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked in every layer, for every token."""
+    asked: list[torch.Tensor] = []
+
+    def is_pinned(tensor: torch.Tensor) -> bool:
+        asked.append(tensor)
+        return len(asked) < 3
+
+    monkeypatch.setattr(torch.Tensor, "is_pinned", is_pinned)
+    on_gpu: Any = SimpleNamespace(device=torch.device("cuda", 0), is_cuda=True)
+    slabs = [(torch.empty(2, 8, 4, device="cpu"), length) for length in (8, 3)]
+    assert all(reachable(slabs, on_gpu) for _ in range(3))
+    pageable = torch.empty(2, 8, 4, device="cpu")
+    assert not any(reachable([*slabs, (pageable, 1)], on_gpu) for _ in range(3))
+    assert len(asked) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["int8", "int4", "fp8"])
