@@ -114,7 +114,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from app.uploads import wanted_uploads
     from app.web.api import add_error_handlers, router
     from app.web.page import build_page
-    from app.web.theme import HEAD, make_theme
+    from app.web.theme import make_head, make_theme
     from app.web.uploads import MOST_BYTES, sweep
     from app.worker import Worker
 
@@ -145,7 +145,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
         path="/",
         theme=make_theme(),
         css_paths=[ASSETS / "style.css"],
-        head=HEAD,
+        head=make_head(ASSETS),
         footer_links=[],
         run_history=False,
         ssr_mode=False,

@@ -1,0 +1,203 @@
+// The page's own script. Gradio draws the page anew piece by piece; what a person did there must outlast that.
+(() => {
+  const apply = () => {
+    if (!document.body) return;
+    const wanted = localStorage.getItem("stockpot-theme");
+    if (wanted) document.body.classList.toggle("dark", wanted === "dark");
+  };
+  let shown = "", settled = "", reached = "", placed = false, until = 0, height = 0, wheeled = -1e9;
+  const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
+  let pressed = null;
+  // A finished answer is read out; while it is being written, it changes too often for that.
+  const announce = (text) => {
+    let teller = document.querySelector("#teller");
+    if (!teller) {
+      teller = Object.assign(document.createElement("div"), { id: "teller", className: "sr", ariaLive: "polite" });
+      document.querySelector("#frame").append(teller);
+    }
+    teller.textContent = text;
+  };
+  // What scrolls: the conversation, or on a phone the whole page, where it ends above the question field.
+  const scroller = (talk) => getComputedStyle(talk).overflowY === "visible" ? document.scrollingElement : talk;
+  const view = (talk) => {
+    if (scroller(talk) === talk) return talk.getBoundingClientRect();
+    return { top: 0, bottom: innerHeight - document.querySelector("#composer").offsetHeight };
+  };
+  const below = (talk) => scroller(talk) === talk  // pixels that are still to come
+    ? talk.scrollHeight - talk.scrollTop - talk.clientHeight
+    : talk.getBoundingClientRect().bottom - view(talk).bottom;
+  // A finished turn is shown once from its question on, or a long one from the end of its answer: its sources, which
+  // come last, may be longer than the window. After that nothing moves by itself.
+  const settle = (talk) => {
+    const last = talk?.querySelector("#past .turn:last-of-type");
+    if (!last || !talk.clientHeight) return;
+    const { top, bottom } = view(talk), turn = last.getBoundingClientRect();
+    const said = (last.querySelector(".measured, .note") || last).getBoundingClientRect();
+    if (last.id !== settled) {
+      settled = last.id;
+      if (last.id === shown) announce(last.querySelector(".answer-text, .note")?.textContent || "");
+      const away = last.id === shown && talk.dataset.follow === "no";  // the reader has gone elsewhere meanwhile
+      const seen = scroller(talk) !== talk && turn.top >= top && said.bottom <= bottom;
+      until = away || seen ? 0 : performance.now() + 700;  // what stands above and below takes its room in steps
+    }
+    if (performance.now() > until) return;
+    scroller(talk).scrollTop += Math.max(turn.top - 20 - top, said.bottom + 60 - bottom);
+  };
+  // What is typed and not asked yet is kept for its place, which is a session or the question that is being edited:
+  // who goes elsewhere, comes back or reloads the page finds it again.
+  const kept = (name, none) => JSON.parse(sessionStorage.getItem(`stockpot-${name}`)) ?? none;
+  const store = (name, value) => sessionStorage.setItem(`stockpot-${name}`, JSON.stringify(value));
+  const drafts = kept("drafts", {});
+  let here = "", field = null, met = "", writing = false;
+  let asking = kept("asking", null);  // what is on its way: from which place, and the last turn before it
+  const keep = (place, text) => {
+    if (text) drafts[place] = text; else delete drafts[place];
+    store("drafts", drafts);
+  };
+  const sent = (question) => store("asking", asking = question);
+  const submit = () => here && sent({ place: here, before: met });
+  const write = (text) => {
+    if (field.value === text) return;
+    field.value = text;
+    writing = true;  // not by a person
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+    writing = false;
+  };
+  const arriving = () => (drafts[asking.place] || "").trimStart();
+  // A question arrives where it was asked, or in a session that was begun for it: over its context, or with its edit.
+  const arrived = ({ query, place, asked, said }) => asking && asked && asked !== asking.before && (
+    asking.place === place || query.includes(asking.place) ||
+    (asking.place.startsWith("t-") && arriving().startsWith(said)));
+  const turnTo = (where) => {
+    const { place, question, asked, said } = where;
+    const now = document.querySelector("#question textarea"), fresh = now !== field;
+    field = now;
+    if (!field || !place) return;
+    if (arrived(where)) {  // what has arrived goes; what was typed after it stays, and comes along
+      const text = arriving();
+      const since = text.startsWith(said) ? text.slice(said.length).trimStart() : text;
+      keep(asking.place, "");
+      if (since) keep(place, since);
+      if (place === here) write(since);
+      sent(null);
+    }
+    met = asked;
+    if (place === here && !fresh) return;
+    here = place;
+    write(drafts[here] ?? question ?? "");
+  };
+  // What was left can be gone back to, but for an upload, which became a context.
+  const place = (query) => {
+    const before = new URLSearchParams(location.search), now = new URLSearchParams(query);
+    const left = ["context", "session"].some((key) => before.get(key) && before.get(key) !== now.get(key));
+    const push = placed && left && !before.get("context")?.startsWith("j-");
+    placed = true;
+    if (query === location.search) return;
+    history[push ? "pushState" : "replaceState"](null, "", location.pathname + query);
+  };
+  const bring = (label) => label?.scrollIntoView({ block: "nearest" });  // into sight, unless it is hidden altogether
+  const follow = () => {
+    const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
+    if (live) {
+      if (live.id !== shown) {
+        shown = live.id;
+        talk.dataset.follow = "yes";
+        live.scrollIntoView({ block: "nearest" });
+      }
+      if (talk.dataset.follow !== "no") scroller(talk).scrollTop += Math.max(0, below(talk));
+    } else settle(talk);
+    for (const each of document.querySelectorAll("details[data-fold]"))
+      if (unfolded.has(each.dataset.fold) && !each.dataset.met) each.open = true, each.dataset.met = "yes";
+    const where = document.querySelector("#where [data-query]");
+    if (where) place(where.dataset.query), turnTo(where.dataset);
+    // One stop of the Tab key each, in which the arrows choose.
+    for (const list of document.querySelectorAll("#method, #contexts, #sessions, #hits, #ocr"))
+      for (const each of list.querySelectorAll("input[type=radio]"))
+        if (each.name !== list.id) each.name = list.id;
+    const chosen = document.querySelector("#contexts label.selected input");
+    if (chosen && chosen.value !== reached) {
+      reached = chosen.value;
+      bring(chosen.closest("label"));
+    }
+  };
+  const copy = async (button) => {
+    const said = button.closest(".answer").querySelector(".answer-text"), before = button.textContent;
+    try {
+      await navigator.clipboard.writeText(said.textContent);
+      button.textContent = "Copied";
+    } catch {  // no clipboard without https, or not allowed: leave it selected
+      getSelection().selectAllChildren(said);
+      button.textContent = "Selected: press Ctrl-C";
+    }
+    setTimeout(() => button.textContent = before, 2500);
+  };
+  const menu = (open) => {
+    document.querySelector("#frame").dataset.menu = open ? "open" : "";
+    document.querySelector("[data-action=menu]")?.setAttribute("aria-expanded", String(open));
+    if (open) bring(document.querySelector("#contexts label.selected"));
+  };
+  // Told by the click, not by the element's own "toggle", which comes late: by then it may have been drawn anew. Where
+  // that happens between press and release, there is no click.
+  const foldAt = (element) => element.closest("details[data-fold] > summary")?.parentElement;
+  const fold = (each) => unfolded[each.open ? "delete" : "add"](each.dataset.fold);
+  const release = (event) => {
+    const there = foldAt(event.target);
+    if (!there || there === pressed || there.dataset.fold !== pressed?.dataset.fold) return;
+    fold(there);
+    there.open = !there.open;
+  };
+  const start = () => {
+    apply();
+    document.addEventListener("pointerdown", (event) => { pressed = foldAt(event.target); });
+    document.addEventListener("pointerup", release);
+    document.addEventListener("click", (event) => {
+      const folded = foldAt(event.target);
+      if (folded) fold(folded);
+      const button = event.target.closest("[data-action]");
+      if (button && button.dataset.action === "theme") {
+        const next = document.body.classList.contains("dark") ? "light" : "dark";
+        localStorage.setItem("stockpot-theme", next);
+        apply();
+      }
+      if (button && button.dataset.action === "copy") copy(button);
+      if (event.target.closest("#ask")) submit();
+      if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
+      if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
+      if (event.target.closest("#new-reading, #new-session")) menu(false);
+    });
+    addEventListener("popstate", () => location.reload());
+    document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });
+    document.addEventListener("input", (event) => {
+      if (!writing && here && event.target.closest("#question")) keep(here, event.target.value);
+    });
+    document.addEventListener("wheel", (event) => {  // before it scrolls: what comes meanwhile would undo it
+      const talk = document.querySelector("#conversation");
+      if (!talk || event.deltaY >= 0) return;
+      talk.dataset.follow = "no";
+      wheeled = performance.now();
+    }, { passive: true });
+    document.addEventListener("scroll", (event) => {
+      const talk = document.querySelector("#conversation"), box = talk && scroller(talk);
+      if (!box || event.target !== (box === talk ? talk : document)) return;
+      if (box.scrollTop < height) talk.dataset.follow = "no";  // by the reader: what follows only goes down
+      else if (below(talk) < 80 && performance.now() > wheeled + 300) talk.dataset.follow = "yes";
+      height = box.scrollTop;
+    }, true);
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") {  // closes what is open, and stops nothing
+        menu(false);
+        document.querySelector("#confirm-area #keep")?.click();
+        document.querySelector("#edit-area #never-mind")?.click();
+      }
+      if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question")) submit();
+      const typing = event.target.matches("textarea, select, input:not([type=radio], [type=checkbox])");
+      if (event.key === "/" && !typing) {
+        const field = document.querySelector("#question textarea");
+        if (field) { event.preventDefault(); field.focus(); }
+      }
+    });
+    new MutationObserver(follow).observe(document.body, {
+      childList: true, subtree: true, characterData: true, attributes: true, attributeFilter: ["data-query"] });
+  };
+  document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", start) : start();
+})();
