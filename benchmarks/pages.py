@@ -461,7 +461,8 @@ def main() -> int:
     needles = rows_of(results, "needle")
     order = list(dict.fromkeys(row["method"] for row in needles))
     needles.sort(key=lambda row: (order.index(row["method"]), row["budget"] or 0))
-    rows = [row for row in needles if ":" not in row["method"]]
+    varied = [row for row in needles if ":" in row["method"] and row["kind"] == "facts"]
+    rows = [row for row in needles if row not in varied]
     devices = sorted({str(result["machine"]["device"]) for result in results.values()})
     text = [
         "# Results",
@@ -473,7 +474,6 @@ def main() -> int:
         own = [row for row in rows if row["kind"] == kind]
         if own:
             text += [accuracy(TITLES[kind], own), heat_map(kind, own)]
-    varied = [row for row in needles if ":" in row["method"]]
     if varied:
         text.append(accuracy("Facts again, with one setting changed at a time", varied))
     if kept:

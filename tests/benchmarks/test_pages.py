@@ -53,6 +53,14 @@ def page_of(
     return rows
 
 
+def test_what_was_asked_at_depths_and_what_was_not_stand_in_tables_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pass keys of a method with a setting once emptied the table of facts with settings."""
+    page_of(lambda result: None, tmp_path, monkeypatch)
+    assert not re.search(r"\| /+ \|", (tmp_path / "results.md").read_text())
+
+
 def test_every_row_taken_with_other_weights_of_the_model_is_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
