@@ -6,6 +6,7 @@ heavy (torch, gradio) is imported inside the command that needs it, so that `sto
 """
 
 import argparse
+import importlib.metadata
 import io
 import logging
 import os
@@ -86,6 +87,8 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
 def build_parser() -> argparse.ArgumentParser:
     """The whole parser, with every command registered by its group."""
     parser = argparse.ArgumentParser(prog="stockpot", description=DESCRIPTION, parents=[global_options(suppress=False)])
+    version = f"%(prog)s {importlib.metadata.version('stockpot')}"
+    parser.add_argument("--version", action="version", version=version, help="show which version this is, and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
     shared = global_options(suppress=True)
     for group in GROUPS:

@@ -1,6 +1,7 @@
 """The command line as programs use it: what is on standard output, what on standard error, and how it ends."""
 
 import argparse
+import importlib.metadata
 import json
 import os
 import re
@@ -282,6 +283,13 @@ def test_show_is_for_people_without_json(
     assert f"  document: {result['documents'][0]['id']} The Keeper\n" in out
     assert "{" not in out
     assert "None" not in out
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"stockpot {importlib.metadata.version('stockpot')}\n"
 
 
 @pytest.mark.parametrize("name", ["needle", "latency", "mass", "ablation", "growth"])
