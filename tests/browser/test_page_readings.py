@@ -46,8 +46,10 @@ def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server:
     tab.get_by_role("option", name="llama-3").click()
     expect(tab.locator("#budget input")).to_have_value("6910")
     expect(tab.locator("#set-infllm-block input")).to_have_value("128")
-    tab.locator("#set-infllm-units input").fill("8")
-    tab.locator("#set-infllm-units input").press("Tab")
+    units = tab.locator("#set-infllm-units input")
+    expect(units).to_have_value("16")  # fields are filled in one after the other
+    units.fill("8")
+    units.press("Tab")
     tab.locator("#start").click()
     expect(tab.locator("#question textarea")).to_be_visible()
     [context] = [row for row in server.get("/api/contexts") if row["method"] == "infllm"]
