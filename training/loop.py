@@ -15,9 +15,10 @@ import torch
 
 from engine import Model, SettingsError
 from engine.beside import Trained
+from engine.stopping import asked_to_stop
 from training.pocket import checkpoint
 from training.settings import TrainingSettings
-from training.stopping import Stopped, asked_to_stop
+from training.stopping import PATIENCE, Stopped
 
 Line = TypeVar("Line")
 
@@ -152,7 +153,7 @@ def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[
     log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)
     saved = time.monotonic()
-    with open(log_path, "a", encoding="utf-8") as log, asked_to_stop() as asked:
+    with open(log_path, "a", encoding="utf-8") as log, asked_to_stop(PATIENCE) as asked:
         while run.steps < settings.steps and not asked():
             line = run.step()
             log.write(json.dumps(asdict(line)) + "\n")  # type: ignore[call-overload]

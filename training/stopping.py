@@ -1,18 +1,9 @@
-"""Ctrl-C and its like end a training between two steps, so that everything done by then is in its checkpoint."""
+"""What a training says when it is asked to stop (`engine/stopping.py`), and how it ends then."""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
-
 from engine import EngineError
 
-HANG_UP = getattr(signal, "SIGHUP", None)  # a closed terminal; Windows has no such signal
-SIGNALS = [each for each in (signal.SIGINT, signal.SIGTERM, HANG_UP) if each is not None]
 PATIENCE = "\nStopping after this step; once more ends at once.\n"
 
 
@@ -23,42 +14,3 @@ class Stopped(EngineError):
     def after(cls, steps: int) -> Stopped:
         """After so many steps."""
         return cls(f"Stopped after step {steps:,}, and saved: the same command with --resume goes on from there.")
-
-
-@contextmanager
-def asked_to_stop(quiet: bool = False) -> Iterator[Callable[[], bool]]:
-    """Note Ctrl-C, SIGTERM and a closed terminal instead of ending at once; the second Ctrl-C or SIGTERM ends at once.
-
-    What is ignored, as under nohup, stays ignored. In another thread than the main one nothing can be noted.
-
-    Args:
-        quiet: say nothing on standard error.
-
-    Yields:
-        A function that says whether a stop was asked for.
-    """
-    asked = threading.Event()
-    before: dict[signal.Signals, Any] = {}
-
-    def note(number: int, frame: object) -> None:
-        asked.set()
-        if number == HANG_UP:  # when a shell is closed it comes twice: from the shell and from the system
-            return
-        _restore(before)
-        if not quiet:
-            with suppress(OSError):
-                os.write(2, PATIENCE.encode())  # `print` may be what was interrupted
-
-    if threading.current_thread() is threading.main_thread():
-        for each in SIGNALS:
-            if signal.getsignal(each) != signal.SIG_IGN:
-                before[each] = signal.signal(each, note)
-    try:
-        yield asked.is_set
-    finally:
-        _restore(before)
-
-
-def _restore(handlers: dict[signal.Signals, Any]) -> None:
-    for each, handler in handlers.items():
-        signal.signal(each, handler)

@@ -15,7 +15,6 @@ from app.commands.common import (
     note_warnings,
     open_service,
     print_json,
-    stop_on_signals,
 )
 from app.errors import phrase, wrong_usage
 from app.words import printable
@@ -151,11 +150,12 @@ def _answer(
 ) -> "TurnRow":
     """Answer a question; Ctrl-C cancels that. quiet: nothing is printed but, on standard error, that it was stopped."""
     from app.turns import answer, keep_question
+    from engine.stopping import asked_to_stop
 
-    with stop_on_signals() as asked_to_stop:
+    with asked_to_stop() as asked:
         turn = keep_question(service, session.id, question)
         show = (lambda text: None) if quiet else _show
-        turn = answer(service, turn.id, options, show, asked_to_stop, _Thinking())
+        turn = answer(service, turn.id, options, show, asked, _Thinking())
     if not quiet:
         print(flush=True)
         documents = service.store.context_documents(session.context_id)

@@ -2,12 +2,9 @@
 
 import argparse
 import json
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from app.words import printable
@@ -18,9 +15,6 @@ if TYPE_CHECKING:
 
 Arguments: TypeAlias = argparse.Namespace
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-HANG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
-"""The terminal was closed. Windows has no such signal."""
 
 LINE_SEC = 5.0
 """Where standard error is no terminal, progress is one line this often."""
@@ -107,32 +101,3 @@ class ProgressLine:
             self._shown_at = now
             print("\r" + text.ljust(self._width), end="\n" if last else "", file=sys.stderr, flush=True)
             self._width = 0 if last else len(text)
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C, SIGTERM and a closed terminal ask for a stop, so that there is time for a checkpoint.
-
-    The second Ctrl-C or SIGTERM ends at once. What is ignored (as under nohup) stays ignored.
-
-    Yields:
-        A function that says whether a stop was asked for.
-    """
-    asked = threading.Event()
-    before: dict[signal.Signals, Any] = {}
-
-    def ask(number: int, frame: object) -> None:
-        asked.set()
-        if number == HANG_UP:  # when a shell is closed it comes twice: from the shell and from the system
-            return
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-    for each in (signal.SIGINT, signal.SIGTERM, HANG_UP):
-        if each is not None and signal.getsignal(each) != signal.SIG_IGN:
-            before[each] = signal.signal(each, ask)
-    try:
-        yield asked.is_set
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

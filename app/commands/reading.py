@@ -15,7 +15,6 @@ from app.commands.common import (
     note_warnings,
     open_service,
     print_json,
-    stop_on_signals,
 )
 from app.errors import AppError, UsageError, phrase
 from app.words import byte_size, clock, plural
@@ -157,14 +156,15 @@ def run_resume(arguments: Arguments) -> int:
 def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json: bool) -> int:
     """Read what is not read yet, and print what is there then; 1 if it was stopped."""
     from app.readings import Stopped, read
+    from engine.stopping import asked_to_stop
 
     if row.status == "ready":
         note(f"Known already: context {row.id}. Nothing had to be read.")
     else:
         budget = row.budget
         try:
-            with stop_on_signals() as asked_to_stop:
-                row = read(service, row.id, lambda report: progress.show(describe(report, budget)), asked_to_stop)
+            with asked_to_stop() as asked:
+                row = read(service, row.id, lambda report: progress.show(describe(report, budget)), asked)
         except Stopped:
             note(f"\nStopped; what was read so far is kept, and `stockpot resume {row.id}` goes on from there.")
             return 1

@@ -13,13 +13,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from engine.stopping import asked_to_stop
 from tests.training.resuming import contents
 from tests.training.test_training import TINY
 from training.locret import LocretSettings
 from training.locret import train as train_heads
 from training.pocket.settings import PocketSettings
 from training.pocket.train import train as train_pocket
-from training.stopping import Stopped, asked_to_stop
+from training.stopping import PATIENCE, Stopped
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +90,7 @@ def test_workers_stop_together(settings: PocketSettings, tmp_path: Path) -> None
 
 def test_a_second_ctrl_c_ends_at_once_and_handlers_come_back(capfd: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGINT)
-    with asked_to_stop() as asked:
+    with asked_to_stop(PATIENCE) as asked:
         assert not asked()
         os.kill(os.getpid(), signal.SIGINT)
         assert asked()

@@ -23,6 +23,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from engine import SettingsError
+from engine.stopping import asked_to_stop
 from training.pocket import checkpoint, workers
 from training.pocket.documents import Builder
 from training.pocket.export import check_replaceable, export
@@ -32,7 +33,7 @@ from training.pocket.optimiser import Optimiser
 from training.pocket.prepare import prepare
 from training.pocket.settings import PocketSettings
 from training.scoring import scored
-from training.stopping import Stopped, asked_to_stop
+from training.stopping import PATIENCE, Stopped
 
 logger = logging.getLogger(__name__)
 AVERAGE = 0.997  # decay of the running average, a step
@@ -360,8 +361,8 @@ def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[
     log_path = settings.work_dir / "log.jsonl"
     if first:
         checkpoint.shorten_log(log_path, run.steps)
-    quiet = workers.size() > 1  # the process that launched them says it for all
-    with open(log_path if first else os.devnull, "a", encoding="utf-8") as log, asked_to_stop(quiet) as asked:
+    reply = PATIENCE if workers.size() == 1 else ""  # the process that launched them says it for all
+    with open(log_path if first else os.devnull, "a", encoding="utf-8") as log, asked_to_stop(reply) as asked:
         while run.fraction < 1 and not run.stopping:
             line = run.step(asked() or workers.stop_asked())
             if not first:

@@ -18,7 +18,8 @@ import torch.multiprocessing as mp
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
-from training.stopping import asked_to_stop
+from engine.stopping import asked_to_stop
+from training.stopping import PATIENCE
 
 Report = Callable[[Any], None]
 Work = Callable[[Report], None]
@@ -74,7 +75,7 @@ def launch(count: int, work: Work, report: Report) -> None:
     Raises:
         ProcessRaisedException: a worker failed.
     """
-    with tempfile.TemporaryDirectory() as folder, asked_to_stop() as asked:
+    with tempfile.TemporaryDirectory() as folder, asked_to_stop(PATIENCE) as asked:
         lines, stop = mp.get_context("spawn").SimpleQueue(), mp.get_context("spawn").Event()
         arguments = (count, str(Path(folder) / "meeting"), work, lines, stop)
         context = spawn(_worker, args=arguments, nprocs=count, join=False)  # type: ignore[no-untyped-call]
