@@ -266,10 +266,12 @@ def estimate(
     elif rate is not None and first is not None:
         line += f"; by the plan, a book is read at about {roughly(rate)} tokens/s"
         line += f", and answers begin after {short_seconds(first)}"
-    doubt, window = plan.beyond, planner.model.spec.window
-    if method.budget is None:  # how long the text will be is not known yet
-        doubt = f"The model was trained for {window:,} tokens: expect poor answers of longer texts with {method.name}."
-    return f"{line}. {doubt}".rstrip()
+    if method.budget is not None:
+        return f"{line}. {plan.beyond}".rstrip()
+    window = planner.model.spec.window  # how long the text will be is not known yet
+    return (
+        f"{line}. The model was trained for {window:,} tokens: expect poor answers of longer texts with {method.name}."
+    )
 
 
 def require_disk(plan: "engine.Plan", home: Path) -> None:

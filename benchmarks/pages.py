@@ -2,73 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from collections import defaultdict
 from typing import Any
 
 import matplotlib
 
-from benchmarks.haystack import INVENTED
-from benchmarks.neighbours import own_method
-from benchmarks.options import POCKET, run, variant
-from benchmarks.report import RESULTS, named
+from benchmarks.freshness import Row, load
+from benchmarks.options import run
+from benchmarks.report import RESULTS
 from benchmarks.rounds import LAGS, OUTCOMES
-from engine import METHODS, load_model
 
 matplotlib.use("svg")
 from matplotlib import pyplot
 
 matplotlib.rcParams["svg.hashsalt"] = "stockpot"  # the same figure is the same file
 
-ASKING = ("ablation", "consistency", "mass", "neighbours", "random-heads", "rounds", "turns")
-"""Benchmarks whose texts have facts in them that matter; of `needle` it depends on the kind."""
 DOCS = RESULTS.parent.parent / "docs"
-Row = dict[str, Any]
-
-
-def load() -> dict[str, dict[str, Any]]:
-    """All results by name; rows that today's code, weights or settings would not give again are marked as `earlier`."""
-    results = {file.stem: json.loads(file.read_text()) for file in sorted(RESULTS.glob("*.json"))}
-    now = named(load_model(POCKET, "cpu"))
-    for result in results.values():
-        for row in result["rows"]:
-            row["earlier"] = (
-                _weights_changed(result, row, now) or _facts_changed(result, row, now) or _settings_changed(row)
-            )
-    return results
-
-
-def _weights_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
-    """Whether the pocket model is another one now, or the weights beside it that the row's method takes."""
-    if result.get("model") != now["model"]:
-        return False
-    method = _method(row)
-    then, there = (each.get("beside", {}).get(method) for each in (result, now))
-    return bool(result.get("weights") != now["weights"] or then != there)
-
-
-def _facts_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
-    """Whether facts are worded otherwise now, in a result that depends on what they say."""
-    depends = result["benchmark"] in ASKING or row.get("kind") in INVENTED
-    return bool(depends and result.get("facts") != now["facts"])
-
-
-def _method(row: Row) -> str:
-    """The name of the method that a row is about, without settings; empty if there is none."""
-    said = row.get("method") or row.get("scorer") or row.get("comparison") or ""
-    return "locret" if row.get("heads") == "trained" else re.split("[ :]", said)[0]
-
-
-def _settings_changed(row: Row) -> bool:
-    """Whether a method's settings, where they are known, are not what its name stands for today."""
-    if "settings" not in row:
-        return False
-    usual = [variant(row["method"], row["budget"]).settings()]
-    if row["method"] in METHODS:
-        usual.append(own_method(row["method"], row["budget"]).settings())  # beside presses
-    return row["settings"] not in usual
 
 
 def length(tokens: int) -> str:
@@ -444,6 +394,11 @@ def cache_table(result: dict[str, Any]) -> str:
     return f"## The device's cache\n\n{note}\n\n" + markdown(["policy", *map(str, sizes)], lines)
 
 
+def is_varied(row: Row) -> bool:
+    """Whether a row of `needle` belongs into the table of facts read with one setting changed."""
+    return ":" in row["method"] and row["kind"] == "facts"
+
+
 def legend(results: dict[str, dict[str, Any]]) -> list[str]:
     """What the dagger means, where there is one."""
     if not any(row["earlier"] for result in results.values() for row in result["rows"]):
@@ -456,13 +411,13 @@ def legend(results: dict[str, dict[str, Any]]) -> list[str]:
 
 def main() -> int:
     """Write the page."""
-    results = load()
+    results = load(RESULTS)
     kept = results.pop("facts-kept-stores", {"rows": []})["rows"]
     needles = rows_of(results, "needle")
     order = list(dict.fromkeys(row["method"] for row in needles))
     needles.sort(key=lambda row: (order.index(row["method"]), row["budget"] or 0))
-    varied = [row for row in needles if ":" in row["method"] and row["kind"] == "facts"]
-    rows = [row for row in needles if row not in varied]
+    varied = [row for row in needles if is_varied(row)]
+    rows = [row for row in needles if not is_varied(row)]
     devices = sorted({str(result["machine"]["device"]) for result in results.values()})
     text = [
         "# Results",

@@ -182,17 +182,17 @@ class Planner:
         )
 
     def _beyond(self, method: Method, footprint: Footprint) -> str:
-        window, seen = self.model.spec.window, footprint.usage.entries[DEVICE]
-        if method.budget is not None:  # the few tokens that some hold beside it are nothing to warn of
-            seen = min(seen, method.budget)
-        most, at_most = seen, window
-        passing = method.passing(self.model.spec)  # which stands behind what is kept
-        if method.budget is not None and passing and footprint.widest > STRETCH * window:
-            most = footprint.widest
-            at_most = method.budget * window // most
+        window, most = self.model.spec.window, footprint.usage.entries[DEVICE]
+        if method.budget is None:
+            instead = "one with a budget"
+        elif method.passing(self.model.spec) and footprint.widest > STRETCH * window:
+            most = footprint.widest  # what passes stands behind what is kept
+            instead = f"a budget of at most {method.budget * window // most:,}"
+        else:
+            most = min(most, method.budget)  # the few tokens that some hold beside it are nothing to warn of
+            instead = f"a budget of at most {window:,}"
         if most <= window:
             return ""
-        instead = "one with a budget" if method.budget is None else f"a budget of at most {at_most:,}"
         return (
             f"The model was trained for {window:,} tokens at a time, and with {method.name} it would attend to "
             f"{most:,} at once: expect poor answers, or choose {instead}."

@@ -15,13 +15,12 @@ from training.pocket.prose import DataMissing
 from training.pocket.settings import PocketSettings
 from training.pocket.tokenizer import is_pocket
 
+OWN = "give examples of your own: --data FILE.jsonl"
+
 
 def told(data: Path | None) -> str:
     """Where examples came from, for a card."""
     return data.name if data else "documents with facts and questions, made by `training/pocket`"
-
-
-OWN = "give examples of your own: --data FILE.jsonl"
 
 
 def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, Builder]:

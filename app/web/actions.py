@@ -272,12 +272,14 @@ class Actions:
     def search(self, query: str | None) -> list[Any]:
         """Find sessions by title or by what was said in them; the list is hidden while nothing is searched for."""
         wanted, store = " ".join((query or "").split()), self.service.store
-        called = [row for row in store.sessions() if wanted and wanted.casefold() in row.title.casefold()]
+        if not wanted:
+            return [gr.update(choices=[], value=None, visible=False)]
+        called = [row for row in store.sessions() if wanted.casefold() in row.title.casefold()]
         said: dict[str, str] = {}
-        for hit in store.search(query or "", MOST_HITS) if wanted else []:  # one session may have very many of them
+        for hit in store.search(wanted, MOST_HITS):  # one session may have very many of them
             said.setdefault(hit.session.id, f"{hit.session.title}\n{' '.join(hit.snippet.split())}")
         choices = {row.id: f"{row.title}\n{plural(row.turns, 'question')}" for row in called if row.id not in said}
         choices.update(said)
         label = "Found" if choices else "Nothing found"
         found = [(text, id) for id, text in choices.items()][:MOST_FOUND]
-        return [gr.update(choices=found, value=None, label=label, visible=bool(wanted))]
+        return [gr.update(choices=found, value=None, label=label, visible=True)]
