@@ -1,12 +1,9 @@
 """The command line as programs use it: what is on standard output, what on standard error, and how it ends."""
 
-import argparse
-import importlib.metadata
 import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +12,7 @@ from typing import Any
 import pymupdf
 import pytest
 
-from app.cli import build_parser, main
+from app.cli import main
 from app.commands.asking import result_of
 from app.words import printable
 from sessions import ContextRow, Store
@@ -171,73 +168,8 @@ def test_a_known_reading_is_not_done_again(read: tuple[Cli, dict[str, Any], str]
     assert "Known already" in done.stderr
 
 
-def test_the_makefile_starts_what_there_is() -> None:
-    recipe = re.search(r"stockpot (serve.*)", (Path(__file__).parents[2] / "Makefile").read_text())
-    assert recipe is not None
-    assert build_parser().parse_args(recipe[1].split()).open
-
-
-def test_serving_others_without_a_password_is_wrong_usage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("STOCKPOT_AUTH", raising=False)
-    status, _, err = in_process(tmp_path / "home", capsys, "serve", "--host", "0.0.0.0")
-    assert status == 2
-    assert "--auth" in err
-
-
 def test_a_model_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[2Jb\r\x07\x9b\tc\nd") == "a[2Jb\tc\nd"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "COMMAND"),
-        (("nonsense",), "invalid choice"),
-        (("ingest",), "FILE"),
-        (("list", "books"), "invalid choice"),
-        (("ingest", "a.txt", "--budget", "many"), "whole number"),
-        (("ingest", "a.txt", "--set", "sinks"), "KEY=VALUE"),
-        (("ask", "c-222222", " "), "empty"),
-        (("ask", "c-222222", "Who?", "--temperature", "9"), "temperature"),
-        (("ingest", "missing.pdf", "--method", "magic"), "magic"),
-        (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
-        (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
-        (("serve", "--port", "99999"), "65535"),
-        (("ask", "c-222222", "Who?", "--seed", "9" * 30), "4,294,967,295"),
-        (("--seed", "-1", "list", "documents"), "4,294,967,295"),
-        (("bench", "needle", "--seed", "x"), "whole number"),
-    ],
-)
-def test_wrong_usage_ends_with_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
-) -> None:
-    status, out, err = in_process(tmp_path, capsys, *arguments)
-    assert (status, out) == (2, "")
-    assert words in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("ingest", "missing.pdf"), "missing.pdf"),
-        (("ask", "Moby Dick", "Who?"), "Moby Dick"),
-        (("show", "d-222222"), "d-222222"),
-        (("export", "s-222222"), "s-222222"),
-        (("branch", "s-222222"), "s-222222"),
-        (("rename", "c-222222", "Emma"), "c-222222"),
-        (("resume", "Moby Dick"), "Moby Dick"),
-        (("show", "c-222222", "--page", "1"), "no document"),
-    ],
-)
-def test_what_cannot_be_done_ends_with_1_and_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
-) -> None:
-    status, out, err = in_process(tmp_path, capsys, *arguments)
-    assert (status, out) == (1, "")
-    assert words in err
-    assert "Traceback" not in err
 
 
 def test_a_bad_file_among_good_ones_is_left_out_and_named(
@@ -283,31 +215,6 @@ def test_show_is_for_people_without_json(
     assert f"  document: {result['documents'][0]['id']} The Keeper\n" in out
     assert "{" not in out
     assert "None" not in out
-
-
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out == f"stockpot {importlib.metadata.version('stockpot')}\n"
-
-
-@pytest.mark.parametrize("name", ["needle", "latency", "mass", "ablation", "growth"])
-def test_the_help_of_a_benchmark_names_its_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    status, out, _ = in_process(tmp_path, capsys, "bench", name, "--home", str(tmp_path), "--help")
-    assert status == 0
-    assert out.startswith(f"usage: stockpot bench {name} [-h]")
-
-
-@pytest.mark.parametrize("command", ["bench", "train"])
-def test_commands_that_hand_their_options_on_have_a_help_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    status, out, _ = in_process(tmp_path, capsys, command, "--help")
-    assert status == 0
-    assert f"usage: stockpot {command}" in out
 
 
 def test_show_takes_the_turn_that_ask_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -409,18 +316,6 @@ def test_listing_renaming_searching_and_deleting(
         assert json.loads(in_process(home, capsys, "list", noun, "--json")[1]) == []
 
 
-def test_every_command_but_those_that_the_readme_names_has_an_object_for_programs() -> None:
-    actions = [each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)]
-    commands = actions[0].choices
-    without = {name for name, parser in commands.items() if "--json" not in parser._option_string_actions}
-    assert without == {"serve", "chat", "train", "export"}
-    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
-    assert "All but `serve`, `chat`, `train` and `export`" in readme
-    listed = re.search(r"lists them: `([a-z ]+)`", readme)
-    assert listed is not None
-    assert set(listed[1].split()) == set(commands)
-
-
 def test_methods_and_doctor_are_objects_for_programs(
     tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -457,24 +352,6 @@ def test_a_model_of_a_long_window_is_read_with_settings_that_suit_it(
         assert status == 0
         shown = json.loads(in_process(tmp_path / "home", capsys, "show", json.loads(out)["context"], "--json")[1])
         assert (shown["settings"]["block"], shown["settings"]["units"]) == (block, units)
-
-
-def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        status, _, err = in_process(tmp_path, capsys, "serve", "--port", str(taken.getsockname()[1]))
-    assert status == 1
-    assert "--port" in err
-    assert not (tmp_path / "stockpot.db").exists()
-
-
-def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, _, err = in_process(tmp_path / "home", capsys, "serve", "--memory", "plenty")
-    assert status == 2
-    assert "24GiB" in err
 
 
 NOWHERE = "http://127.0.0.1:9"  # nobody listens there
