@@ -1,13 +1,18 @@
 """All benchmarks behind docs/results.md, each written to `results/`; finished ones are skipped. `make bench`.
 
+Those of `needle` that were interrupted, or have fewer trials than are asked for here, go on where they stand.
+
 On two CPU cores the whole takes more than a day; `--quick` takes the sizes of docs/results.md that fit into hours.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks import (
     ablation,
@@ -120,15 +125,23 @@ PLAN = [
     Run("passkey-halves", "needle", passkeys("infinipot-cap,infinipot-nuc", "2K,8K", 20, "1024")),
     Run("passkey-retrieving", "needle", passkeys(RETRIEVING, "2K,8K", 20, "1024")),
     Run("passkey-heads", "needle", passkeys(HEADS, "2K,8K", 20, "1024")),
-    Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING},locret", "2K,8K", 4, "512,2048,4096")),
-    Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING}", "32K", 4, "1024")),
-    Run("passkey-32k-retrieving", "needle", passkeys(RETRIEVING, "32K", 4, "1024")),
-    Run("passkey-32k-heads", "needle", passkeys(HEADS, "32K", 4, "1024")),
-    Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 2, "1024"), False),
-    Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 2, "1024"), False),
+    Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING},locret", "2K,8K", 20, "512,2048,4096")),
+    Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING}", "32K", 20, "1024")),
+    Run("passkey-32k-retrieving", "needle", passkeys(RETRIEVING, "32K", 20, "1024")),
+    Run("passkey-32k-heads", "needle", passkeys(HEADS, "32K", 20, "1024")),
+    Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, "1024"), False),
+    Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 20, "1024"), False),
     Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
 ]
+
+
+def finished(run: Run, out: Path) -> bool:
+    """Whether its result is there, with as many trials as it should have."""
+    if not out.exists():
+        return False
+    wanted = re.search(r"--trials (\d+)", run.options)
+    return wanted is None or json.loads(out.read_text()).get("trials", int(wanted[1])) >= int(wanted[1])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -142,7 +155,7 @@ def main(argv: list[str] | None = None) -> int:
         wanted = run.name == chosen.only if chosen.only else run.quick or not chosen.quick
         if not wanted:
             continue
-        if out.exists():
+        if finished(run, out):
             print(f"{run.name}: {out} is there already", file=sys.stderr)
             continue
         print(f"== {run.name}", file=sys.stderr, flush=True)

@@ -24,10 +24,13 @@ def load(folder: Path) -> dict[str, dict[str, Any]]:
     now = named(load_model(POCKET, "cpu"))
     for result in results.values():
         for row in result["rows"]:
-            row["earlier"] = (
-                _weights_changed(result, row, now) or _facts_changed(result, row, now) or _settings_changed(row)
-            )
+            row["earlier"] = is_earlier(result, row, now)
     return results
+
+
+def is_earlier(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:
+    """Whether a row of a result was taken with other weights, wordings or settings than `now` (of `named`)."""
+    return _weights_changed(result, row, now) or _facts_changed(result, row, now) or _settings_changed(row)
 
 
 def _weights_changed(result: dict[str, Any], row: Row, now: dict[str, Any]) -> bool:

@@ -4,20 +4,29 @@
 
 Answers are generated, and right only when exact (of two pass keys: both numbers, in order, and no other). Of right
 answers it is also counted whether the first source that is shown holds the fact.
+
+With --out every cell is written as it is done: what was interrupted goes on there, and of a file with fewer trials only
+the missing ones are taken, if it was taken with the same weights and settings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from benchmarks import options as shared
 from benchmarks.asking import answer_to, read
+from benchmarks.freshness import Row, is_earlier
 from benchmarks.haystack import KINDS, SPREAD, Haystack, Trial
-from benchmarks.report import named, publish
+from benchmarks.report import named, publish, write
 from engine import Conversation, Method, Model
+
+CELL = ("method", "budget", "tokens", "depth", "kind")
 
 
 def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int, dict[str, int]]:
@@ -38,22 +47,44 @@ def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int, dict[str,
     return right, sourced, context.usage().bytes
 
 
-def measure(haystack: Haystack, cell: dict[str, Any], seeds: range) -> dict[str, Any]:
-    """The row of a cell: of documents with these seeds, what was asked, right, and right with a right source.
+def measure(haystack: Haystack, cell: Row, seed: int, trials: int, before: Row | None = None) -> Row:
+    """The row of a cell: of documents with consecutive seeds, what was asked, right, and right with a right source.
 
     Args:
-        cell: method, budget, tokens, depth and kind.
+        cell: its method, budget, tokens, depth and kind.
+        before: the row of its first trials, which are not taken again.
     """
-    started = time.perf_counter()
     method = shared.variant(cell["method"], cell["budget"])
-    asked = correct = sourced = 0
-    kv_bytes: dict[str, int] = {}
-    for seed in seeds:
-        trial = haystack.trial(cell["kind"], cell["tokens"], cell["depth"] or 0.0, seed)
-        right, found, kv_bytes = ask(haystack.model, method, trial)
-        asked, correct, sourced = asked + len(trial.questions), correct + right, sourced + found
-    row = {**cell, "settings": method.settings(), "asked": asked, "correct": correct, "sourced": sourced}
-    return row | {"kv_bytes": kv_bytes, "seconds": round(time.perf_counter() - started, 1)}
+    row = before or {**cell, "settings": method.settings(), "trials": 0, "asked": 0, "correct": 0, "sourced": 0}
+    started, seconds = time.perf_counter(), row.get("seconds", 0.0)
+    for number in range(row["trials"], trials):
+        trial = haystack.trial(cell["kind"], cell["tokens"], cell["depth"] or 0.0, seed + number)
+        right, found, row["kv_bytes"] = ask(haystack.model, method, trial)
+        row["trials"] += 1
+        row["asked"] += len(trial.questions)
+        row["correct"] += right
+        row["sourced"] += found
+        row["seconds"] = round(seconds + time.perf_counter() - started, 1)
+    return row
+
+
+def unfinished(out: Path) -> Path:
+    """Where rows are written until all are there."""
+    return out.with_name(f"{out.name}.part")
+
+
+def taken(out: Path | None, now: dict[str, Any], seed: int) -> dict[tuple[Any, ...], Row]:
+    """Rows by cell that stand in a file, or were left beside it, and that the same weights and settings would give."""
+    rows: dict[tuple[Any, ...], Row] = {}
+    for path in [] if out is None else [out, unfinished(out)]:
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # not there, or no result: written anew
+            result = json.loads(path.read_text())
+            if (result["benchmark"], result["model"], result.get("seed", 0)) != ("needle", now["model"], seed):
+                continue
+            for row in result["rows"]:
+                if "settings" in row and not is_earlier(result, row, now):
+                    rows[tuple(row[key] for key in CELL)] = {"trials": result["trials"]} | row
+    return rows
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -74,7 +105,9 @@ def main(argv: list[str] | None = None) -> int:
     shared.check_methods(parser, chosen.methods, chosen.budgets)
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
-    rows: list[dict[str, Any]] = []
+    facts = {**named(model), "seed": chosen.seed, "trials": chosen.trials}
+    before = taken(chosen.out, facts, chosen.seed)
+    rows: list[Row] = []
     for name, budget in itertools.product(chosen.methods, chosen.budgets):
         if name == "full" and budget != chosen.budgets[0]:
             continue  # it takes none, so once is enough
@@ -82,9 +115,14 @@ def main(argv: list[str] | None = None) -> int:
             for depth in [None] if kind in SPREAD else chosen.depths:
                 cell = {"method": name, "budget": None if name == "full" else budget}
                 cell |= {"tokens": tokens, "depth": depth, "kind": kind}
-                rows.append(measure(haystack, cell, range(chosen.seed, chosen.seed + chosen.trials)))
+                earlier = before.get(tuple(cell[key] for key in CELL))
+                rows.append(measure(haystack, cell, chosen.seed, chosen.trials, earlier))
                 print(rows[-1], file=sys.stderr, flush=True)
-    publish("needle", rows, chosen.out, chosen.json, **named(model), trials=chosen.trials)
+                if chosen.out is not None:
+                    write("needle", rows, unfinished(chosen.out), **facts)
+    publish("needle", rows, chosen.out, chosen.json, **facts)
+    if chosen.out is not None:
+        unfinished(chosen.out).unlink()
     return 0
 
 

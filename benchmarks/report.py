@@ -71,8 +71,12 @@ def named(model: Model) -> dict[str, Any]:
 def publish(name: str, rows: list[dict[str, Any]], out: Path | None, as_json: bool, **facts: Any) -> None:
     """Print rows (as JSON on stdout if asked, else as a table) and write them to `out`, if given."""
     print(json.dumps({"rows": rows}) if as_json else table(rows), flush=True)
-    result = {"benchmark": name, "machine": machine(), **facts, "rows": rows}
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=1) + "\n")
+        write(name, rows, out, **facts)
         print(f"written to {out}", file=sys.stderr)
+
+
+def write(name: str, rows: list[dict[str, Any]], out: Path, **facts: Any) -> None:
+    """Write the rows of a benchmark and what they were taken with to a file."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"benchmark": name, "machine": machine(), **facts, "rows": rows}, indent=1) + "\n")

@@ -6,11 +6,12 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import needle, options
+from benchmarks import everything, needle, options
 from benchmarks.haystack import DATA, FACTS, Haystack, NoProse, is_right
 from benchmarks.pages import accuracy, kept_stores, legend, length
 from engine import Model
@@ -121,6 +122,77 @@ def test_rows_count_every_question(
     table = accuracy("One pass key", rows)
     assert "streaming 256" in table
     assert "1K" in table
+
+
+def outcome(out: Path) -> list[dict[str, Any]]:
+    """The rows of a file, without how long they took."""
+    return [{key: row[key] for key in row if key != "seconds"} for row in json.loads(out.read_text())["rows"]]
+
+
+@pytest.fixture
+def asked(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of documents that were read, in a list that grows; the model is the tiny one."""
+    read: list[int] = []
+    ask = needle.ask
+    monkeypatch.setattr(options, "open_model", lambda chosen: model)
+    monkeypatch.setattr(needle, "ask", lambda *given: (read.append(1), ask(*given))[1])
+    return read
+
+
+KEYS = "--methods streaming,infinipot-nuc --budgets 256 --tokens 700 --kinds passkey --depths 0.5 --json"
+
+
+def test_a_file_with_fewer_trials_gets_the_missing_ones(asked: list[int], tmp_path: Path) -> None:
+    grown, whole = tmp_path / "grown.json", tmp_path / "whole.json"
+    needle.main([*KEYS.split(), "--trials", "3", "--out", str(whole)])
+    needle.main([*KEYS.split(), "--trials", "1", "--out", str(grown)])
+    asked.clear()
+    needle.main([*KEYS.split(), "--trials", "3", "--out", str(grown)])
+    assert len(asked) == 2 * 2
+    assert outcome(grown) == outcome(whole)
+    assert json.loads(grown.read_text())["trials"] == 3
+
+
+def test_what_was_interrupted_goes_on_where_it_stood(
+    asked: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, measure = tmp_path / "needle.json", needle.measure
+
+    def interrupted(haystack: Haystack, cell: dict[str, Any], *given: Any) -> dict[str, Any]:
+        if cell["method"] == "infinipot-nuc":
+            raise KeyboardInterrupt
+        return measure(haystack, cell, *given)
+
+    monkeypatch.setattr(needle, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        needle.main([*KEYS.split(), "--trials", "2", "--out", str(out)])
+    monkeypatch.setattr(needle, "measure", measure)
+    assert not out.exists()
+    assert len(asked) == 2
+    needle.main([*KEYS.split(), "--trials", "2", "--out", str(out)])
+    assert len(asked) == 2 + 2
+    assert [row["asked"] for row in outcome(out)] == [2, 2]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("key", "other"), [("weights", "0" * 12), ("model", "another"), ("seed", 1), ("benchmark", "latency")]
+)
+def test_trials_of_something_else_are_taken_anew(asked: list[int], tmp_path: Path, key: str, other: object) -> None:
+    out = tmp_path / "needle.json"
+    needle.main([*KEYS.split(), "--trials", "1", "--out", str(out)])
+    out.write_text(json.dumps(json.loads(out.read_text()) | {key: other}))
+    asked.clear()
+    needle.main([*KEYS.split(), "--trials", "1", "--out", str(out)])
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(("trials", "enough"), [(4, False), (20, True), (21, True)])
+def test_a_run_with_fewer_trials_than_are_asked_for_is_not_finished(tmp_path: Path, trials: int, enough: bool) -> None:
+    run, out = everything.Run("keys", "needle", "--tokens 32K --trials 20"), tmp_path / "keys.json"
+    assert not everything.finished(run, out)
+    out.write_text(json.dumps({"trials": trials, "rows": []}))
+    assert everything.finished(run, out) == enough
 
 
 @pytest.mark.parametrize("earlier", [False, True])
