@@ -1,12 +1,13 @@
 """Answers under CUDA graphs: the pass of one token, recorded once and repeated for every token after it.
 
 A pass of one token launches hundreds of kernels, and on a GPU launching them takes longer than what they do. A CUDA
-graph records the launches and repeats them at one stroke, provided that shapes and addresses stay as they were. So
-`StaticAttention` is attention over a `SlotMemory` in which nothing but the numbers in tensors changes from token to
-token: where the token stands is such a number, all slots are shown, and those that are not filled yet are masked.
+graph records the launches and repeats them at one stroke, provided that shapes and addresses stay as they were. So a
+memory may have a `StaticPass`, in which nothing but the numbers in tensors changes from token to token: over slots
+(`static_slots.py`), over sinks and a window (`static_window.py`), and over what InfiniteHiP's pruning leaves, one for
+each stage at which it may begin anew (`static_pruned.py`).
 
 STOCKPOT_GRAPHS=off never records; =static passes tokens the same way without recording, on any device (for tests). A
-memory without slots, or with slots in codes, is passed as ever, and so is everything if recording fails.
+memory without a static pass is passed as ever, and so is everything if recording fails.
 """
 
 from __future__ import annotations
@@ -16,18 +17,15 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.attention import Shown, Span, attend
 from engine.measure import ran_out
-from engine.memory import NOT_IN_SOURCE, Memory
+from engine.memory import Memory
 from engine.seam import run
-from engine.slots import SlotMemory
-from kernels.rows import Fixed
 
 CHOICES = ("auto", "off", "static")
 WARM_UP = 2  # passes before recording: kernels are compiled, and libraries take what memory they need
@@ -55,12 +53,12 @@ class Recorder:
         """Nothing is recorded yet."""
         self.network = network
         self.possible = choice() == "static" or (choice() == "auto" and network.device.type == "cuda")
-        self._too_large: tuple[int, ...] | None = None  # the key of slots over which memory ran out
+        self._too_large: tuple[int, ...] | None = None  # the key of what memory ran out over
 
     @staticmethod
     def recorded(memory: Memory) -> bool:
         """Whether a pass over this memory has been recorded."""
-        return isinstance(memory, SlotMemory) and memory.recording is not None
+        return bool(memory.recordings)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -73,27 +71,23 @@ class Recorder:
 
     def step(self, ids: Tensor, memory: Memory) -> Tensor | None:
         """The hidden state [1, hidden] after a token ids [1] whose pass has begun; None where it must go as ever."""
-        if not self.possible or not isinstance(memory, SlotMemory) or not memory.static():
+        kind = memory.static_kind() if self.possible else None
+        if kind is None:
             return None
-        key = _key(memory)
-        recording = memory.recording
-        if recording is None or recording.key != key:
+        key = (id(memory.mass), *memory.static_addresses())
+        if kind not in memory.recordings or memory.recordings[kind].key != key:
             if key == self._too_large:
                 return None
+            same = {other: each for other, each in memory.recordings.items() if each.key == key}
+            memory.recordings = same  # those over what is no longer used hold it
             try:
-                recording = memory.recording = Recording(self.network, memory, key)
+                memory.recordings = {**same, kind: Recording(self.network, memory, kind, key)}
             except RuntimeError as error:
                 log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
-                # For want of memory only over these slots, and it is not tried again for each token.
-                self.possible, self._too_large, memory.recording = ran_out(error), key, None
+                # For want of memory only over these addresses, and it is not tried again for each token.
+                self.possible, self._too_large = ran_out(error), key
                 return None
-        return recording.replay(ids, memory)
-
-
-def _key(memory: SlotMemory) -> tuple[int, ...]:
-    """Addresses of all that a recorded pass reads and writes."""
-    slots = [address for each in [*memory.base, *memory.own] for address in (each.rotated.data_ptr(), each.capacity)]
-    return (id(memory.mass), memory.base_length, *slots)
+        return memory.recordings[kind].replay(ids, memory)
 
 
 @contextmanager
@@ -117,9 +111,9 @@ def _never_waiting() -> Iterator[None]:
 
 
 class Recording:
-    """The pass of one token over the slots of a memory."""
+    """The pass of one token over a memory."""
 
-    def __init__(self, network: PreTrainedModel, memory: SlotMemory, key: tuple[int, ...]) -> None:
+    def __init__(self, network: PreTrainedModel, memory: Memory, kind: int, key: tuple[int, ...]) -> None:
         """Record it, unless graphs are only played at.
 
         Raises:
@@ -127,14 +121,14 @@ class Recording:
         """
         self.key = key
         self.network = network
-        self.attention = StaticAttention(memory)
+        self.attention = memory.static_pass(kind)
         self.ids = torch.zeros(1, dtype=torch.int64, device=network.device)
         self.graph: torch.cuda.CUDAGraph | None = None
         if choice() != "static":
             self.graph = torch.cuda.CUDAGraph()
             self._record(self.graph, memory)
 
-    def _record(self, graph: torch.cuda.CUDAGraph, memory: SlotMemory) -> None:
+    def _record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
         before = None if memory.mass is None else memory.mass.sums.clone()  # which warming up adds to
         try:
             self._warm_and_record(graph, memory)
@@ -142,8 +136,8 @@ class Recording:
             if memory.mass is not None and before is not None:
                 memory.mass.sums.copy_(before)
 
-    def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: SlotMemory) -> None:
-        self.attention.move_to(memory.length)
+    def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
+        self.attention.move_to(memory)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -161,61 +155,14 @@ class Recording:
     def _pass(self) -> Tensor:
         return run(self.network, self.ids, self.attention)
 
-    def replay(self, ids: Tensor, memory: SlotMemory) -> Tensor:
+    def replay(self, ids: Tensor, memory: Memory) -> Tensor:
         """The hidden state [1, hidden] after a token, which stands behind all that the memory holds."""
         self.ids.copy_(ids)
-        self.attention.move_to(memory.length)
+        self.attention.move_to(memory)
         if self.graph is None:
-            return self._pass()
-        self.graph.replay()
-        return self.hidden.clone()
-
-
-class StaticAttention:
-    """`SlotMemory.attend` for one token, in shapes and at addresses that do not change with it."""
-
-    def __init__(self, memory: SlotMemory) -> None:
-        """Over the slots as they are now; they must not be replaced."""
-        self.memory = memory.snapshot()
-        self.memory.recording = None  # of other slots, which nobody needs any more
-        self.length = torch.zeros(1, dtype=torch.int64, device=memory.spec.device)  # own entries, on average
-        self.shown = []
-        for number, slots in enumerate(memory.own):
-            filled = memory.length + slots.surplus  # what is behind is masked, but must be numbers
-            slots.rotated[:, filled:], slots.values[:, filled:] = 0.0, 0.0
-            slots.source[:, filled:] = NOT_IN_SOURCE
-            base = memory.base[number] if memory.base else None
-            keys, values, _ = slots.shown(base, slots.capacity, 1)
-            self.shown.append((Fixed(keys), Fixed(values)))
-
-    def move_to(self, length: int) -> None:
-        """The next token stands behind so many own entries."""
-        self.length.fill_(length)
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""
-        memory = self.memory
-        output = memory.by_slots(layer, q, k, v, partial(self._attend, scaling=scaling, softcap=softcap))
-        for slots, score in memory.scored(layer, q, k, v):
-            slots.score.index_copy_(1, self.length + slots.surplus, score)
-        return output
-
-    def _attend(self, number: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        memory, slots = self.memory, self.memory.own[number]
-        rope, place = slots.layer.rope, self.length + slots.surplus
-        position, limit = place + slots.first_slot, slots.first_slot + slots.capacity
-        slots.keys.index_copy_(1, place, k)
-        slots.values.index_copy_(1, place, v)
-        slots.score.index_fill_(1, place, 0.0)
-        slots.rotated.index_copy_(1, place, rope.rotate(k, position, limit))
-        end, window = position + 1, slots.layer.sliding_window
-        first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)
-        keys, values = self.shown[number]
-        segment = Shown(rope.rotate(q, position, limit), keys, values, Span(first, end, changing=True))
-        output, given = attend([segment], scaling, softcap, memory.mass is not None)
-        if memory.mass is not None:
-            per_head = given[0][:, 0].view(slots.layer.kv_heads, -1, limit).sum(dim=1)
-            memory.mass.add(slots.source, per_head[:, slots.first_slot :])
-            if memory.base:
-                memory.mass.add(memory.base[number].source[:, : slots.first_slot], per_head[:, : slots.first_slot])
-        return output
+            hidden = self._pass()
+        else:
+            self.graph.replay()
+            hidden = self.hidden.clone()
+        self.attention.over(memory)
+        return hidden

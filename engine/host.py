@@ -296,11 +296,11 @@ class HostTier:
     def source_of(self, index: Tensor) -> Tensor:
         """Source positions int32 [...] of entries int64 [...], where the index is."""
         if index.device.type != "cpu":
-            return self._mirrored(index.device)[index]
+            return self.mirrored(index.device)[index]
         slabs = [(slab.source.view(1, -1, 1), slab.length) for slab in self.slabs if slab.length]
         return take(slabs, index.reshape(1, -1)).view(index.shape)
 
-    def _mirrored(self, device: torch.device) -> Tensor:
+    def mirrored(self, device: torch.device) -> Tensor:
         """The source positions of all entries on a device, so that none is fetched for each that a query chooses."""
         known, start = self.mirror
         if known is None or self.stored > len(known):

@@ -12,13 +12,16 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from engine.records import LoadedParts, Parts, Usage
 from engine.seam import Guests, ModelSpec
+
+if TYPE_CHECKING:
+    from engine.graphs import Recording
 
 UNLIMITED = sys.maxsize
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
@@ -47,6 +50,19 @@ class AttentionMass:
         self.sums.index_add_(0, place, probability.reshape(-1).to(self.sums))
 
 
+class StaticPass(Protocol):
+    """Attention of one token over a memory, in shapes and at addresses that do not change with it: see `graphs.py`."""
+
+    def move_to(self, memory: Any) -> None:
+        """The next token stands behind all that the memory holds, which has begun its pass."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """`Memory.attend` for one token."""
+
+    def over(self, memory: Any) -> None:
+        """What the pass has found out beside its output is the memory's, before its `commit`."""
+
+
 class Memory(ABC):
     """The live KV state of one reader. Subclasses: one per way of keeping entries."""
 
@@ -56,6 +72,7 @@ class Memory(ABC):
         self.seen = 0  # tokens committed since the beginning, whether still remembered or not
         self.last_hidden: Tensor | None = None  # [hidden], what predicts the next token; kept for novelty
         self.mass: AttentionMass | None = None  # set while the passes of an answer are watched
+        self.recordings: dict[int, Recording] = {}  # of passes of one token, by kind; replaced, never changed
         self._incoming = torch.zeros(0, dtype=torch.int32)  # on the device; what is counted or kept on the host:
         self._incoming_here = self._incoming
 
@@ -93,6 +110,18 @@ class Memory(ABC):
     def condense(self) -> None:
         """Make room by the method's own rule; only called when `room()` is short."""
         raise AssertionError(f"{type(self).__name__} never runs out of room")
+
+    def static_kind(self) -> int | None:
+        """Of the pass of one token that has begun, its kind, if it can be a `StaticPass`; else None."""
+        return None
+
+    def static_addresses(self) -> tuple[int, ...]:
+        """Of all that such a pass reads and writes, and what its shapes depend on; the same for all kinds."""
+        return ()
+
+    def static_pass(self, kind: int) -> StaticPass:
+        """One of that kind, over what the memory holds now. Only where there is one."""
+        raise AssertionError(f"{type(self).__name__} has no static pass")
 
     def looks_again(self) -> bool:
         """Whether a question that comes now is to be asked once more after it, with `focus` between."""

@@ -118,19 +118,43 @@ class Pruning:
             blocks: the queries in blocks of a given size.
             keys: of the host tier, before RoPE.
         """
-        begin = self._first_stage_to_run(layer)
-        starts = self.chosen[layer][begin - 1] if begin else None
-        chosen = self.chosen[layer][:begin]
-        for number in range(begin, len(self.stages)):
-            starts = self._run_stage(layer, number, q, blocks(self.stages[number].query_block), keys, starts)
-            self._ran[number] += 1
-            chosen.append(starts)
-        if self._decoding:
-            self.chosen[layer] = chosen
-        assert starts is not None
-        return (starts[..., None] + torch.arange(self.stages[-1].chunk, device=q.device)).flatten(1)
+        begin = self.due(layer)
+        before = self.chosen[layer][begin - 1] if begin else None
+        starts = self.run(layer, begin, before, q, blocks, keys)
+        self.keep(layer, begin, starts)
+        last = starts[-1] if starts else before
+        assert last is not None
+        return self.entries(last)
 
-    def _first_stage_to_run(self, layer: int) -> int:
+    def run(
+        self,
+        layer: int,
+        begin: int,
+        before: Tensor | None,
+        q: Tensor,
+        blocks: Callable[[int], QueryBlocks],
+        keys: Slabs,
+    ) -> list[Tensor]:
+        """Chunk starts [NB, k / l_c] that each stage from `begin` on chooses; before: those of the stage before it."""
+        starts: list[Tensor] = []
+        for number in range(begin, len(self.stages)):
+            own = blocks(self.stages[number].query_block)
+            before = self._run_stage(layer, number, q, own, keys, before)
+            starts.append(before)
+        return starts
+
+    def keep(self, layer: int, begin: int, starts: list[Tensor]) -> None:
+        """The stages from `begin` on have run: count them, and while answering use again what they have chosen."""
+        for number in range(begin, len(self.stages)):
+            self._ran[number] += 1
+        if self._decoding:
+            self.chosen[layer] = [*self.chosen[layer][:begin], *starts]
+
+    def entries(self, starts: Tensor) -> Tensor:
+        """The entries int64 [NB, k] of chunks of the last stage."""
+        return (starts[..., None] + torch.arange(self.stages[-1].chunk, device=starts.device)).flatten(1)
+
+    def due(self, layer: int) -> int:
         """The first stage that is due; the ones behind it work on what it chooses, so they are due as well."""
         if not self._decoding or not self.chosen[layer]:
             return 0

@@ -23,6 +23,7 @@ from engine.seam import ModelSpec
 from engine.tiered import TieredMemory
 from engine.transfers import on_host
 from engine.window import WindowMemory
+from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # stands where there is no entry
 PICKED_BYTES = 256 << 20  # of what is picked for the queries of a pass, each by itself
@@ -166,38 +167,56 @@ class RetrievingMemory(TieredMemory, WindowMemory):
             rule: of ATTENTION_RULES.
             cached: whether the device's cache is asked, if there is one.
         """
-        held = self.layers[layer]
-        rope = held.layer.rope
         segments, sources = self._near(layer, q, blocks.near)
+        held, rows = self.layers[layer], None
+        keys, values = self.host.keys(layer), self.host.values(layer)
+        if self.cache is not None and cached:
+            looked = index.masked_fill(index >= blocks.evicted[:, None], -1).cpu()
+            found = self.cache.gather(layer, self.host, looked)
+            keys, values = ([(each.flatten(1, 2).contiguous(), index.numel())] for each in found)
+            rows = torch.arange(index.numel(), device=q.device).view_as(index)
+            self._looked[layer] = looked
+        keys, values = [(held.sink_keys, self.sinks), *keys], [(held.sink_values, self.sinks), *values]
+        far, source = self.listed(layer, q, blocks, index, rule, keys, values, rows)
+        return [*segments, far], [*sources, source]
+
+    def listed(
+        self,
+        layer: int,
+        q: Tensor,
+        blocks: QueryBlocks,
+        index: Tensor,
+        rule: str,
+        keys: Slabs,
+        values: Slabs,
+        rows: Tensor | None = None,
+    ) -> tuple[Shown, Tensor]:
+        """Sinks and chosen entries as queries see them, and their source positions [NB, N] (empty if nobody asks).
+
+        Args:
+            layer, q, blocks, index, rule: as of `_chosen`.
+            keys, values: banks in which they lie, sinks first.
+            rows: int64 [NB, N], the entries' rows behind the sinks; None where an entry's number is its row.
+        """
+        rope = self.layers[layer].layer.rope
         valid = index < blocks.evicted[:, None]
         index = torch.where(valid, index, 0)
         first = torch.arange(self.sinks, device=q.device).expand(len(index), -1)
         original = torch.cat([first, index + self.sinks], dim=1)
         # Blocks without far entries see nothing here; where their keys would stand is of no interest.
         places = FarPlaces.of(rule, blocks, original, valid.sum(dim=1))
-        keys, values, rows = self.host.keys(layer), self.host.values(layer), index
-        if self.cache is not None and cached:
-            looked = torch.where(valid, index, -1).cpu()
-            found = self.cache.gather(layer, self.host, looked)
-            keys, values = ([(rows.flatten(1, 2).contiguous(), index.numel())] for rows in found)
-            rows = torch.arange(index.numel(), device=q.device).view_as(index)
-            self._looked[layer] = looked
-        stop = self.sinks + sum(length for _, length in keys)
-        rows = torch.cat([first, torch.where(valid, rows + self.sinks, EMPTY)], dim=1)
+        behind = torch.where(valid, (index if rows is None else rows) + self.sinks, EMPTY)
         cos, sin = rope.table(places.limit)
-        segments.append(
-            Shown(
-                q=rope.rotate(q, places.queries, places.limit),
-                keys=[(held.sink_keys, self.sinks), *keys],
-                values=[(held.sink_values, self.sinks), *values],
-                span=blocks.span(stop),
-                lists=Lists(rows, places.keys, min(blocks.size, q.shape[1]), cos, sin),
-            )
+        shown = Shown(
+            q=rope.rotate(q, places.queries, places.limit),
+            keys=keys,
+            values=values,
+            span=blocks.span(sum(length for _, length in keys)),
+            lists=Lists(torch.cat([first, behind], dim=1), places.keys, min(blocks.size, q.shape[1]), cos, sin),
         )
-        if self.mass is not None:
-            known = self.host.source_of(index)
-            sources.append(torch.cat([self.source[: self.sinks].expand(len(index), -1), known], dim=1))
-        return segments, sources
+        if self.mass is None:
+            return shown, index[:, :0]
+        return shown, torch.cat([self.source[: self.sinks].expand(len(index), -1), self.host.source_of(index)], dim=1)
 
     def _searched(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """Segments and source positions for queries that see sinks, window and the best entries of the host tier, or of
@@ -211,6 +230,10 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         if self.mass is not None:
             sources = [*sources, self.host.source_of(index).to(q.device, non_blocking=True)]
         return segments, sources
+
+    def static_kind(self) -> int | None:
+        """What is chosen changes from token to token."""
+        return None
 
     def _attended(self, layer: int, given: list[Tensor]) -> None:
         """What the cache wants to know, once the pass is over."""

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -32,9 +32,7 @@ from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
 from engine.sharing import APART, shared
-
-if TYPE_CHECKING:
-    from engine.graphs import Recording
+from engine.static_slots import StaticSlots
 
 FIRST_CAPACITY = 256
 
@@ -84,7 +82,6 @@ class SlotMemory(Memory):
         self.own = self._new_slots(capacity or FIRST_CAPACITY)
         self._spans: dict[tuple[int, int | None], Span] = {}
         self.observed: list[Tensor] | None = None  # per slots [HQ, N]: what a catalyst's tokens looked at
-        self.recording: Recording | None = None  # of the pass of one token over these slots
 
     def _new_slots(self, capacity: int, surplus: list[int] | None = None) -> list[Slots]:
         """Empty slots behind the base; capacity: on average."""
@@ -157,13 +154,23 @@ class SlotMemory(Memory):
         """Scores float32 [H, T] that the entries of a pass get at once; None where they get none, or only later."""
         return None
 
-    def static(self) -> bool:
-        """Whether a pass of one token is no more than `_attend` and `worth`, and there is room for its entry."""
-        return (
+    def static_kind(self) -> int | None:
+        """There is one, where the pass is no more than `_attend` and `worth`, and there is room for its entry."""
+        possible = (
             self.coding is None
             and self.observed is None
             and all(slots.capacity > self.length + slots.surplus for slots in self.own)
         )
+        return 0 if possible else None
+
+    def static_addresses(self) -> tuple[int, ...]:
+        """Of all slots."""
+        every = [*self.base, *self.own]
+        return self.base_length, *(fact for slots in every for fact in (slots.rotated.data_ptr(), slots.capacity))
+
+    def static_pass(self, kind: int) -> StaticSlots:
+        """Over all slots as they are now; they must not be replaced."""
+        return StaticSlots(self)
 
     def _attend(self, number: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Of the heads in slots `number`."""

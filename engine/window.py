@@ -18,10 +18,11 @@ from torch import Tensor
 
 from engine.attention import Segment, Shown, Span, attend
 from engine.footprint import Footprint, Task, mean_attended
-from engine.memory import NOT_IN_SOURCE, Memory
+from engine.memory import NOT_IN_SOURCE, Memory, StaticPass
 from engine.positions import sink_query_positions
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
+from engine.static_window import StaticWindow
 
 LEAST_SLACK = 512
 
@@ -234,6 +235,19 @@ class WindowMemory(Memory):
         )
         return self._views[sliding]
 
+    def static_kind(self) -> int | None:
+        """There is one behind the sinks, where nobody but the mass is to be told what was attended to."""
+        return None if self.watching or self.seen < self.sinks else 0
+
+    def static_addresses(self) -> tuple[int, ...]:
+        """Of sinks and buffers, which are replaced together."""
+        first = self.layers[0]
+        return first.sink_keys.data_ptr(), first.keys.data_ptr(), first.keys.shape[1], self.source.data_ptr()
+
+    def static_pass(self, kind: int) -> StaticPass:
+        """Over sinks and buffers as they are now."""
+        return StaticWindow(self)
+
     def commit(self, novelty: Tensor | None = None) -> None:
         """Keep the tokens of the pass."""
         fresh, count = self._to_sinks, len(self._incoming)
@@ -252,6 +266,7 @@ class WindowMemory(Memory):
                     setattr(held, name, getattr(held, name).clone())
         child.source = self.source.clone()
         child._pack(0)
+        child.recordings = {}
         return child
 
     def snapshot(self) -> Self:

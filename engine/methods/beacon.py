@@ -201,9 +201,9 @@ class BeaconMemory(SlotMemory):
             self._orders = sent[0], sent[1]
             self._incoming = sent[2].int()
 
-    def static(self) -> bool:
-        """Not where a beacon passes with the token."""
-        return super().static() and self._orders is None
+    def static_kind(self) -> int | None:
+        """None where a beacon passes with the token."""
+        return super().static_kind() if self._orders is None else None
 
     def guests(self) -> Guests | None:
         """The beacons of the pass."""

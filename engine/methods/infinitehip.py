@@ -29,12 +29,13 @@ from engine.host_settings import (
 )
 from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
-from engine.positions import ATTENTION_RULES, PRUNING_RULES, require_between
+from engine.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, QueryBlocks, require_between
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST
 from engine.retrieving import RetrievingMemory
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
+from engine.static_pruned import StaticPruned
 
 
 def _published(stages: str, most: int, **others: int) -> Mapping[str, Any]:
@@ -212,15 +213,45 @@ class InfiniteHiPMemory(RetrievingMemory):
             return self._searched(layer, q)
         size = self.stages[-1].query_block
         blocks = self.query_blocks(count, size, self.settings.extend_always, q.device)
-        recent = self.settings.first_recent if layer < self.settings.first_layers else 0
-        if recent:
-            first = (blocks.evicted - recent).clamp_min(0)
-            index = first[:, None] + torch.arange(recent, device=q.device)
-        else:
-            always = self.settings.extend_always
-            keys = self.host.keys(layer)
-            index = self.pruning.choose(layer, q, lambda size: self.query_blocks(count, size, always, q.device), keys)
-        return self._chosen(layer, q, blocks, index, self.settings.attention, cached=not recent)
+        if not self.prunes(layer):
+            return self._chosen(layer, q, blocks, self.recent(blocks), self.settings.attention, cached=False)
+        always, keys = self.settings.extend_always, self.host.keys(layer)
+        index = self.pruning.choose(layer, q, lambda size: self.query_blocks(count, size, always, q.device), keys)
+        return self._chosen(layer, q, blocks, index, self.settings.attention)
+
+    def prunes(self, layer: int) -> bool:
+        """Whether a layer prunes what is far."""
+        newest = self.settings.first_recent > 0 and layer < self.settings.first_layers
+        return not newest and self.layers[layer].layer.sliding_window is None
+
+    def recent(self, blocks: QueryBlocks) -> Tensor:
+        """The newest far entries of each block, int64 [NB, first_recent]: what the first layers see instead."""
+        first = (blocks.evicted - self.settings.first_recent).clamp_min(0)
+        return first[:, None] + torch.arange(self.settings.first_recent, device=first.device)
+
+    def static_kind(self) -> int | None:
+        """The stage with which choosing begins anew, but for the first; None at a second look, or with true places."""
+        rules = self.settings.pruning, self.settings.first_pruning
+        pruning = [layer for layer in range(len(self.layers)) if self.prunes(layer)]
+        if self.cache is not None or self.looked_at is not None or TRUE in rules or not pruning or self.far == 0:
+            return None
+        block = self.stages[0].query_block
+        if self.query_blocks(1, block, self.settings.extend_always, self.spec.device).fitting:
+            return None
+        return self.pruning.due(pruning[0]) or None
+
+    def static_addresses(self) -> tuple[int, ...]:
+        """Of slabs too; and how much the stages chose."""
+        device = self.spec.device
+        sources = [slab.source for slab in self.host.slabs]
+        if self.mass is not None and device.type != "cpu":
+            sources.append(self.host.mirrored(device))
+        chosen = (starts.shape[1] for each in self.pruning.chosen for starts in each)
+        return (*super().static_addresses(), *(source.data_ptr() for source in sources), *chosen)
+
+    def static_pass(self, kind: int) -> StaticPruned:
+        """Over buffers and slabs as they are now."""
+        return StaticPruned(self, kind)
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Count the step and the stages that ran."""

@@ -314,9 +314,9 @@ class RecallingMemory(TieredMemory, SlotMemory):
         place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
         return (held.gather(1, place) == flat).view(index.shape)
 
-    def static(self) -> bool:
+    def static_kind(self) -> int | None:
         """What is selected changes from token to token."""
-        return False
+        return None
 
     def condense(self) -> None:
         """Whatever has been read so far may be missing from now on."""

@@ -150,7 +150,8 @@ class Lists:
         """Which slab holds which rows; made once, as keys and values lie alike."""
         lengths = tuple(length for _, length in slabs)
         if lengths not in self._parted:
-            index = self.index.clamp_max(sum(lengths) - 1)  # empty places, which nobody sees, need a row too
+            # Empty places, which nobody sees, need a row too, of numbers: the last ones may not be filled yet.
+            index = torch.where(self.index < sum(lengths), self.index, 0)
             self._parted[lengths] = parted(slabs, index.flatten())
         return self._parted[lengths]
 

@@ -16,10 +16,18 @@ from torch import Tensor
 
 from engine import Answer, Conversation, Method, Model, Sampling, graphs, make_method
 from engine.graphs import Recorder, Recording
+from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.slots import SlotMemory
 from tests.engine.reading import answer, read
 
-SLOTS: dict[str, Method] = {
+
+def hip(**settings: Any) -> Method:
+    """InfiniteHiP with no true distances and one look, as with the presets for long windows."""
+    usual = {"budget": 260 if settings.get("store") == "int8" else 160, "store": "float32", "looks": 1}
+    return make_method("infinitehip", **usual | {"extend_always": True} | settings)
+
+
+STATIC: dict[str, Method] = {
     "full": make_method("full"),
     "truncate": make_method("truncate", budget=160, tail=32),
     "infinipot": make_method("infinipot", budget=160, prompt="Sum up."),
@@ -27,9 +35,18 @@ SLOTS: dict[str, Method] = {
     "locret": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12),
     "beacon": make_method("beacon", budget=64, window=32, ratio=4),  # every fourth token goes with a beacon, as ever
     "locret-all": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, pooling=5, share="all"),
+    "streaming": make_method("streaming", budget=96),
+    "infinitehip": hip(stages="16:16:64:8 8:8:32:4 8:4:24:2", first_keep=16),
+    "infinitehip-recent": hip(
+        stages="8:8:48:4 8:4:24:2", first_keep=16, first_recent=20, attention="dynamic", pruning="chunk"
+    ),
+    "infinitehip-int8": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, store="int8", attention="infllm"),
 }
 OTHERS: dict[str, Method] = {
-    "streaming": make_method("streaming", budget=96),
+    "infinitehip-true": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, pruning="true"),
+    "infinitehip-cached": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, cache=40),
+    "infllm": make_method("infllm", budget=160, block=8, units=4, query_block=16, store="float32"),
+    "exact": make_method("exact", budget=96, top_k=24, store="float32"),
     "locret-int8": make_method("locret", budget=96, chunk=40, stabilizers=16, local=12, store="int8"),
     "recall": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", store="float32"),
 }
@@ -43,7 +60,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
     lengths: list[int] = []
     replay = Recording.replay
 
-    def noted(self: Recording, ids: Tensor, memory: SlotMemory) -> Tensor:
+    def noted(self: Recording, ids: Tensor, memory: Any) -> Tensor:
         lengths.append(memory.length)
         return replay(self, ids, memory)
 
@@ -61,9 +78,9 @@ def talk(model: Model, conversation: Conversation) -> list[Answer]:
     return said
 
 
-@pytest.mark.parametrize("name", SLOTS)
+@pytest.mark.parametrize("name", STATIC)
 def test_static_passes_say_what_others_say(name: str, model: Model, ids: Tensor, replayed: list[int]) -> None:
-    context = read(model, SLOTS[name], ids)
+    context = read(model, STATIC[name], ids)
     expected, conversation = Conversation(context), Conversation(context)
     with model.recorder.stopped():
         said = talk(model, expected)
@@ -80,8 +97,30 @@ def test_static_passes_say_what_others_say(name: str, model: Model, ids: Tensor,
         for one, other in zip(ours.passages, theirs.passages, strict=True):
             assert one.weight == pytest.approx(other.weight, rel=1e-3)
     ours_parts, theirs_parts = conversation.state()[0], expected.state()[0]
-    for key, tensor in theirs_parts["slots"].tensors.items():
-        torch.testing.assert_close(ours_parts["slots"].tensors[key], tensor, rtol=1e-3, atol=1e-3)
+    assert set(ours_parts) == set(theirs_parts)
+    for name, part in theirs_parts.items():
+        for key, tensor in part.tensors.items():
+            torch.testing.assert_close(ours_parts[name].tensors[key], tensor, rtol=1e-3, atol=1e-3)
+
+
+def test_a_pass_is_recorded_for_each_stage_with_which_choosing_begins_anew(
+    model: Model, ids: Tensor, replayed: list[int]
+) -> None:
+    """And what the stages choose there is what they would choose else; how often they run, too."""
+    context = read(model, STATIC["infinitehip"], ids)
+    ours, theirs = Conversation(context), Conversation(context)
+    for token in range(70, 110):
+        ours._feed([token], repeated=True)
+        with model.recorder.stopped():
+            theirs._feed([token], repeated=True)
+        assert isinstance(ours.memory, InfiniteHiPMemory)
+        assert isinstance(theirs.memory, InfiniteHiPMemory)
+        for one, other in zip(ours.memory.pruning.chosen, theirs.memory.pruning.chosen, strict=True):
+            assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+    assert set(ours.memory.recordings) == {1, 2, 3}
+    assert len(replayed) == 40 - 40 // 8, "but not where the first stage runs"
+    assert ours.memory.stage_runs == theirs.memory.stage_runs
+    assert not Conversation(context).memory.recordings
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -92,7 +131,7 @@ def test_what_is_not_static_passes_as_ever(name: str, model: Model, ids: Tensor,
 
 
 def test_a_fork_and_its_context_are_not_touched(model: Model, ids: Tensor, replayed: list[int]) -> None:
-    context = read(model, SLOTS["locret"], ids)
+    context = read(model, STATIC["locret"], ids)
     before = {key: tensor.clone() for key, tensor in context.state()[0]["slots"].tensors.items()}
     one = answer(Conversation(context), "What is it?", 20)
     assert answer(Conversation(context), "What is it?", 20) == one
@@ -104,7 +143,7 @@ def test_a_fork_and_its_context_are_not_touched(model: Model, ids: Tensor, repla
 def test_a_recording_that_fails_leaves_the_plain_pass(
     model: Model, ids: Tensor, replayed: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    context = read(model, SLOTS["full"], ids)
+    context = read(model, STATIC["full"], ids)
     said = answer(Conversation(context), "What is it?", 20)
     replayed.clear()
     # As on a GPU; here there is none, so the first thing that recording does fails.
@@ -134,9 +173,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_other_threads_may_use_the_gpu_while_a_pass_is_recorded(model: Model, ids: Tensor, recorded: list[str]) -> None:
-    memory = Conversation(read(model, SLOTS["full"], ids)).memory
+    memory = Conversation(read(model, STATIC["full"], ids)).memory
     assert isinstance(memory, SlotMemory)
-    recording = Recording(model.network, memory, ())
+    recording = Recording(model.network, memory, 0, ())
     assert recorded == ["thread_local"]
     assert recording.hidden.shape == (1, 48)
 
@@ -145,7 +184,7 @@ def test_a_pass_that_waits_is_not_begun_to_be_recorded(
     model: Model, ids: Tensor, recorded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Layers in 8 bits look for outliers on the host: a recording that fails for that harms PyTorch's allocator."""
-    context = read(model, SLOTS["full"], ids)
+    context = read(model, STATIC["full"], ids)
     monkeypatch.setattr(model, "recorder", Recorder(model.network))
     said = answer(Conversation(context), "What is it?", 5)
     model.recorder.possible = True  # as on a GPU
@@ -167,9 +206,9 @@ def test_slots_that_leave_no_memory_to_record_are_not_tried_again(
     model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was tried for each token of an answer, which took several passes each time."""
-    context, tried = read(model, SLOTS["full"], ids), list[int]()
+    context, tried = read(model, STATIC["full"], ids), list[int]()
 
-    def none_left(recording: Recording, network: object, memory: SlotMemory, key: tuple[int, ...]) -> None:
+    def none_left(recording: Recording, network: object, memory: SlotMemory, *key: object) -> None:
         tried.append(memory.length)
         raise torch.OutOfMemoryError("CUDA out of memory.")
 

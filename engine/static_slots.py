@@ -1,0 +1,69 @@
+"""The static pass over slots: all of them are shown, and those that are not filled yet are masked. See `graphs.py`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.attention import Shown, Span, attend
+from engine.memory import NOT_IN_SOURCE
+from kernels.rows import Fixed
+
+if TYPE_CHECKING:
+    from engine.slots import SlotMemory
+
+
+class StaticSlots:
+    """`SlotMemory.attend` for one token, in shapes and at addresses that do not change with it."""
+
+    def __init__(self, memory: SlotMemory) -> None:
+        """Over the slots as they are now; they must not be replaced."""
+        self.memory = memory.snapshot()
+        self.memory.recordings = {}  # of other slots, which nobody needs any more
+        self.length = torch.zeros(1, dtype=torch.int64, device=memory.spec.device)  # own entries, on average
+        self.shown = []
+        for number, slots in enumerate(memory.own):
+            filled = memory.length + slots.surplus  # what is behind is masked, but must be numbers
+            slots.rotated[:, filled:], slots.values[:, filled:] = 0.0, 0.0
+            slots.source[:, filled:] = NOT_IN_SOURCE
+            base = memory.base[number] if memory.base else None
+            keys, values, _ = slots.shown(base, slots.capacity, 1)
+            self.shown.append((Fixed(keys), Fixed(values)))
+
+    def move_to(self, memory: SlotMemory) -> None:
+        """The next token stands behind its own entries."""
+        self.length.fill_(memory.length)
+
+    def over(self, memory: SlotMemory) -> None:
+        """Nothing but output, entries and scores."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""
+        memory = self.memory
+        output = memory.by_slots(layer, q, k, v, partial(self._attend, scaling=scaling, softcap=softcap))
+        for slots, score in memory.scored(layer, q, k, v):
+            slots.score.index_copy_(1, self.length + slots.surplus, score)
+        return output
+
+    def _attend(self, number: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        memory, slots = self.memory, self.memory.own[number]
+        rope, place = slots.layer.rope, self.length + slots.surplus
+        position, limit = place + slots.first_slot, slots.first_slot + slots.capacity
+        slots.keys.index_copy_(1, place, k)
+        slots.values.index_copy_(1, place, v)
+        slots.score.index_fill_(1, place, 0.0)
+        slots.rotated.index_copy_(1, place, rope.rotate(k, position, limit))
+        end, window = position + 1, slots.layer.sliding_window
+        first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)
+        keys, values = self.shown[number]
+        segment = Shown(rope.rotate(q, position, limit), keys, values, Span(first, end, changing=True))
+        output, given = attend([segment], scaling, softcap, memory.mass is not None)
+        if memory.mass is not None:
+            per_head = given[0][:, 0].view(slots.layer.kv_heads, -1, limit).sum(dim=1)
+            memory.mass.add(slots.source, per_head[:, slots.first_slot :])
+            if memory.base:
+                memory.mass.add(memory.base[number].source[:, : slots.first_slot], per_head[:, : slots.first_slot])
+        return output

@@ -1,0 +1,82 @@
+"""The static pass over sinks and a window: the whole buffer is shown, and what no window holds is masked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from engine.attention import Segment, Shown, Span, attend
+from kernels.rows import Fixed
+
+if TYPE_CHECKING:
+    from engine.window import WindowMemory
+
+M = TypeVar("M", bound="WindowMemory")
+
+
+class StaticWindow(Generic[M]):
+    """`WindowMemory.attend` for one token that comes behind all sinks. See `graphs.py`."""
+
+    def __init__(self, memory: M) -> None:
+        """Over its buffers as they are now; they must not be replaced."""
+        self.memory = memory.snapshot()
+        self.memory.recordings = {}  # of other buffers, which nobody needs any more
+        self.number = torch.zeros(1, dtype=torch.int64, device=memory.spec.device)  # of the token, from the very first
+        self.length = torch.zeros_like(self.number)  # entries in the buffer
+        self.shown = []
+        for held in memory.layers:
+            held.rotated[:, memory.length :], held.values[:, memory.length :] = 0.0, 0.0  # masked, but must be numbers
+            banks = (held.rotated, held.values), (held.sink_rotated, held.sink_values)
+            self.shown.append([[Fixed([(bank, bank.shape[1])]) for bank in pair] for pair in banks])
+
+    def move_to(self, memory: M) -> None:
+        """The next token stands behind what is in the buffer."""
+        self.number.fill_(memory.seen)
+        self.length.fill_(memory.length)
+
+    def over(self, memory: M) -> None:
+        """Nothing but output and entries."""
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""
+        self._arrive(layer, k, v)
+        mass = self.memory.mass
+        segments, sources = self._segments(layer, q)
+        output, given = attend(segments, scaling, softcap, mass is not None)
+        if mass is not None:
+            for source, piece in zip(sources, given, strict=True):
+                mass.add(source.expand(piece.shape), piece)
+        return output
+
+    def _arrive(self, layer: int, k: Tensor, v: Tensor) -> None:
+        held, sinks = self.memory.layers[layer], self.memory.sinks
+        held.keys.index_copy_(1, self.length, k)
+        held.values.index_copy_(1, self.length, v)
+        turned = held.layer.rope.rotate(k, self.length + sinks, sinks + held.keys.shape[1])
+        held.rotated.index_copy_(1, self.length, turned)
+
+    def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """What the token sees, and the source positions of it."""
+        return self.near(layer, q)
+
+    def near(self, layer: int, q: Tensor, with_sinks: bool = True) -> tuple[list[Segment], list[Tensor]]:
+        """Sinks, if they are wanted here, and window."""
+        memory, held = self.memory, self.memory.layers[layer]
+        sliding, rope, sinks = held.layer.sliding_window, held.layer.rope, memory.sinks
+        (keys, values), (sink_keys, sink_values) = self.shown[layer]
+        segments: list[Segment] = []
+        sources = []
+        if sinks and with_sinks:
+            end = torch.full_like(self.number, sinks)
+            first = torch.zeros_like(end) if sliding is None else (self.number - sliding + 1).clamp_min(0)
+            turned = rope.rotate(q, self.number.clamp_max(sinks + memory.window - 1), sinks + memory.window)
+            segments.append(Shown(turned, sink_keys, sink_values, Span(first, end, changing=True)))
+            sources.append(memory.source[:sinks])
+        reach = min(memory.window, sliding or memory.window)
+        span = Span((self.length - reach + 1).clamp_min(0), self.length + 1, changing=True)
+        turned = rope.rotate(q, self.length + sinks, sinks + held.keys.shape[1])
+        segments.append(Shown(turned, keys, values, span))
+        sources.append(memory.source[sinks:])
+        return segments, sources
