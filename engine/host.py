@@ -285,6 +285,10 @@ class HostTier:
         """The same entries [NB, N] for all heads: keys and values [H, NB, N, D] on the device."""
         return self.gather(layer, index.expand(self.spec.layers[layer].kv_heads, *index.shape), device)
 
+    def addresses(self) -> tuple[int, ...]:
+        """One for each slab that holds anything: a slab lies where it is as long as there is one."""
+        return tuple(slab.source.data_ptr() for slab in self.slabs if slab.length)
+
     def keys(self, layer: int) -> Slabs:
         """The keys of a layer, slab by slab."""
         return [(slab.keys[layer], slab.length) for slab in self.slabs if slab.length]

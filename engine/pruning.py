@@ -90,6 +90,11 @@ class Pruning:
         self._decoding = False
         self._ran = [0] * len(stages)
 
+    @property
+    def sizes(self) -> set[int]:
+        """Of the blocks of queries that the stages work on."""
+        return {stage.query_block for stage in self.stages}
+
     def begin(self, decoding: bool) -> None:
         """A pass begins; one that is not a step of decoding ends the decoding before it."""
         self._decoding = decoding
@@ -153,6 +158,10 @@ class Pruning:
     def entries(self, starts: Tensor) -> Tensor:
         """The entries int64 [NB, k] of chunks of the last stage."""
         return (starts[..., None] + torch.arange(self.stages[-1].chunk, device=starts.device)).flatten(1)
+
+    def widths(self) -> tuple[int, ...]:
+        """How many chunks each stage chose last while answering, layer by layer."""
+        return tuple(starts.shape[1] for each in self.chosen for starts in each)
 
     def due(self, layer: int) -> int:
         """The first stage that is due; the ones behind it work on what it chooses, so they are due as well."""

@@ -1,15 +1,15 @@
-"""The static pass over what InfiniteHiP's pruning leaves: beside the window, chunks of the host tier where they lie.
+"""Static passes over what InfiniteHiP's pruning leaves: beside a window or a gist, chunks of the host tier.
 
 While answering, most tokens see what the stages chose for a token before them, and only every so often does a stage
 choose anew. Where the first stage does, all of the host tier is looked at, which grows; such a token is passed as ever.
 From any other stage on, shapes stay as they are, so there is a static pass for each stage with which choosing may begin
-anew, and one for tokens with which none does: the restart points of the stage cache.
+anew, and one for tokens with which none does: the restart points of the stage cache. See `graphs.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,76 +17,144 @@ from torch import Tensor
 
 from engine.attention import Segment
 from engine.positions import QueryBlocks
+from engine.pruning import Pruning
+from engine.static_slots import StaticSlots
 from engine.static_window import StaticWindow
-from kernels.rows import Bank, Fixed, Slabs
+from kernels.rows import Fixed, Slabs
 
 if TYPE_CHECKING:
     from engine.methods.infinitehip import InfiniteHiPMemory
+    from engine.methods.recall import RecallingMemory
+
+
+class StaticStages:
+    """What the stages of a pruning have chosen and choose, at addresses that do not change."""
+
+    def __init__(self, pruning: Pruning, layers: Iterable[int], begin: int) -> None:
+        """begin: the stage with which choosing begins anew, from 1 on; the number of stages where none does."""
+        self.begin = begin
+        chosen = {layer: pruning.chosen[layer] for layer in layers}
+        # By layer: chunk starts that the stage before `begin` chose, and those of the stages from it on
+        self.before = {layer: each[begin - 1].clone() for layer, each in chosen.items()}
+        self.copied = {layer: each[begin - 1] for layer, each in chosen.items()}
+        self.after = {layer: [starts.clone() for starts in each[begin:]] for layer, each in chosen.items()}
+
+    def move_to(self, pruning: Pruning) -> None:
+        """Begin with what is chosen now."""
+        for layer, copied in self.copied.items():
+            if copied is not (chosen := pruning.chosen[layer][self.begin - 1]):
+                self.before[layer].copy_(chosen)
+                self.copied[layer] = chosen
+
+    def choose(self, pruning: Pruning, layer: int, q: Tensor, blocks: Mapping[int, QueryBlocks], keys: Slabs) -> Tensor:
+        """`Pruning.choose` for one token."""
+        starts = pruning.run(layer, self.begin, self.before[layer], q, blocks.__getitem__, keys)
+        for kept, new in zip(self.after[layer], starts, strict=True):
+            kept.copy_(new)
+        return pruning.entries([self.before[layer], *starts][-1])
+
+    def over(self, pruning: Pruning) -> None:
+        """What was chosen anew counts for the tokens behind this one."""
+        for layer, starts in self.after.items():
+            pruning.keep(layer, self.begin, [each.clone() for each in starts])
+
+
+def changing(block: QueryBlocks, number: Tensor, evicted: Tensor) -> QueryBlocks:
+    """A block of one token with numbers that change: its own [1], and what the block has evicted [1].
+
+    block: as it is now, and not fitting the model's window; what is asked of it on the host must hold for all tokens to
+    come.
+    """
+    fits = torch.zeros(1, dtype=torch.bool, device=number.device)
+    return dataclasses.replace(block.known, number=number, evicted=evicted, fits=fits, here=block.known)
 
 
 class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
     """`InfiniteHiPMemory.attend` for one token whose block sees far entries, none of them at a true position."""
 
     def __init__(self, memory: InfiniteHiPMemory, begin: int) -> None:
-        """begin: the stage with which choosing begins anew, from 1 on; the number of stages where none does."""
+        """begin: see `StaticStages`."""
         super().__init__(memory)
-        self.begin = begin
         self.evicted = torch.zeros_like(self.number)
         layers = range(len(memory.layers))
+        self.stages = StaticStages(memory.pruning, filter(memory.prunes, layers), begin)
         self.far = [(_growing(memory.host.keys(layer)), _growing(memory.host.values(layer))) for layer in layers]
         self.behind_sinks = [
             tuple(Fixed([(sinks, memory.sinks), *bank]) for sinks, bank in zip(held, far, strict=True))
             for held, far in zip(((each.sink_keys, each.sink_values) for each in memory.layers), self.far, strict=True)
         ]
-        # By layer that prunes: chunk starts that the stage before `begin` chose, and those of the stages from it on
-        chosen = {layer: memory.pruning.chosen[layer] for layer in layers if memory.prunes(layer)}
-        self.before = {layer: each[begin - 1].clone() for layer, each in chosen.items()}
-        self.copied = {layer: each[begin - 1] for layer, each in chosen.items()}
-        self.after = {layer: [starts.clone() for starts in each[begin:]] for layer, each in chosen.items()}
-        made = memory.query_blocks(1, memory.stages[0].query_block, memory.settings.extend_always, memory.spec.device)
-        self.blocks = cache(lambda size: self._blocks(made.known, size))
-
-    def _blocks(self, known: QueryBlocks, size: int) -> QueryBlocks:
-        """A block of the token, whose numbers change; what may be asked on the host of `known` stays as it is."""
-        fits = torch.zeros(1, dtype=torch.bool, device=self.number.device)
-        here = dataclasses.replace(known, size=size, here=None)
-        return dataclasses.replace(here, number=self.number, evicted=self.evicted, fits=fits, here=here)
+        always, device = memory.settings.extend_always, memory.spec.device
+        self.blocks = {
+            size: changing(memory.query_blocks(1, size, always, device), self.number, self.evicted)
+            for size in memory.pruning.sizes
+        }
 
     def move_to(self, memory: InfiniteHiPMemory) -> None:
         """The next token sees what is chosen now, of the host tier as it is now."""
         super().move_to(memory)
         self.evicted.fill_(memory.far)
         self.memory.host = memory.host
-        for layer, copied in self.copied.items():
-            if copied is not (chosen := memory.pruning.chosen[layer][self.begin - 1]):
-                self.before[layer].copy_(chosen)
-                self.copied[layer] = chosen
+        self.stages.move_to(memory.pruning)
 
     def over(self, memory: InfiniteHiPMemory) -> None:
-        """What was chosen anew counts for the tokens behind this one."""
-        for layer, starts in self.after.items():
-            memory.pruning.keep(layer, self.begin, [each.clone() for each in starts])
+        """What was chosen anew."""
+        self.stages.over(memory.pruning)
 
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         memory = self.memory
         if memory.layers[layer].layer.sliding_window is not None:
             return self.near(layer, q)
         segments, sources = self.near(layer, q, with_sinks=False)  # which are listed with what is chosen
-        blocks = self.blocks(memory.stages[-1].query_block)
-        index = self._chosen(layer, q) if memory.prunes(layer) else memory.recent(blocks)
+        blocks = self.blocks[memory.stages[-1].query_block]
+        if memory.prunes(layer):
+            index = self.stages.choose(memory.pruning, layer, q, self.blocks, self.far[layer][0])
+        else:
+            index = memory.recent(blocks)
         keys, values = self.behind_sinks[layer]
         far, source = memory.listed(layer, q, blocks, index, memory.settings.attention, keys, values)
         return [*segments, far], [*sources, source]
 
-    def _chosen(self, layer: int, q: Tensor) -> Tensor:
-        pruning = self.memory.pruning
-        starts = pruning.run(layer, self.begin, self.before[layer], q, self.blocks, self.far[layer][0])
-        for kept, new in zip(self.after[layer], starts, strict=True):
-            kept.copy_(new)
-        return pruning.entries([self.before[layer], *starts][-1])
 
-
-def _growing(slabs: Slabs) -> list[tuple[Bank, int]]:
+def _growing(slabs: Slabs) -> Fixed:
     """The last slab counts whole, as what comes next goes there."""
     *others, (last, _) = slabs
-    return [*others, (last, last.shape[1])]
+    return Fixed([*others, (last, last.shape[1])])
+
+
+class StaticRecalling(StaticSlots["RecallingMemory"]):
+    """`RecallingMemory.attend` for one token: the gist, and beside it what pruning leaves of the host tier."""
+
+    def __init__(self, memory: RecallingMemory, begin: int) -> None:
+        """begin: see `StaticStages`."""
+        super().__init__(memory)
+        self.number = torch.zeros_like(self.length)
+        layers = list(filter(memory.prunes, range(len(memory.spec.layers))))
+        self.stages = StaticStages(memory.pruning, layers, begin)
+        self.far = {layer: (Fixed(memory.host.keys(layer)), Fixed(memory.host.values(layer))) for layer in layers}
+        self.held = {layer: memory.held_by_heads(layer) for layer in layers}  # what comes now is no part of the text
+        last = memory.far + memory.base_length + min(slots.capacity for slots in memory.own)  # that a token may have
+        evicted = torch.full_like(self.number, memory.far)
+        self.blocks = {
+            size: changing(memory.blocks_from(last, 1, size), self.number, evicted) for size in memory.pruning.sizes
+        }
+
+    def move_to(self, memory: RecallingMemory) -> None:
+        """The next token stands behind the gist, and sees what is chosen now."""
+        super().move_to(memory)
+        self.number.fill_(memory.far + memory.entries)
+        self.stages.move_to(memory.pruning)
+
+    def over(self, memory: RecallingMemory) -> None:
+        """What was chosen anew."""
+        self.stages.over(memory.pruning)
+
+    def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """Each layer lies in slots of its number."""
+        memory = self.memory
+        if number not in self.far:
+            return [], []
+        keys, values = self.far[number]
+        index = self.stages.choose(memory.pruning, number, q, self.blocks, keys)
+        blocks = self.blocks[memory.pruning.stages[-1].query_block]
+        segment, source = memory.listed(number, q, blocks, index, self.held[number], keys, values)
+        return [segment], [source]

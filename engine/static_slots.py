@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from engine.attention import Shown, Span, attend
+from engine.attention import Segment, Shown, Span, attend
 from engine.memory import NOT_IN_SOURCE
 from kernels.rows import Fixed
 
 if TYPE_CHECKING:
     from engine.slots import SlotMemory
 
+M = TypeVar("M", bound="SlotMemory")
 
-class StaticSlots:
+
+class StaticSlots(Generic[M]):
     """`SlotMemory.attend` for one token, in shapes and at addresses that do not change with it."""
 
-    def __init__(self, memory: SlotMemory) -> None:
+    def __init__(self, memory: M) -> None:
         """Over the slots as they are now; they must not be replaced."""
         self.memory = memory.snapshot()
         self.memory.recordings = {}  # of other slots, which nobody needs any more
@@ -33,11 +35,11 @@ class StaticSlots:
             keys, values, _ = slots.shown(base, slots.capacity, 1)
             self.shown.append((Fixed(keys), Fixed(values)))
 
-    def move_to(self, memory: SlotMemory) -> None:
+    def move_to(self, memory: M) -> None:
         """The next token stands behind its own entries."""
         self.length.fill_(memory.length)
 
-    def over(self, memory: SlotMemory) -> None:
+    def over(self, memory: M) -> None:
         """Nothing but output, entries and scores."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
@@ -59,11 +61,18 @@ class StaticSlots:
         end, window = position + 1, slots.layer.sliding_window
         first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)
         keys, values = self.shown[number]
-        segment = Shown(rope.rotate(q, position, limit), keys, values, Span(first, end, changing=True))
-        output, given = attend([segment], scaling, softcap, memory.mass is not None)
+        own = Shown(rope.rotate(q, position, limit), keys, values, Span(first, end, changing=True))
+        beside, sources = self._beside(number, q)
+        output, given = attend([own, *beside], scaling, softcap, memory.mass is not None)
         if memory.mass is not None:
+            for source, piece in zip(sources, given[1:], strict=True):
+                memory.mass.add(source.expand(piece.shape), piece)
             per_head = given[0][:, 0].view(slots.layer.kv_heads, -1, limit).sum(dim=1)
             memory.mass.add(slots.source, per_head[:, slots.first_slot :])
             if memory.base:
                 memory.mass.add(memory.base[number].source[:, : slots.first_slot], per_head[:, : slots.first_slot])
         return output
+
+    def _beside(self, number: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """What the token sees beside slots `number`, and where it comes from."""
+        return [], []

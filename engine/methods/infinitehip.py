@@ -27,7 +27,7 @@ from engine.host_settings import (
     least_window,
     plan_retrieving,
 )
-from engine.memory import Memory
+from engine.memory import Memory, StaticPass
 from engine.method import Method, TurnTokens, require
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, QueryBlocks, require_between
 from engine.pruning import LayerRule, Pruning, parse_stages
@@ -243,13 +243,12 @@ class InfiniteHiPMemory(RetrievingMemory):
     def static_addresses(self) -> tuple[int, ...]:
         """Of slabs too; and how much the stages chose."""
         device = self.spec.device
-        sources = [slab.source for slab in self.host.slabs]
+        known: tuple[int, ...] = ()
         if self.mass is not None and device.type != "cpu":
-            sources.append(self.host.mirrored(device))
-        chosen = (starts.shape[1] for each in self.pruning.chosen for starts in each)
-        return (*super().static_addresses(), *(source.data_ptr() for source in sources), *chosen)
+            known = (self.host.mirrored(device).data_ptr(),)
+        return (*super().static_addresses(), *self.host.addresses(), *known, *self.pruning.widths())
 
-    def static_pass(self, kind: int) -> StaticPruned:
+    def static_pass(self, kind: int) -> StaticPass:
         """Over buffers and slabs as they are now."""
         return StaticPruned(self, kind)
 

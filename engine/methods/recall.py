@@ -30,19 +30,21 @@ from engine.host_settings import (
     check_looks,
     check_store,
 )
-from engine.memory import NOT_IN_SOURCE, Memory
+from engine.memory import NOT_IN_SOURCE, Memory, StaticPass
 from engine.method import Method, TurnTokens, require
 from engine.methods.infinipot import InfiniPot, Pot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret, RetainedMemory
-from engine.positions import PRUNING_RULES, FarPlaces, QueryBlocks, require_between
+from engine.positions import PRUNING_RULES, TRUE, FarPlaces, QueryBlocks, require_between
 from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST, LoadedParts, Parts, Usage
 from engine.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.seam import ModelSpec
 from engine.slabs import page_of
 from engine.slots import SlotMemory
+from engine.static_pruned import StaticRecalling
 from engine.tiered import TieredMemory
+from kernels.rows import Slabs
 
 GISTS = ("locret", "infinipot")
 SELECTIONS = ("infinitehip", "exact")
@@ -244,12 +246,15 @@ class RecallingMemory(TieredMemory, SlotMemory):
 
         The gist shares its budget evenly, so that each layer lies in slots of its number.
         """
-        recall, spec = self.settings_of_recall, self.spec.layers[number]
-        selects = (self.answering or recall.while_reading) and self.observed is None
-        if not selects or spec.sliding_window is not None or self.far == 0:
+        selects = (self.answering or self.settings_of_recall.while_reading) and self.observed is None
+        if not selects or self.spec.layers[number].sliding_window is not None or self.far == 0:
             return [], []
-        by_search = recall.select == "exact" or self.looked_at is not None
-        return self._searched(number, q) if by_search else self._pruned(number, q)
+        return self._pruned(number, q) if self.prunes(number) else self._searched(number, q)
+
+    def prunes(self, layer: int) -> bool:
+        """Whether a layer prunes what is far: where it looks there at all, and does not search it."""
+        searches = self.settings_of_recall.select == "exact" or self.looked_at is not None
+        return not searches and self.spec.layers[layer].sliding_window is None
 
     @property
     def _distance(self) -> int:
@@ -259,40 +264,52 @@ class RecallingMemory(TieredMemory, SlotMemory):
         return recall.budget - recall.selected
 
     def _blocks(self, count: int, size: int, device: torch.device) -> QueryBlocks:
-        """Queries where they stand behind the gist, and the gist behind all that is far; made once per pass."""
+        """Queries where they stand behind the gist; made once per pass."""
         if size not in self._made:
-            blocks = -(-count // size)
-            made = QueryBlocks(
-                number=self.far + self.entries + torch.arange(count),
-                size=size,
-                evicted=torch.full((blocks,), self.far),
-                fits=torch.zeros(blocks, dtype=torch.bool),
-                sinks=0,
-                window=self._distance,
-                trained=self.spec.window,
-            )
-            self._made[size] = made.to(device)
+            self._made[size] = self.blocks_from(self.far + self.entries, count, size).to(device)
         return self._made[size]
+
+    def blocks_from(self, first: int, count: int, size: int) -> QueryBlocks:
+        """Queries with numbers from `first` on, in blocks; all that is far lies before the gist. On the host."""
+        blocks = -(-count // size)
+        return QueryBlocks(
+            number=first + torch.arange(count),
+            size=size,
+            evicted=torch.full((blocks,), self.far),
+            fits=torch.zeros(blocks, dtype=torch.bool),
+            sinks=0,
+            window=self._distance,
+            trained=self.spec.window,
+        )
 
     def _pruned(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """What InfiniteHiP's stages leave of the host tier, in order, for each block of queries."""
-        recall, rope, count = self.settings_of_recall, self.spec.layers[layer].rope, q.shape[1]
-        index = self.pruning.choose(layer, q, lambda size: self._blocks(count, size, q.device), self.host.keys(layer))
+        count, keys, values = q.shape[1], self.host.keys(layer), self.host.values(layer)
+        index = self.pruning.choose(layer, q, lambda size: self._blocks(count, size, q.device), keys)
         blocks = self._blocks(count, self.pruning.stages[-1].query_block, q.device)
+        segment, source = self.listed(layer, q, blocks, index, self.held_by_heads(layer), keys, values)
+        return [segment], [source]
+
+    def listed(
+        self, layer: int, q: Tensor, blocks: QueryBlocks, index: Tensor, held: Tensor, keys: Slabs, values: Slabs
+    ) -> tuple[Shown, Tensor]:
+        """Chosen entries int64 [NB, N] as queries see them, but for those that a head `held_by_heads` itself, and their
+        source positions: entry i of the host tier stands for position i of the source.
+        """
+        rope = self.spec.layers[layer].rope
         valid = index < self.far
         index = torch.where(valid, index, 0)
-        places = FarPlaces.of(recall.attention, blocks, index, valid.sum(dim=1))
-        unknown = ~self._in_gist(layer, index.expand(self.spec.layers[layer].kv_heads, -1, -1))
+        places = FarPlaces.of(self.settings_of_recall.attention, blocks, index, valid.sum(dim=1))
+        unknown = ~_among(held, index.expand(len(held), -1, -1))
         cos, sin = rope.table(places.limit)
-        rows = torch.where(valid, index, EMPTY)
-        segment = Shown(
+        shown = Shown(
             q=rope.rotate(q, places.queries, places.limit),
-            keys=self.host.keys(layer),
-            values=self.host.values(layer),
+            keys=keys,
+            values=values,
             span=blocks.span(self.far),
-            lists=Lists(rows, places.keys, min(blocks.size, count), cos, sin, seen=unknown),
+            lists=Lists(torch.where(valid, index, EMPTY), places.keys, min(blocks.size, q.shape[1]), cos, sin, unknown),
         )
-        return [segment], [index]  # for entry i of the host tier stands for position i of the source
+        return shown, index
 
     def _searched(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """The best entries of the host tier, or of those to look at, for each query, all at one distance."""
@@ -300,23 +317,31 @@ class RecallingMemory(TieredMemory, SlotMemory):
         best, index = picked(self.host, layer, q, self._distance, limits, top, self.looked_at)
         index = index.to(q.device, non_blocking=True)
         by_head = index.view(self.spec.layers[layer].kv_heads, -1, index.shape[2])
-        known = self._in_gist(layer, by_head).view(index.shape)
+        known = _among(self.held_by_heads(layer), by_head).view(index.shape)
         return [dataclasses.replace(best, seen=best.seen & ~known)], [index]
 
-    def _in_gist(self, layer: int, index: Tensor) -> Tensor:
-        """Which entries int64 [H, ...] of the host tier a head holds itself, bool of that shape.
+    def held_by_heads(self, layer: int) -> Tensor:
+        """Source positions that each head of the gist holds, ascending, int64 [H, N].
 
-        Entry i of the host tier stands for position i of the source. Heads hold the text in its order, and only before
-        and behind it what is no source (-1), so that their running maxima are sorted.
+        Heads hold the text in its order, and only before and behind it what is no source (-1), so that their running
+        maxima are sorted.
         """
-        held = self.positions(layer).cummax(dim=1).values.long()
-        flat = index.reshape(index.shape[0], -1).contiguous()
-        place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
-        return (held.gather(1, place) == flat).view(index.shape)
+        return self.positions(layer).cummax(dim=1).values.long()
 
     def static_kind(self) -> int | None:
-        """What is selected changes from token to token."""
-        return None
+        """The stage with which choosing begins anew, if it is not the first; None where anything is searched for."""
+        pruning = [layer for layer in range(len(self.spec.layers)) if self.prunes(layer)]
+        if not pruning or self.far == 0 or self.settings_of_recall.pruning == TRUE or super().static_kind() is None:
+            return None
+        return self.pruning.due(pruning[0]) or None
+
+    def static_addresses(self) -> tuple[int, ...]:
+        """Of slabs too; and how much the stages chose."""
+        return (*super().static_addresses(), *self.host.addresses(), *self.pruning.widths())
+
+    def static_pass(self, kind: int) -> StaticPass:
+        """Over slots and slabs as they are now."""
+        return StaticRecalling(self, kind)
 
     def condense(self) -> None:
         """Whatever has been read so far may be missing from now on."""
@@ -357,6 +382,13 @@ class RecallingMemory(TieredMemory, SlotMemory):
         """Gist and slabs, and how much may be missing from the gist."""
         super().restore(parts, meta)
         self._far = int(meta["far"])
+
+
+def _among(held: Tensor, index: Tensor) -> Tensor:
+    """Which numbers int64 [H, ...] are among a head's own, ascending [H, N]; bool of that shape."""
+    flat = index.reshape(index.shape[0], -1).contiguous()
+    place = torch.searchsorted(held, flat).clamp_max(held.shape[1] - 1)
+    return (held.gather(1, place) == flat).view(index.shape)
 
 
 class RecallingRetained(RecallingMemory, RetainedMemory):

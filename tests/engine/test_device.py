@@ -65,7 +65,8 @@ COSTS = {
     "locret-int4-all": (0, 8, 0, 8),
     "beacon": (0, 4, 0, 4),
 }
-PRUNED = {"infinitehip": 3, "infinitehip-recent": 2, "infinitehip-int8": 2}  # by stages, each of which may be recorded
+# By how many stages there are, from each of which on choosing may begin anew
+PRUNED = {"infinitehip": 3, "infinitehip-recent": 2, "infinitehip-int8": 2, "recall": 3, "recall-chunks": 2}
 Elsewhere = Callable[..., Any]
 
 
