@@ -76,13 +76,13 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
         """begin: see `StaticStages`."""
         super().__init__(memory)
         self.evicted = torch.zeros_like(self.number)
-        layers = range(len(memory.layers))
-        self.stages = StaticStages(memory.pruning, filter(memory.prunes, layers), begin)
-        self.far = [(_growing(memory.host.keys(layer)), _growing(memory.host.values(layer))) for layer in layers]
-        self.behind_sinks = [
-            tuple(Fixed([(sinks, memory.sinks), *bank]) for sinks, bank in zip(held, far, strict=True))
-            for held, far in zip(((each.sink_keys, each.sink_values) for each in memory.layers), self.far, strict=True)
-        ]
+        self.stages = StaticStages(memory.pruning, filter(memory.prunes, range(len(memory.layers))), begin)
+        self.far, self.behind_sinks = [], []  # by layer: keys; keys and values behind the sinks
+        for layer, held in enumerate(memory.layers):
+            keys, values = _growing(memory.host.keys(layer)), _growing(memory.host.values(layer))
+            sinks = (held.sink_keys, memory.sinks), (held.sink_values, memory.sinks)
+            self.far.append(keys)
+            self.behind_sinks.append((Fixed([sinks[0], *keys]), Fixed([sinks[1], *values])))
         always, device = memory.settings.extend_always, memory.spec.device
         self.blocks = {
             size: changing(memory.query_blocks(1, size, always, device), self.number, self.evicted)
@@ -107,7 +107,7 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
         segments, sources = self.near(layer, q, with_sinks=False)  # which are listed with what is chosen
         blocks = self.blocks[memory.stages[-1].query_block]
         if memory.prunes(layer):
-            index = self.stages.choose(memory.pruning, layer, q, self.blocks, self.far[layer][0])
+            index = self.stages.choose(memory.pruning, layer, q, self.blocks, self.far[layer])
         else:
             index = memory.recent(blocks)
         keys, values = self.behind_sinks[layer]
