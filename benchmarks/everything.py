@@ -93,7 +93,7 @@ PLAN = [
         f"--methods exact --budgets 512 --kinds {UNSEEN} --tokens 2K,8K --trials 12",
     ),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 20"),
-    Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 10"),
+    Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 20"),
     Run("facts-kept-stores", "needle", f"--methods {KEPT} --budgets 1024 --tokens 2K --trials 8"),
     Run("cache", "cache", "--tokens 4K"),
     Run("facts-exact-128k", "needle", "--methods exact --budgets 512 --tokens 128K --trials 4"),

@@ -83,7 +83,7 @@ def taken(out: Path | None, now: dict[str, Any], seed: int) -> dict[tuple[Any, .
                 continue
             for row in result["rows"]:
                 if "settings" in row and not is_earlier(result, row, now):
-                    rows[tuple(row[key] for key in CELL)] = {"trials": result["trials"]} | row
+                    rows[tuple(row[key] for key in CELL)] = row | {"trials": row.get("trials", result["trials"])}
     return rows
 
 
