@@ -247,26 +247,27 @@ class Actions:
 
     def doom(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether something is really to be deleted."""
-        names, doomed = [], self._doomed(kind, chosen)
-        for row_kind, row in doomed:
-            also = shelf.derived(self.service, row_kind, row)
-            title = getattr(row, "title", "") or shelf.context_title(self.service, row)
-            names.append(f"{kind.removesuffix('s')} “{title}”{f' with {also}' if also else ''}")
-        text = f'<p role="alert">Delete the {esc(" and the ".join(names))}? This cannot be undone.</p>'
-        return chosen, [gr.update(visible=True), gr.update(value=text), [(each, row.id) for each, row in doomed]]
+        one, rows = kind.removesuffix("s"), self._doomed(kind, chosen)
+        titles = [getattr(row, "title", "") or shelf.context_title(self.service, row) for row in rows]
+        also = shelf.derived(self.service, one, *rows)
+        what = f"{one if len(rows) == 1 else kind} {' and '.join(f'“{title}”' for title in titles)}"
+        what += f" with {also}" if also else ""
+        text = f'<p role="alert">Delete the {esc(what)}? This cannot be undone.</p>'
+        return chosen, [gr.update(visible=True), gr.update(value=text), [(one, row.id) for row in rows]]
 
-    def _doomed(self, kind: str, chosen: Chosen) -> list[tuple[str, Any]]:
+    def _doomed(self, kind: str, chosen: Chosen) -> list[Any]:
         store = self.service.store
         if kind == "session":
-            return [("session", store.session(chosen.session))]
+            return [store.session(chosen.session)]
         if kind == "context":
-            return [("context", store.context(chosen.context))]
-        return [("document", row) for row in store.context_documents(chosen.context)]
+            return [store.context(chosen.context)]
+        return store.context_documents(chosen.context)
 
     def delete(self, chosen: Chosen, doomed: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
         """Delete what was named when it was asked about, whatever has been chosen since."""
-        for kind, id in doomed:
-            shelf.delete(self.service, *shelf.find(self.service, id, (kind,)))
+        if doomed:
+            rows = [shelf.find(self.service, id, (kind,))[1] for kind, id in doomed]
+            shelf.delete(self.service, doomed[0][0], *rows)
         return self.screen.settle(chosen), [gr.update(visible=False), gr.update(value=""), []]
 
     def search(self, query: str | None) -> list[Any]:
