@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sessions
@@ -12,6 +12,25 @@ from app.service import Service
 from app.uploads import discard_locked
 from app.words import plural
 from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+
+
+@dataclass(frozen=True)
+class Found:
+    """A session that was searched for: a turn with a snippet of it, or no turn where the session is called so.
+
+    `highlights` are (start, end) offsets of the matching words in `snippet`.
+    """
+
+    session: SessionRow
+    turn: TurnRow | None = None
+    snippet: str = ""
+    highlights: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def line(self) -> str:
+        """What is shown below the title."""
+        return " ".join(self.snippet.split()) if self.turn else plural(self.session.turns, "question")
+
 
 Row = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
 KINDS = ("document", "context", "session")
@@ -101,6 +120,18 @@ def listing(service: Service, noun: str) -> list[dict[str, Any]]:
     if noun == "contexts":
         return [{"title": context_title(service, row), **asdict(row)} for row in store.contexts()]
     return [asdict(row) for row in (store.documents() if noun == "documents" else store.sessions())]
+
+
+def search(service: Service, query: str, limit: int) -> list[Found]:
+    """The sessions whose title has the query in it, unless it was also said there; then the turns that say it.
+
+    Raises:
+        sessions.StoreError: a limit below 1 or above MOST_HITS.
+    """
+    said = [Found(hit.session, hit.turn, hit.snippet, hit.highlights) for hit in service.store.search(query, limit)]
+    title, there = " ".join(query.split()).casefold(), {each.session.id for each in said}
+    called = [row for row in service.store.sessions() if title and title in row.title.casefold()]
+    return [*(Found(row) for row in called if row.id not in there), *said][:limit]
 
 
 def details(service: Service, kind: str, row: Row) -> dict[str, Any]:

@@ -63,6 +63,12 @@ def note_warnings(warnings: list[str]) -> None:
         note(f"warning: {warning}")
 
 
+def titles_before_places(service: "Service", context_id: str) -> dict[str, str]:
+    """What is said before the place of a source, by document: its title, where a context has several."""
+    documents = service.store.context_documents(context_id)
+    return {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {}
+
+
 def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
     """Rows as aligned text. columns: key -> heading; the last one is not padded."""
     if not rows:

@@ -23,7 +23,6 @@ from app.web.new_reading import OCR, model_choices, settings_from, suiting, unus
 from app.web.screen import Chosen, Screen
 from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
-from app.words import plural
 from app.worker import Worker
 from sessions import MOST_HITS
 
@@ -272,15 +271,11 @@ class Actions:
 
     def search(self, query: str | None) -> list[Any]:
         """Find sessions by title or by what was said in them; the list is hidden while nothing is searched for."""
-        wanted, store = " ".join((query or "").split()), self.service.store
-        if not wanted:
+        if not query or not query.strip():
             return [gr.update(choices=[], value=None, visible=False)]
-        called = [row for row in store.sessions() if wanted.casefold() in row.title.casefold()]
-        said: dict[str, str] = {}
-        for hit in store.search(wanted, MOST_HITS):  # one session may have very many of them
-            said.setdefault(hit.session.id, f"{hit.session.title}\n{' '.join(hit.snippet.split())}")
-        choices = {row.id: f"{row.title}\n{plural(row.turns, 'question')}" for row in called if row.id not in said}
-        choices.update(said)
+        choices: dict[str, str] = {}
+        for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
+            choices.setdefault(hit.session.id, f"{hit.session.title}\n{hit.line}")
         label = "Found" if choices else "Nothing found"
         found = [(text, id) for id, text in choices.items()][:MOST_FOUND]
         return [gr.update(choices=found, value=None, label=label, visible=True)]
