@@ -28,6 +28,8 @@ from sessions import MOST_HITS
 
 MOST_FOUND = 12
 """Sessions that a search lists."""
+MOST_NAMED = 6
+"""Documents that are named before they are deleted; of more, the others are counted."""
 TELLING = 10_000
 """Tokens of an earlier reading whose speed says something about that of a book."""
 
@@ -247,9 +249,11 @@ class Actions:
     def doom(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether something is really to be deleted."""
         one, rows = kind.removesuffix("s"), self._doomed(kind, chosen)
-        titles = [getattr(row, "title", "") or shelf.context_title(self.service, row) for row in rows]
+        titles = [f"“{getattr(row, 'title', '') or shelf.context_title(self.service, row)}”" for row in rows]
+        if len(titles) > MOST_NAMED:
+            titles[MOST_NAMED - 1 :] = [f"{len(titles) - MOST_NAMED + 1:,} others"]
         also = shelf.derived(self.service, one, *rows)
-        what = f"{one if len(rows) == 1 else kind} {' and '.join(f'“{title}”' for title in titles)}"
+        what = f"{one if len(rows) == 1 else kind} {' and '.join(titles)}"
         what += f" with {also}" if also else ""
         text = f'<p role="alert">Delete the {esc(what)}? This cannot be undone.</p>'
         return chosen, [gr.update(visible=True), gr.update(value=text), [(one, row.id) for row in rows]]

@@ -58,6 +58,16 @@ def test_what_goes_with_several_documents_is_counted_once_and_goes_together(serv
     assert not store.documents()
 
 
+def test_of_very_many_documents_a_few_are_named_before_they_go(service: Service) -> None:
+    """The question filled the window with two hundred titles."""
+    actions = Actions(service, Worker(service), Screen(service), [], [], [])
+    context = add_context(service, *(add_document(service, f"Note {number}") for number in range(200)))
+    service.store.update_context(context.id, status="ready")
+    _, (_, asked, doomed) = actions.doom("documents", Chosen(context.id))
+    assert "“Note 4” and 195 others with 1 context?" in asked["value"]
+    assert len(doomed) == 200
+
+
 def test_every_session_is_found_however_often_one_has_the_words(service: Service, book: Path) -> None:
     """A session with twelve hits hid all others, and none was found by the title that it had been given."""
     actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
