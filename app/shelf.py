@@ -1,7 +1,8 @@
 """What is kept, for people: finding by id, prefix or title, and listing, showing, renaming and deleting."""
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sessions
@@ -9,7 +10,27 @@ from app.documents import coverage
 from app.errors import Ambiguous, NotFound
 from app.service import Service
 from app.uploads import discard_locked
+from app.words import plural
 from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+
+
+@dataclass(frozen=True)
+class Found:
+    """A session that was searched for: a turn with a snippet of it, or no turn where the session is called so.
+
+    `highlights` are (start, end) offsets of the matching words in `snippet`.
+    """
+
+    session: SessionRow
+    turn: TurnRow | None = None
+    snippet: str = ""
+    highlights: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def line(self) -> str:
+        """What is shown below the title."""
+        return " ".join(self.snippet.split()) if self.turn else plural(self.session.turns, "question")
+
 
 Row = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
 KINDS = ("document", "context", "session")
@@ -101,6 +122,18 @@ def listing(service: Service, noun: str) -> list[dict[str, Any]]:
     return [asdict(row) for row in (store.documents() if noun == "documents" else store.sessions())]
 
 
+def search(service: Service, query: str, limit: int) -> list[Found]:
+    """The sessions whose title has the query in it, unless it was also said there; then the turns that say it.
+
+    Raises:
+        sessions.StoreError: a limit below 1 or above MOST_HITS.
+    """
+    said = [Found(hit.session, hit.turn, hit.snippet, hit.highlights) for hit in service.store.search(query, limit)]
+    title, there = " ".join(query.split()).casefold(), {each.session.id for each in said}
+    called = [row for row in service.store.sessions() if title and title in row.title.casefold()]
+    return [*(Found(row) for row in called if row.id not in there), *said][:limit]
+
+
 def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     """Everything about one thing, as a plain object with its kind. job: the one that reads a context, if any does."""
     store = service.store
@@ -132,41 +165,36 @@ def rename(service: Service, kind: str, row: Row, title: str) -> DocumentRow | S
     raise NotFound("A context is called after its documents: rename those.")
 
 
-def _contexts_with(service: Service, kind: str, row: Row) -> list[str]:
-    """The contexts that go when a thing is deleted."""
+def _contexts_with(service: Service, kind: str, rows: Sequence[Row]) -> list[str]:
+    """The contexts that go when things of a kind are deleted; one may have read several of the documents."""
     if kind == "document":
-        return [each.id for each in service.store.contexts(row.id)]
-    return [row.id] if kind == "context" else []
+        return list(dict.fromkeys(each.id for row in rows for each in service.store.contexts(row.id)))
+    return [row.id for row in rows] if kind == "context" else []
 
 
-def derived(service: Service, kind: str, row: Row) -> str:
-    """What goes with a thing when it is deleted, in words."""
-    store = service.store
-    contexts = _contexts_with(service, kind, row)
-    sessions = [each for context in contexts for each in store.sessions(context)]
-    parts = []
-    if contexts and kind == "document":
-        parts.append(f"{len(contexts)} context{'s' * (len(contexts) != 1)}")
-    if sessions:
-        parts.append(f"{len(sessions)} session{'s' * (len(sessions) != 1)}")
-    return " and ".join(parts)
+def derived(service: Service, kind: str, *rows: Row) -> str:
+    """What goes with things of a kind when they are deleted, in words."""
+    contexts = _contexts_with(service, kind, rows)
+    talks = sum(len(service.store.sessions(each)) for each in contexts)
+    parts = [plural(len(contexts), "context")] if contexts and kind == "document" else []
+    return " and ".join([*parts, *([plural(talks, "session")] if talks else [])])
 
 
-def delete(service: Service, kind: str, row: Row) -> None:
-    """Delete a document, context or session with everything derived from it, and copies that wait for a password.
+def delete(service: Service, kind: str, *rows: Row) -> None:
+    """Delete documents, contexts or sessions with all that derives from them, and copies that wait for a password.
 
     Raises:
-        sessions.InUse: it is being worked with.
+        sessions.InUse: one is being worked with; nothing was deleted.
     """
-    contexts = _contexts_with(service, kind, row)
+    contexts = _contexts_with(service, kind, rows)
     {
         "document": service.store.delete_document,
         "context": service.store.delete_context,
         "session": service.store.delete_session,
-    }[kind](row.id)
+    }[kind](*(row.id for row in rows))
     for each in contexts:
         service.contexts.drop(each)  # with the conversations over it; the others stay open, one may be answering
-    service.conversations.drop(row.id)
-    service.library.drop(row.id)
-    if isinstance(row, DocumentRow):
-        discard_locked(service, [row.sha256])
+    for row in rows:
+        service.conversations.drop(row.id)
+        service.library.drop(row.id)
+    discard_locked(service, [row.sha256 for row in rows if isinstance(row, DocumentRow)])

@@ -20,37 +20,37 @@ _INCOMING_SEC = 600.0  # far longer than copying a file takes
 class Deletion(Jobs):
     """What goes, and everything derived from it."""
 
-    def delete_document(self, id: str) -> None:
-        """Delete a document with every context that read it, their tensors, sessions, turns and index entries.
+    def delete_document(self, *ids: str) -> None:
+        """Delete documents with every context that read one, their tensors, sessions, turns and index entries.
 
         Raises:
-            InUse: a live worker is reading or answering from it; nothing was deleted.
+            InUse: a live worker is reading or answering from one; nothing was deleted.
         """
-        self._delete("document", self.document(id).id)
+        self._delete("document", [self.document(id).id for id in ids])
 
-    def delete_context(self, id: str) -> None:
-        """Delete a context with its tensors and sessions; InUse as for `delete_document`."""
-        self._delete("context", self.context(id).id)
+    def delete_context(self, *ids: str) -> None:
+        """Delete contexts with their tensors and sessions; InUse as for `delete_document`."""
+        self._delete("context", [self.context(id).id for id in ids])
 
-    def delete_session(self, id: str) -> None:
-        """Delete a session with its turns and tensors; InUse as for `delete_document`."""
-        self._delete("session", self.session(id).id)
+    def delete_session(self, *ids: str) -> None:
+        """Delete sessions with their turns and tensors; InUse as for `delete_document`."""
+        self._delete("session", [self.session(id).id for id in ids])
 
-    def _delete(self, kind: str, id: str) -> None:
+    def _delete(self, kind: str, ids: list[str]) -> None:
         try:
-            gone = self._delete_rows(kind, id)
+            gone = self._delete_rows(kind, ids)
         except DiskFull:  # to note that rows are gone takes room as well, which their files have
             with self._write():
-                self._remove_folders(self._idle(kind, id))
-            gone = self._delete_rows(kind, id)
+                self._remove_folders(self._idle(kind, ids))
+            gone = self._delete_rows(kind, ids)
         self._remove_folders(gone)
         with suppress(sqlite3.OperationalError):  # others are reading: the log is emptied later
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def _delete_rows(self, kind: str, id: str) -> dict[str, list[str]]:
-        """Delete a thing and what derives from it; the ids of both by their kind."""
+    def _delete_rows(self, kind: str, ids: list[str]) -> dict[str, list[str]]:
+        """Delete things of a kind and what derives from them; the ids of both by their kind."""
         with self._write() as db:
-            gone = self._idle(kind, id)
+            gone = self._idle(kind, ids)
             subjects = [id for ids in gone.values() for id in ids]
             jobs = self._ids("id", "jobs", "subject_id", subjects)
             for table, column, ids in (
@@ -65,12 +65,12 @@ class Deletion(Jobs):
                 db.execute("INSERT INTO turns_fts (turns_fts) VALUES ('optimize')")
         return gone
 
-    def _idle(self, kind: str, id: str) -> dict[str, list[str]]:
-        """A thing and what derives from it, as ids by their kind; InUse if somebody works with any. In `_write`."""
-        documents = [id] if kind == "document" else []
+    def _idle(self, kind: str, ids: list[str]) -> dict[str, list[str]]:
+        """Things and what derives from them, as ids by their kind; InUse if somebody works with any. In `_write`."""
+        documents = ids if kind == "document" else []
         read = self._ids("context_id", "context_documents", "document_id", documents)
-        contexts = [id] if kind == "context" else read
-        sessions = [id] if kind == "session" else self._ids("id", "sessions", "context_id", contexts)
+        contexts = ids if kind == "context" else read
+        sessions = ids if kind == "session" else self._ids("id", "sessions", "context_id", contexts)
         turns = self._ids("id", "turns", "session_id", sessions)
         self._check_idle([*documents, *contexts, *sessions, *turns])
         return {"document": documents, "context": contexts, "session": sessions, "turn": turns}

@@ -15,6 +15,7 @@ from app.commands.common import (
     note_warnings,
     open_service,
     print_json,
+    titles_before_places,
 )
 from app.errors import phrase, wrong_usage
 from app.words import printable
@@ -158,8 +159,7 @@ def _answer(
         turn = answer(service, turn.id, options, show, asked, _Thinking())
     if not quiet:
         print(flush=True)
-        documents = service.store.context_documents(session.context_id)
-        _note_sources(turn, {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {})
+        _note_sources(turn, titles_before_places(service, session.context_id))
     if turn.status == "cancelled":
         note(f"Stopped; the question is kept in session {session.id}, and the next one goes on without it.")
     return turn
@@ -218,7 +218,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
 
 
 def _note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
-    """Where the model looked, and how fast. titles: said before a place, by document, where there are several."""
+    """Where the model looked, and how fast. titles: said before a place, by document."""
     measured = turn.measurements
     for source in turn.sources[:3]:
         quote = " ".join(source["quote"].split())

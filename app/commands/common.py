@@ -2,12 +2,13 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from app.words import printable
+from app.words import printable, shorten
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -63,6 +64,12 @@ def note_warnings(warnings: list[str]) -> None:
         note(f"warning: {warning}")
 
 
+def titles_before_places(service: "Service", context_id: str) -> dict[str, str]:
+    """What is said before the place of a source, by document: its title, where a context has several."""
+    documents = service.store.context_documents(context_id)
+    return {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {}
+
+
 def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
     """Rows as aligned text. columns: key -> heading; the last one is not padded."""
     if not rows:
@@ -77,7 +84,10 @@ def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
 
 
 class ProgressLine:
-    """Progress on standard error: one line that is written over in a terminal, a line now and then elsewhere."""
+    """Progress on standard error: one line that is written over in a terminal, a line now and then elsewhere.
+
+    Leaving it as a context manager ends the line, so that what is said next does not stand behind it.
+    """
 
     def __init__(self) -> None:
         """Nothing is shown yet."""
@@ -85,19 +95,29 @@ class ProgressLine:
         self._shown_at = 0.0
         self._width = 0
 
-    def show(self, text: str, *, last: bool = False) -> None:
-        """Show where things stand, if anybody can see it. last: nothing follows on this line."""
-        with suppress(OSError):  # the terminal was closed
-            self._show(text, last)
+    def __enter__(self) -> "ProgressLine":
+        return self
 
-    def _show(self, text: str, last: bool) -> None:
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            self._width = 0
+            with suppress(OSError):  # the terminal was closed
+                print(file=sys.stderr, flush=True)
+
+    def show(self, text: str) -> None:
+        """Show where things stand, if anybody can see it."""
+        with suppress(OSError):
+            self._show(text)
+
+    def _show(self, text: str) -> None:
         now = time.monotonic()
-        if not self._terminal:
-            if last or now - self._shown_at >= LINE_SEC:
-                self._shown_at = now
-                note(text)
+        if now - self._shown_at < (0.1 if self._terminal else LINE_SEC):
             return
-        if last or now - self._shown_at >= 0.1:
-            self._shown_at = now
-            print("\r" + text.ljust(self._width), end="\n" if last else "", file=sys.stderr, flush=True)
-            self._width = 0 if last else len(text)
+        self._shown_at = now
+        if not self._terminal:
+            note(text)
+            return
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # 0 where nobody knows
+        text = shorten(" ".join(printable(text).split()), columns - 1)  # a line that wraps cannot be written over
+        print("\r" + text.ljust(self._width), end="", file=sys.stderr, flush=True)
+        self._width = len(text)

@@ -130,7 +130,10 @@ def run(arguments: Arguments) -> int:
         method_for(service.models.default, method, settings)  # refuse what cannot be before any work
         added = _add_files(service, arguments, progress)
         ids = [row.id for row in added.documents]
-        row = begin(service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage))
+        with progress:
+            row = begin(
+                service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage)
+            )
         discard_locked(service, [each.sha256 for each in added.documents])
         note_warnings([each for each in row.warnings if each not in added.warnings])
         return _read(service, row, progress, as_json=arguments.json)
@@ -163,10 +166,10 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     else:
         budget = row.budget
         try:
-            with asked_to_stop() as asked:
+            with progress, asked_to_stop() as asked:
                 row = read(service, row.id, lambda report: progress.show(describe(report, budget)), asked)
         except Stopped:
-            note(f"\nStopped; what was read so far is kept, and `stockpot resume {row.id}` goes on from there.")
+            note(f"Stopped; what was read so far is kept, and `stockpot resume {row.id}` goes on from there.")
             return 1
     result = summary(service, row)
     if as_json:
@@ -190,7 +193,8 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
     added = Added()
     options = Options(arguments.title, arguments.password, arguments.ocr)
     try:
-        add_documents(service, arguments.files, options, on_page, added)
+        with progress:
+            add_documents(service, arguments.files, options, on_page, added)
     except (AppError, IngestError) as error:
         if locked():
             raise AppError(f"{phrase(error)} {UNLOCK}") from error

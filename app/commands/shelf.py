@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from app.commands.common import (
     open_service,
     print_json,
     table,
+    titles_before_places,
 )
 from app.errors import NotFound, UsageError
 from app.words import byte_size, clock, printable, shorten, speed
@@ -69,7 +69,9 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     add_json_flag(parser)
     parser.set_defaults(run=run_delete)
 
-    parser = commands.add_parser("search", parents=[shared], help="search questions and answers of all sessions")
+    parser = commands.add_parser(
+        "search", parents=[shared], help="search titles, questions and answers of all sessions"
+    )
     parser.add_argument("query", help='words to find; "several words" in quotes are a phrase')
     parser.add_argument("--limit", type=int, default=20, help="most hits (default: 20)")
     add_json_flag(parser)
@@ -107,13 +109,18 @@ def run_list(arguments: Arguments) -> int:
 def run_show(arguments: Arguments) -> int:
     """Show one thing."""
     from app.shelf import KINDS, details, find
+    from sessions import TurnRow
 
     service = open_service(arguments)
     if arguments.page is not None:
         return _show_page(service, arguments)
-    facts = details(service, *find(service, arguments.id, (*KINDS, "turn")))
+    kind, row = find(service, arguments.id, (*KINDS, "turn"))
+    facts = details(service, kind, row)
     if arguments.json:
         print_json(facts)
+    elif isinstance(row, TurnRow):
+        titles = titles_before_places(service, service.store.session(row.session_id).context_id)
+        print(printable("\n".join(_describe_turn(facts, titles))))
     else:
         print(printable("\n".join(_describe(facts))))
     return 0
@@ -132,9 +139,15 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
     return 0
 
 
+def _describe_turn(facts: dict[str, Any], titles: dict[str, str]) -> list[str]:
+    sources = [
+        f"  {titles.get(each['document'], '')}{each['place']} ({each['weight']:.0%}): {' '.join(each['quote'].split())}"
+        for each in facts["sources"]
+    ]
+    return [f"turn {facts['id']} of session {facts['session_id']}", *_said(facts), *sources]
+
+
 def _describe(facts: dict[str, Any]) -> list[str]:
-    if facts["kind"] == "turn":
-        return [f"turn {facts['id']} of session {facts['session_id']}", *_said(facts), *_sources(facts)]
     lines = [f"{facts['kind']} {facts['id']}: {facts['title']}"]
     for key, value in facts.items():
         if key in ("kind", "id", "title", "fingerprint", "document_ids") or value in (None, [], {}):
@@ -193,11 +206,6 @@ def _said(turn: dict[str, Any]) -> list[str]:
     return [*_indented(turn["question"], head), *_indented(answer + doubts, " " * len(head))]
 
 
-def _sources(turn: dict[str, Any]) -> list[str]:
-    """What a turn's answer rested on, a line for each."""
-    return [f"  {each['place']} ({each['weight']:.0%}): {' '.join(each['quote'].split())}" for each in turn["sources"]]
-
-
 def _indented(text: str, head: str) -> list[str]:
     first, *more = text.splitlines() or [""]
     return [head + first, *(" " * len(head) + line for line in more)]
@@ -247,32 +255,33 @@ def run_delete(arguments: Arguments) -> int:
 
 def run_search(arguments: Arguments) -> int:
     """Search all sessions."""
+    from app.shelf import search
     from sessions import MOST_HITS
 
     if not 1 <= arguments.limit <= MOST_HITS:
         raise UsageError(f"--limit is 1 to {MOST_HITS:,}, not {arguments.limit}.")
     service = open_service(arguments)
-    hits = service.store.search(arguments.query, arguments.limit)
+    found = search(service, arguments.query, arguments.limit)
     if arguments.json:
         print_json(
             [
                 {
-                    "session": hit.session.id,
-                    "title": hit.session.title,
-                    "turn": hit.turn.id,
-                    "snippet": hit.snippet,
-                    "highlights": hit.highlights,
-                    "question": hit.turn.question,
-                    "answer": hit.turn.answer,
-                    "sources": asdict(hit.turn)["sources"],
+                    "session": each.session.id,
+                    "title": each.session.title,
+                    "turn": each.turn and each.turn.id,
+                    "snippet": each.snippet,
+                    "highlights": each.highlights,
+                    "question": each.turn and each.turn.question,
+                    "answer": each.turn and each.turn.answer,
+                    "sources": each.turn.sources if each.turn else [],
                 }
-                for hit in hits
+                for each in found
             ]
         )
         return 0
-    for hit in hits:
-        print(printable(f"{hit.session.id}  {hit.session.title}\n    {' '.join(hit.snippet.split())}"))
-    if not hits:
+    for each in found:
+        print(printable(f"{each.session.id}  {each.session.title}\n    {each.line}"))
+    if not found:
         note("Nothing was found.")
     return 0
 

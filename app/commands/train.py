@@ -38,30 +38,33 @@ def _pocket(arguments: Arguments) -> int:
     from training.flags import settings_parser
     from training.pocket import PocketSettings, train
 
-    line = ProgressLine()
     parser = settings_parser(PocketSettings, "stockpot train pocket")
     if arguments.seed is not None:
         parser.set_defaults(seed=arguments.seed)
     chosen = _checked(PocketSettings, parser.parse_args(arguments.settings))
-    print(train(chosen, lambda now: line.show(now.in_words())))
+    with ProgressLine() as line:
+        done = train(chosen, lambda now: line.show(now.in_words()))
+    print(done)
     return 0
 
 
 def _locret(arguments: Arguments) -> int:
     from training.locret import LocretSettings, train
 
-    line = ProgressLine()
     chosen = _for_a_model(LocretSettings, "locret", arguments)
-    print(train(chosen, lambda now: line.show(now.in_words())))
+    with ProgressLine() as line:
+        done = train(chosen, lambda now: line.show(now.in_words()))
+    print(done)
     return 0
 
 
 def _beacon(arguments: Arguments) -> int:
     from training.beacon import BeaconSettings, train
 
-    line = ProgressLine()
     chosen = _for_a_model(BeaconSettings, "beacon", arguments)
-    print(train(chosen, lambda now: line.show(now.in_words())))
+    with ProgressLine() as line:
+        done = train(chosen, lambda now: line.show(now.in_words()))
+    print(done)
     return 0
 
 

@@ -23,12 +23,13 @@ from app.web.new_reading import OCR, model_choices, settings_from, suiting, unus
 from app.web.screen import Chosen, Screen
 from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
-from app.words import plural
 from app.worker import Worker
 from sessions import MOST_HITS
 
 MOST_FOUND = 12
 """Sessions that a search lists."""
+MOST_NAMED = 6
+"""Documents that are named before they are deleted; of more, the others are counted."""
 TELLING = 10_000
 """Tokens of an earlier reading whose speed says something about that of a book."""
 
@@ -247,39 +248,38 @@ class Actions:
 
     def doom(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether something is really to be deleted."""
-        names, doomed = [], self._doomed(kind, chosen)
-        for row_kind, row in doomed:
-            also = shelf.derived(self.service, row_kind, row)
-            title = getattr(row, "title", "") or shelf.context_title(self.service, row)
-            names.append(f"{kind.removesuffix('s')} “{title}”{f' with {also}' if also else ''}")
-        text = f'<p role="alert">Delete the {esc(" and the ".join(names))}? This cannot be undone.</p>'
-        return chosen, [gr.update(visible=True), gr.update(value=text), [(each, row.id) for each, row in doomed]]
+        one, rows = kind.removesuffix("s"), self._doomed(kind, chosen)
+        titles = [f"“{getattr(row, 'title', '') or shelf.context_title(self.service, row)}”" for row in rows]
+        if len(titles) > MOST_NAMED:
+            titles[MOST_NAMED - 1 :] = [f"{len(titles) - MOST_NAMED + 1:,} others"]
+        also = shelf.derived(self.service, one, *rows)
+        what = f"{one if len(rows) == 1 else kind} {' and '.join(titles)}"
+        what += f" with {also}" if also else ""
+        text = f'<p role="alert">Delete the {esc(what)}? This cannot be undone.</p>'
+        return chosen, [gr.update(visible=True), gr.update(value=text), [(one, row.id) for row in rows]]
 
-    def _doomed(self, kind: str, chosen: Chosen) -> list[tuple[str, Any]]:
+    def _doomed(self, kind: str, chosen: Chosen) -> list[Any]:
         store = self.service.store
         if kind == "session":
-            return [("session", store.session(chosen.session))]
+            return [store.session(chosen.session)]
         if kind == "context":
-            return [("context", store.context(chosen.context))]
-        return [("document", row) for row in store.context_documents(chosen.context)]
+            return [store.context(chosen.context)]
+        return store.context_documents(chosen.context)
 
     def delete(self, chosen: Chosen, doomed: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
         """Delete what was named when it was asked about, whatever has been chosen since."""
-        for kind, id in doomed:
-            shelf.delete(self.service, *shelf.find(self.service, id, (kind,)))
+        if doomed:
+            rows = [shelf.find(self.service, id, (kind,))[1] for kind, id in doomed]
+            shelf.delete(self.service, doomed[0][0], *rows)
         return self.screen.settle(chosen), [gr.update(visible=False), gr.update(value=""), []]
 
     def search(self, query: str | None) -> list[Any]:
         """Find sessions by title or by what was said in them; the list is hidden while nothing is searched for."""
-        wanted, store = " ".join((query or "").split()), self.service.store
-        if not wanted:
+        if not query or not query.strip():
             return [gr.update(choices=[], value=None, visible=False)]
-        called = [row for row in store.sessions() if wanted.casefold() in row.title.casefold()]
-        said: dict[str, str] = {}
-        for hit in store.search(wanted, MOST_HITS):  # one session may have very many of them
-            said.setdefault(hit.session.id, f"{hit.session.title}\n{' '.join(hit.snippet.split())}")
-        choices = {row.id: f"{row.title}\n{plural(row.turns, 'question')}" for row in called if row.id not in said}
-        choices.update(said)
+        choices: dict[str, str] = {}
+        for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
+            choices.setdefault(hit.session.id, f"{hit.session.title}\n{hit.line}")
         label = "Found" if choices else "Nothing found"
         found = [(text, id) for id, text in choices.items()][:MOST_FOUND]
         return [gr.update(choices=found, value=None, label=label, visible=True)]

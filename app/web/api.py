@@ -215,7 +215,8 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/search")
     def search(query: str, limit: int = 20) -> list[dict[str, Any]]:
-        return [asdict(hit) for hit in store.search(query, limit)]
+        """Turns that say it; first, without a turn, the sessions that are called so and do not."""
+        return [asdict(each) for each in shelf.search(service, query, limit)]
 
     @api.get("/sessions/{id}/export")
     def export(id: str, format: Literal["md", "json"] = "md") -> Response:

@@ -11,6 +11,8 @@ from app.service import Service
 from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
+from sessions import InUse
+from tests.app.test_app_find import add_context, add_document
 from tests.app.test_app_readings import add, begin
 
 
@@ -33,6 +35,37 @@ def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Pat
     with pytest.raises(NotFound):
         actions.delete(left, doomed)
     service.close()
+
+
+def test_what_goes_with_several_documents_is_counted_once_and_goes_together(service: Service, book: Path) -> None:
+    """A context of two documents was counted with each, and of two documents one went where the other was in use."""
+    actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
+    lamp, fox = (add_document(service, title) for title in ("Lamp", "Fox"))
+    both, alone = add_context(service, lamp, fox), add_context(service, fox)
+    for context in (both, alone):
+        store.update_context(context.id, status="ready")
+        session = store.add_session(context.id)
+    _, (_, asked, doomed) = actions.doom("documents", Chosen(both.id))
+    assert "Delete the documents “Lamp” and “Fox” with 2 contexts and 2 sessions?" in asked["value"]
+    store.add_job("answer", store.add_turn(session.id, "Where?").id)
+    job = store.next_job("worker")
+    assert job
+    with pytest.raises(InUse):
+        actions.delete(Chosen(both.id), doomed)
+    assert {row.id for row in store.documents()} == {lamp.id, fox.id}
+    store.end_job(job.id, "cancelled")
+    assert actions.delete(Chosen(both.id), doomed)[0] == Chosen()
+    assert not store.documents()
+
+
+def test_of_very_many_documents_a_few_are_named_before_they_go(service: Service) -> None:
+    """The question filled the window with two hundred titles."""
+    actions = Actions(service, Worker(service), Screen(service), [], [], [])
+    context = add_context(service, *(add_document(service, f"Note {number}") for number in range(200)))
+    service.store.update_context(context.id, status="ready")
+    _, (_, asked, doomed) = actions.doom("documents", Chosen(context.id))
+    assert "“Note 4” and 195 others with 1 context?" in asked["value"]
+    assert len(doomed) == 200
 
 
 def test_every_session_is_found_however_often_one_has_the_words(service: Service, book: Path) -> None:

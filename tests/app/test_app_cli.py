@@ -368,7 +368,7 @@ def cached(hub: Path, name: str, tiny: Path) -> None:
 def test_a_source_names_its_document_where_there_are_several(
     tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It said "part 1, paragraph 3" of whichever of the books."""
+    """It said "part 1, paragraph 3" of whichever of the books; and so did `show` of the turn."""
     books = []
     for title in ("Keeper", "Fox"):
         books.append(tmp_path / f"{title}.txt")
@@ -377,6 +377,8 @@ def test_a_source_names_its_document_where_there_are_several(
     read = json.loads(in_process(home, capsys, *given, "ingest", *map(str, books), "--json")[1])
     shown = in_process(home, capsys, *given, "ask", read["context"], "Where?", "--max-tokens", "4")[2]
     assert re.search(r"^  (Keeper|Fox), part 1", shown, re.MULTILINE)
+    turn = json.loads(in_process(home, capsys, "search", "where", "--json")[1])[0]["turn"]
+    assert re.search(r"^  (Keeper|Fox), part 1", in_process(home, capsys, "show", turn)[1], re.MULTILINE)
 
 
 def test_without_a_network_a_hub_id_is_refused_at_once_and_one_in_the_cache_is_read_with(

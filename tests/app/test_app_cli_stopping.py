@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from app.commands.common import ProgressLine, note
 from app.words import printable
 from sessions import Store
 from tests.app.helpers import ROOT, Cli, book_text, in_process, wait_for
@@ -173,6 +175,20 @@ def test_a_signal_cancels_an_answer(
     assert (status, turn.status, turn.error) == (1, "cancelled", None)
     assert out == ("" if flags else printable(turn.answer) + "\n")
     assert f"Stopped; the question is kept in session {turn.session_id}" in err
+
+
+def test_progress_stays_one_line_of_a_narrow_terminal_and_ends_before_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It wrapped, a file's name could steer the terminal, and the result stood behind it on the same line."""
+    screen, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 20))
+    with os.fdopen(screen, "rb", buffering=0) as seen, os.fdopen(terminal, "w") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        with ProgressLine() as line:
+            line.show("a\x1b[31m\nb.txt: page 1 of 1,000")
+        note("Read.")
+        assert seen.read(200) == b"\ra[31m b.txt: page\xe2\x80\xa6\r\nRead.\r\n"
 
 
 def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(

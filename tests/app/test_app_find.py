@@ -6,7 +6,7 @@ import pytest
 
 from app.errors import Ambiguous
 from app.service import Service
-from app.shelf import find
+from app.shelf import find, search
 from sessions import ContextRow, DocumentRow
 
 
@@ -58,3 +58,19 @@ def test_a_prefix_of_two_ids_is_no_title(service: Service) -> None:
         pass
     with pytest.raises(Ambiguous, match=document.id):
         find(service, letter)
+
+
+def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(service: Service) -> None:
+    """The command line and the API found none by its title, as the page did."""
+    store, context = service.store, add_context(service, add_document(service, "Harbour"))
+    store.update_context(context.id, status="ready")
+    taxes, lamps = (store.add_session(context.id, title) for title in ("Taxes 2024", "Lamps and taxes"))
+    turn = store.add_turn(lamps.id, "Which taxes?")
+    store.finish_turn(turn.id, answer="None.")
+    assert [(each.session.id, each.turn and each.turn.id) for each in search(service, " taxes", 20)] == [
+        (taxes.id, None),
+        (lamps.id, turn.id),
+    ]
+    assert [each.line for each in search(service, "taxes", 20)] == ["0 questions", "Which taxes?"]
+    assert [each.session.id for each in search(service, "taxes", 1)] == [taxes.id]
+    assert search(service, "  ", 20) == search(service, "nowhere", 20) == []

@@ -165,6 +165,12 @@ def test_a_job_says_what_it_is_doing() -> None:
     assert "Stopping" in reading_card(context(status="reading"), "A book", [], stopping, {})
 
 
+def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:
+    """Two hundred texts were "TXT, TXT, TXT, ..."."""
+    documents = [replace(DOCUMENT, format=each) for each in ("pdf", "txt", "txt")]
+    assert " · PDF, 2 TXT<" in context_head(context(), "Books", documents, [])
+
+
 def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins() -> None:
     thin = "1 of 2 pages has text."
     warnings = ["Left out: a.pdf is encrypted.", "Left out: b.txt is empty.", "Odd font.", f"Books: {thin}"]

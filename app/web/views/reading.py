@@ -1,5 +1,6 @@
 """A reading: what it is of, how far it has come, and what it holds."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -122,7 +123,8 @@ def context_head(
     budget = f"budget {context.budget:,}" if context.budget else "no budget"
     model = context.model.rpartition("/")[2]
     how = f"{plural(context.tokens, 'token')} read by {model} with {context.method}, {budget}"
-    kinds = ", ".join(f"{document.format.upper()}" for document in documents)
+    formats = Counter(document.format.upper() for document in documents)
+    kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())
     warnings = list(dict.fromkeys(context.warnings))
     missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
     doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(coverage))]
