@@ -18,7 +18,7 @@ from torch import Tensor
 from engine.attention import Segment
 from engine.positions import QueryBlocks
 from engine.static_window import StaticWindow
-from kernels.rows import Bank, Fixed, Slabs
+from kernels.rows import Fixed, Slabs
 
 if TYPE_CHECKING:
     from engine.methods.infinitehip import InfiniteHiPMemory
@@ -86,7 +86,9 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
         return pruning.entries([self.before[layer], *starts][-1])
 
 
-def _growing(slabs: Slabs) -> list[tuple[Bank, int]]:
-    """The last slab counts whole, as what comes next goes there."""
+def _growing(slabs: Slabs) -> Fixed:
+    """The last slab counts whole, as what comes next goes there. Fixed, so that what a kernel has been told of them is
+    held by who repeats it.
+    """
     *others, (last, _) = slabs
-    return [*others, (last, last.shape[1])]
+    return Fixed([*others, (last, last.shape[1])])

@@ -41,6 +41,7 @@ from engine.records import LoadedParts, Parts
 from engine.retaining import RetainingHeads, save_heads
 from engine.retrieving import RetrievingMemory
 from kernels import choice, rows
+from kernels.rows import Slabs
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import read
 from tests.engine.simulated import NAME, Watched, register
@@ -206,20 +207,29 @@ def test_layers_without_rope_have_no_table_elsewhere(elsewhere: Elsewhere, name:
 def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int) -> list[tuple[str, int]]:
     """What happens between the begin and the end of what a CUDA graph would record, that cannot be recorded.
 
-    kinds: of static passes that there are.
+    Tables of slabs that a pass makes anew are among it: nobody holds them for the graph. kinds: of static passes that
+    there are.
     """
+    from kernels.paged import kernel as paged  # Triton is optional
+
     sim, device = world()[1:]
     unwanted: Counter[str] = Counter()
     passes: Counter[Recording] = Counter()
-    plain = Recording._pass
+    tables: Counter[str] = Counter()
+    plain, made = Recording._pass, paged._table
 
     def passed(recording: Recording) -> Tensor:
+        tables.clear()
         with device.counting():
             hidden = plain(recording)
         if recording in passes:  # the first one makes tables: on a GPU it warms up, and is not recorded
-            unwanted.update(device.last)
+            unwanted.update(device.last + tables)
         passes[recording] += 1
         return hidden
+
+    def table(slabs: Slabs, place: torch.device) -> paged.Table:
+        tables["a table of slabs"] += 1
+        return made(slabs, place)
 
     with pytest.MonkeyPatch.context() as patch, device:
         conversation = Conversation(read(sim, STATIC[name], text(), 37))
@@ -230,6 +240,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(attention, "FEW_BYTES", few_bytes)
         patch.setattr(rows, "_pinned", lambda part: True)  # as slabs are on a GPU
+        patch.setattr(paged, "_table", table)
         for mass in (conversation.mass, None):  # watched, and not
             conversation.memory.mass = mass
             for token in range(70, 73 if kinds == 1 else 87):
