@@ -31,11 +31,12 @@ from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, QueryBlocks, require_between
 from engine.pruning import LayerRule, Pruning, parse_stages
-from engine.records import HOST
+from engine.records import DISK, HOST
 from engine.retrieving import RetrievingMemory
 from engine.seam import ModelSpec
 from engine.slots import SlotMemory
 from engine.static_pruned import StaticPruned
+from kernels import choice
 
 
 def _published(stages: str, most: int, **others: int) -> Mapping[str, Any]:
@@ -230,8 +231,12 @@ class InfiniteHiPMemory(RetrievingMemory):
         return first[:, None] + torch.arange(self.settings.first_recent, device=first.device)
 
     def static_kind(self) -> int | None:
-        """The stage with which choosing begins anew, but for the first; None at a second look, or with true places."""
+        """The stage with which choosing begins anew, but for the first; None at a second look, or with true places, or
+        where something on the host reads the host tier, which a GPU would be waited for.
+        """
         rules = self.settings.pruning, self.settings.first_pruning
+        if self.spec.device.type != "cpu" and (choice.implementation() != "triton" or self.tier == DISK):
+            return None
         pruning = [layer for layer in range(len(self.layers)) if self.prunes(layer)]
         if self.cache is not None or self.looked_at is not None or TRUE in rules or not pruning or self.far == 0:
             return None

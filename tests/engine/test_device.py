@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -265,6 +266,33 @@ def test_a_pass_that_is_recorded_neither_waits_nor_copies(
 ) -> None:
     """Else recording it on a GPU would fail. Kernels compute nothing here: only what is around them is seen."""
     assert elsewhere(costs_of_a_recorded_pass, name, kernels, few_bytes, PRUNED.get(name, 1)) == []
+
+
+def recorded_where(kernels: str, tier: str) -> bool:
+    """Whether tokens of infinitehip go through a static pass."""
+    sim, device = world()[1:]
+    with pytest.MonkeyPatch.context() as patch, device:
+        method = replace(STATIC["infinitehip"], tier=tier, cache=0)  # type: ignore[type-var]
+        conversation = Conversation(read(sim, method, text(), 37))
+        conversation._feed([70, 71, 72])
+        patch.setattr(graphs, "choice", lambda: "static")
+        patch.setattr(sim, "recorder", graphs.Recorder(sim.network))
+        patch.setattr(choice, "implementation", lambda: kernels)
+        patch.setattr(rows, "_pinned", lambda part: True)
+        for token in (70, 71, 72):
+            conversation._feed([token], repeated=True)
+    return sim.recorder.recorded(conversation.memory)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "tier", "recorded"),
+    [("triton", "host", True), ("triton", "disk", False), ("reference", "host", False)],
+)
+def test_a_pass_is_not_recorded_where_the_host_reads_the_host_tier(
+    elsewhere: Elsewhere, kernels: str, tier: str, recorded: bool
+) -> None:
+    """It was tried and failed, and from then on no method's passes were recorded."""
+    assert elsewhere(recorded_where, kernels, tier) == recorded
 
 
 def packed_alike(most_bytes: int) -> int:
