@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,9 @@ HOST_BANKS = {"host": None, "host int8": torch.int8, "host int4": torch.quint4x2
 Row = dict[str, Any]
 
 
-def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = torch.bfloat16) -> list[Row]:
-    """One row for each kernel and length (keys in the bank, 2 or more), and at the first length for each host bank.
+def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = torch.bfloat16) -> Iterator[Row]:
+    """One row for each kernel and length (keys in the bank, 2 or more), and at the first length for each host bank;
+    each when it is done, those of the first length first.
 
     Raises:
         ImportError: there is no triton.
@@ -62,12 +63,13 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = t
     import triton  # optional, and asked for before anything is allocated
 
     if device.type == "cpu" and not triton.knobs.runtime.interpret:
-        return _interpreted(lengths, dtype)
-    rows = [row for length in lengths for row in _Bench(device, length, dtype, ON_DEVICE).rows()]
-    for bank, kind in HOST_BANKS.items():
+        yield from _interpreted(lengths, dtype)
+        return
+    for bank, kind in {ON_DEVICE: None, **HOST_BANKS}.items():
         if kind != torch.float8_e4m3fn or device.type == "cpu" or torch.cuda.get_device_capability(device) >= (8, 9):
-            rows += _Bench(device, lengths[0], dtype, bank).rows()
-    return rows
+            yield from _Bench(device, lengths[0], dtype, bank).rows()
+    for length in lengths[1:]:
+        yield from _Bench(device, length, dtype, ON_DEVICE).rows()
 
 
 def _interpreted(lengths: list[int], dtype: torch.dtype) -> list[Row]:
@@ -120,15 +122,14 @@ class _Bench:
         pages.write(0, F.pad(x, (0, 0, 0, capacity - x.shape[1])))
         return pages
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> Iterator[Row]:
         """All kernels; the column sums of a whole bank are of keys after RoPE, which are on the device."""
-        return [
-            self._pruning(),
-            self._attention("prefill", self.count, BLOCK),
-            self._attention("decode", 1, 1),
-            *([self._columns()] if self.bank == ON_DEVICE else []),
-            self._gathering(),
-        ]
+        yield self._pruning()
+        yield self._attention("prefill", self.count, BLOCK)
+        yield self._attention("decode", 1, 1)
+        if self.bank == ON_DEVICE:
+            yield self._columns()
+        yield self._gathering()
 
     def _wide(self, bank: Slabs, dtype: torch.dtype = torch.float64) -> list[tuple[Tensor, int]]:
         """A bank of numbers on the device."""

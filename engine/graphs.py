@@ -110,6 +110,28 @@ def _never_waiting() -> Iterator[None]:
         raise RuntimeError("something in a pass of this model waits for the GPU")
 
 
+@cache
+def _side_stream() -> torch.cuda.Stream:
+    """Where passes are warmed up and recorded: always the same, because cuBLAS keeps room for each stream it was used
+    on, 32 MiB on an H100.
+    """
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _beside(side: torch.cuda.Stream) -> Iterator[None]:
+    """Work goes to another stream, for which this one then waits: also if it fails half-way, because what that stream
+    still reads is let go of, and given to others on this one.
+    """
+    here = torch.cuda.current_stream()
+    side.wait_stream(here)
+    try:
+        with torch.cuda.stream(side):
+            yield
+    finally:
+        here.wait_stream(side)
+
+
 class Recording:
     """The pass of one token over a memory."""
 
@@ -138,17 +160,15 @@ class Recording:
 
     def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
         self.attention.move_to(memory)
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        side = _side_stream()
+        with _beside(side):
             for _ in range(WARM_UP - 1):
                 self._pass()
             with _never_waiting():
                 self._pass()
-        torch.cuda.current_stream().wait_stream(side)
-        # What other threads ask of the GPU meanwhile is their own matter; "global" would have it end the recording.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self.hidden = self._pass()
+            # What other threads ask of the GPU meanwhile is their own matter; "global" would have it end the recording.
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                self.hidden = self._pass()
         # What the graph reads at its address must outlive it, also when longer tables take its place.
         self.tables = [rope.tables() for rope in memory.spec.ropes]
 

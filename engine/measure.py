@@ -5,7 +5,8 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 import torch
@@ -14,6 +15,8 @@ from engine.errors import OutOfMemory
 
 # On Windows; on Linux and macOS; where pinned memory is asked for
 RAN_OUT = ("not enough memory", "can't allocate memory", "CUDA error: out of memory")
+CONTAINER = Path("/sys/fs/cgroup")  # where Linux says how much memory a container may take
+LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 
 
 def free_bytes(device: torch.device) -> int:
@@ -23,7 +26,20 @@ def free_bytes(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0]) + held
     if torch.cuda.is_available():
         torch.accelerator.empty_host_cache()  # pinned memory that nobody uses any more
-    return int(psutil.virtual_memory().available)
+    return min(int(psutil.virtual_memory().available), _left_in_container())
+
+
+def _left_in_container() -> int:
+    """Of its limit, which the machine's free memory says nothing of; what files are cached in does not count as used.
+    The process would be killed where it takes more. Without a limit, more than there is.
+    """
+    for limit, used in LIMITS:
+        with suppress(OSError, ValueError, StopIteration):
+            most = int((CONTAINER / limit).read_text())  # a number, or the word max
+            lines = (CONTAINER / used).with_name("memory.stat").read_text().splitlines()
+            cached = next(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+            return max(0, most - int((CONTAINER / used).read_text()) + cached)
+    return sys.maxsize
 
 
 def ran_out(error: BaseException) -> bool:

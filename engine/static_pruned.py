@@ -116,7 +116,9 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
 
 
 def _growing(slabs: Slabs) -> Fixed:
-    """The last slab counts whole, as what comes next goes there."""
+    """The last slab counts whole, as what comes next goes there. Fixed, so that what a kernel has been told of them is
+    held by who repeats it.
+    """
     *others, (last, _) = slabs
     return Fixed([*others, (last, last.shape[1])])
 

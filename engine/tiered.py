@@ -15,6 +15,7 @@ from engine.focus import WIDEST, Gaze
 from engine.host import HostTier
 from engine.memory import Memory
 from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
+from kernels import choice
 
 
 class TieredMemory(Memory):
@@ -36,6 +37,10 @@ class TieredMemory(Memory):
     @abstractmethod
     def far(self) -> int:
         """Entries of the host tier that the next token does not see without looking them up."""
+
+    def read_in_place(self) -> bool:
+        """Whether what the model runs on reads the host tier itself, and waits for nothing that the host does there."""
+        return self.spec.device.type == "cpu" or (choice.implementation() == "triton" and self.tier != DISK)
 
     def reserve(self, tokens: int) -> None:
         """Refuse a text that the host's memory cannot hold."""

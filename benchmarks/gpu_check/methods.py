@@ -116,7 +116,9 @@ def _answer(row: Row, context: Context, plan: Plan, over: float) -> None:
     first = _last(conversation, question, 2)
     each = max(first.decode_sec, 1e-6)  # of two tokens: the first took part of it, so this is an upper bound
     tokens = max(2, int(min(DECODED, (over - time.monotonic()) / each)))
-    second = _last(conversation, question, tokens)  # in the same slots, for which a pass has been recorded by now
+    known, second = conversation.memory.recordings, _last(conversation, question, tokens)
+    if conversation.memory.recordings is not known:  # recording took part of its time: with three stages, three times
+        second = _last(conversation, question, tokens)
     recorder = context.model.recorder
     if recorder.recorded(conversation.memory):
         with recorder.stopped():

@@ -6,20 +6,19 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
-import psutil
-
 from benchmarks.gpu_check.caches import CACHES, KVPRESS, check_cache
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.gauge import free_all, wait
 from benchmarks.gpu_check.methods import check_method
 from benchmarks.gpu_check.parity import KERNELS, SEAM, check_kernels, check_seam
 from benchmarks.random_models import config_of, random_model
-from engine import METHODS, Machine, Model, Planner, Rates, measure_rates
+from engine import METHODS, Machine, Model, Planner, Rates, free_bytes, measure_rates
 from engine.beacons import FILE as BEACONS
 from engine.beacons import Beacons, save_beacons
 from engine.beside import forget
 from engine.retaining import FILE as HEADS
 from engine.retaining import RetainingHeads, save_heads
+from engine.skeleton import CPU
 
 SEAM_SHARE = 0.03  # of all the time, for each model
 KERNEL_SHARE = 0.1  # each kernel is compiled, and again for each kind of slab
@@ -70,7 +69,7 @@ def check_model(check: Check, name: str, rates: Rates, share_sec: float) -> None
     model = check.attempt({"model": name}, share_sec, lambda over: _model(check, name))
     if model is None:
         return
-    host = int(psutil.virtual_memory().available * 0.9)
+    host = int(free_bytes(CPU) * 0.9)
     planner = Planner.of_loaded(model, Machine(check.limit, host, check.place.type == "cpu", rates))
 
     def measure(method: str, over: float) -> None:

@@ -235,6 +235,8 @@ class InfiniteHiPMemory(RetrievingMemory):
         pruning = [layer for layer in range(len(self.layers)) if self.prunes(layer)]
         if self.cache is not None or self.looked_at is not None or TRUE in rules or not pruning or self.far == 0:
             return None
+        if not self.read_in_place():
+            return None
         block = self.stages[0].query_block
         if self.query_blocks(1, block, self.settings.extend_always, self.spec.device).fitting:
             return None

@@ -331,7 +331,9 @@ class RecallingMemory(TieredMemory, SlotMemory):
     def static_kind(self) -> int | None:
         """The stage with which choosing begins anew, if it is not the first; None where anything is searched for."""
         pruning = [layer for layer in range(len(self.spec.layers)) if self.prunes(layer)]
-        if not pruning or self.far == 0 or self.settings_of_recall.pruning == TRUE or super().static_kind() is None:
+        if not pruning or self.far == 0 or self.settings_of_recall.pruning == TRUE or not self.read_in_place():
+            return None
+        if super().static_kind() is None:
             return None
         return self.pruning.due(pruning[0]) or None
 

@@ -15,16 +15,27 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention.reference import Lists, Span
-from kernels.paged.kernel import factor_dtype, load_part, load_turned, logits_of, padded, rows_of, table, widths
+from kernels.paged.kernel import (
+    CHANGING,
+    factor_dtype,
+    load_part,
+    load_turned,
+    logits_of,
+    padded,
+    rows_of,
+    table,
+    widths,
+)
 from kernels.rows import Slabs, plain
 
 QUERIES = 64  # queries of one program at most, those of all heads of a group counted
 DENSE_QUERIES = 64  # tokens of a block where there are no lists
 TILE = 32  # keys at a time
+MERGED = 16  # shares at a time
 PROGRAMS_PER_CORE = 4
 
 
-@triton.jit
+@triton.jit(do_not_specialize=CHANGING)
 def _attend(
     p_q,
     p_index,
@@ -47,12 +58,12 @@ def _attend(
     listed,
     rows,
     per_share,
+    shares,
     slab_count,
     scaling,
     softcap,
     LISTS: tl.constexpr,
     BY_HEAD: tl.constexpr,
-    SHARES: tl.constexpr,
     GROUP: tl.constexpr,
     KEY_FIRST: tl.constexpr,
     KEY_OTHER: tl.constexpr,
@@ -71,8 +82,8 @@ def _attend(
     QUERIES: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    tile, block = tl.program_id(0).to(tl.int64) // SHARES, tl.program_id(1).to(tl.int64)
-    share, head = tl.program_id(0).to(tl.int64) % SHARES, tl.program_id(2).to(tl.int64)
+    tile, block = tl.program_id(0).to(tl.int64) // shares, tl.program_id(1).to(tl.int64)
+    share, head = tl.program_id(0).to(tl.int64) % shares, tl.program_id(2).to(tl.int64)
     number = tile * QUERIES + tl.arange(0, QUERIES)  # among the block's queries of all heads of the group
     query = block * size + number % size
     m_q = (number < GROUP * size) & (query < count)
@@ -127,7 +138,7 @@ def _attend(
         b_out = tl.dot(b_p.to(DOT), b_v.to(DOT), acc=b_out * shrink[:, None], input_precision="ieee")
         best = higher
 
-    # p_out: [SHARES, HQ, T, D], p_total: [SHARES, HQ, T]
+    # p_out: [shares, HQ, T, D], p_total: [shares, HQ, T]
     to = share * tl.num_programs(2) * GROUP * count + row
     b_out = b_out / tl.where(weight > 0, weight, 1.0)[:, None]
     total = tl.where(weight > 0, best + tl.log(tl.where(weight > 0, weight, 1.0)), float("-inf"))
@@ -135,7 +146,7 @@ def _attend(
     tl.store(p_total + to, total, mask=m_q)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=CHANGING)
 def _merge(
     p_parts,
     p_totals,
@@ -145,21 +156,27 @@ def _merge(
     shares,
     SIZE: tl.constexpr,
     SIZE_PAD: tl.constexpr,
-    SHARES_PAD: tl.constexpr,
+    MERGED: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
-    share, column = tl.arange(0, SHARES_PAD), tl.arange(0, SIZE_PAD)
-    m_share = share < shares
-    totals = tl.load(p_totals + share * rows + row, mask=m_share, other=float("-inf"))
-    best = tl.max(totals, axis=0)
-    base = tl.where(best == float("-inf"), 0.0, best)
-    weight = tl.exp(totals - base)
-    whole = tl.sum(weight, axis=0)
-    m_part = m_share[:, None] & (column < SIZE)[None, :]
-    p_part = p_parts + (share[:, None] * rows + row) * SIZE + column[None, :]
-    b_out = tl.sum(tl.load(p_part, mask=m_part, other=0.0) * weight[:, None], axis=0) / tl.where(whole > 0, whole, 1.0)
-    tl.store(p_out + row * SIZE + column, b_out, mask=column < SIZE)
-    tl.store(p_total + row, tl.where(whole > 0, base + tl.log(tl.where(whole > 0, whole, 1.0)), float("-inf")))
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE_PAD)
+    best = tl.full((1,), float("-inf"), dtype=tl.float32)
+    whole = tl.zeros((1,), dtype=tl.float32)
+    b_out = tl.zeros((SIZE_PAD,), dtype=tl.float32)
+    for at in range(0, shares, MERGED):
+        share = at + tl.arange(0, MERGED)
+        m_share = share < shares
+        totals = tl.load(p_totals + share * rows + row, mask=m_share, other=float("-inf"))
+        higher = tl.maximum(best, tl.max(totals, axis=0))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        weight, shrink = tl.exp(totals - base), tl.exp(best - base)
+        m_part = m_share[:, None] & (column < SIZE)[None, :]
+        p_part = p_parts + (share[:, None] * rows + row) * SIZE + column[None, :]
+        b_out = b_out * shrink + tl.sum(tl.load(p_part, mask=m_part, other=0.0) * weight[:, None], axis=0)
+        whole = whole * shrink + tl.sum(weight, axis=0)
+        best = higher
+    some = tl.where(whole > 0, whole, 1.0)
+    tl.store(p_out + row * SIZE + column, b_out / some, mask=column < SIZE)
+    tl.store(p_total + row + tl.arange(0, 1), tl.where(whole > 0, best + tl.log(some), float("-inf")))
 
 
 class Listing(NamedTuple):
@@ -174,7 +191,7 @@ class Listing(NamedTuple):
 def listing(span: Span, lists: Lists | None) -> Listing:
     """For kernels whose rows are listed, or not."""
     first, end = span.first.contiguous(), span.end.contiguous()
-    nothing = end  # a pointer where there is nothing to point to
+    nothing = first  # a pointer where there is nothing to point to
     if lists is None:
         return Listing(
             (nothing, nothing, nothing, first, end), (nothing, nothing), 0, {"LISTS": False, "BY_HEAD": False}
@@ -226,11 +243,11 @@ def attend(
         listed,
         key_table.rows,
         triton.cdiv(triton.cdiv(listed, shares), TILE) * TILE,
+        shares,
         len(keys),
         scaling,
         softcap or 0.0,
         **shown.flags,
-        SHARES=shares,
         GROUP=group,
         **key_table.constants("KEY"),
         **value_table.constants("VALUE"),
@@ -253,7 +270,7 @@ def attend(
         shares,
         SIZE=width,
         SIZE_PAD=padded(width),
-        SHARES_PAD=padded(shares),
+        MERGED=MERGED,
     )
     return merged, whole
 

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from kernels.attention.kernel import listing
 from kernels.attention.reference import Lists, Span
-from kernels.paged.kernel import factor_dtype, load_turned, logits_of, table, widths
+from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of, table, widths
 from kernels.rows import Slabs, plain
 
 QUERIES = 32  # queries at a time
 TILE = 64  # keys of one program
 
 
-@triton.jit
+@triton.jit(do_not_specialize=CHANGING)
 def _column_sums(
     p_q,
     p_index,

@@ -11,13 +11,13 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.gathering.reference import Room
-from kernels.paged.kernel import load_key, load_part, padded, rows_of, table, turn, widths
+from kernels.paged.kernel import CHANGING, load_key, load_part, padded, rows_of, table, turn, widths
 from kernels.rows import Slabs
 
 TILE = 32  # rows per program
 
 
-@triton.jit
+@triton.jit(do_not_specialize=CHANGING)
 def _gather(
     p_index,
     p_keys,

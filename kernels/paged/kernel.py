@@ -23,6 +23,11 @@ DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: 
 CODES = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
 FACTS = tl.constexpr(6)  # of a slab, in its line of a table
 WIDEST = 16  # bytes that a thread loads at once
+# What changes from pass to pass: a kernel is not compiled anew for where it is 1, or a multiple of 16
+CHANGING = (
+    *("blocks", "capacity", "chunks", "count", "listed", "per_share", "rows", "shares", "size", "slab_count"),
+    *("p_index", "p_places", "p_seen", "p_first", "p_end"),  # of which some are parts of one tensor
+)
 PACKED = tl.constexpr(tl.uint8)  # of four bits: two channels share a byte
 
 

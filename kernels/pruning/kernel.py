@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.paged.kernel import factor_dtype, load_turned, logits_of, padded, table, widths
+from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of, padded, table, widths
 from kernels.pruning.reference import Places
 from kernels.rows import Slabs
 
@@ -38,7 +38,7 @@ def _best_scores(
     return tl.max(tl.where(m_q[:, None], scores, float("-inf")), axis=0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=CHANGING)
 def _chunk_scores(
     p_q,
     p_starts,

@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
 import torch
 
-from benchmarks.gpu_check import caches, methods
+from benchmarks.gpu_check import caches, methods, parity
 from benchmarks.gpu_check.__main__ import NO_GPU, TINY_LENGTHS, main
 from benchmarks.gpu_check.caches import CACHES, check_cache
-from benchmarks.gpu_check.check import PENDING, Check
+from benchmarks.gpu_check.check import PENDING, Check, NotReached
 from benchmarks.gpu_check.methods import check_method
 from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import check_model
 from benchmarks.random_models import SHAPES, config_of, random_model
-from engine import METHODS, Machine, Planner, Rates, skeleton
+from engine import METHODS, Answer, Conversation, Machine, Planner, Rates, make_method, skeleton
 from engine.skeleton import skeleton_of
+from tests.engine.reading import read
 
 CPU = torch.device("cpu")
 RATES = Rates(1e11, 1e10, 1e10, 1e11, 1e10)
@@ -131,6 +134,40 @@ def test_kernels_are_checked(check: Check) -> None:
     assert len(check.rows) > 1
     assert {row["status"] for row in check.rows} == {"done"}
     assert check.row("kernels", kernel="all")["ok"]
+
+
+def test_kernels_that_were_checked_in_time_are_told_of(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(*_: object) -> Iterator[dict[str, object]]:
+        yield {"kernel": "pruning", "agrees": True}
+        yield {"kernel": "attention", "agrees": False}
+        raise NotReached
+
+    monkeypatch.setattr(parity, "kernel_rows", rows)
+    every = check.row("kernels", **parity.KERNELS)
+    check.attempt(parity.KERNELS, 1e3, lambda over: check_kernels(check))
+    assert every["status"].startswith("not reached")
+    assert not every["ok"]
+    assert [(row["kernel"], row["status"]) for row in check.rows[1:]] == [("pruning", "done"), ("attention", "done")]
+
+
+def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """InfiniteHiP's first answer is too short for all of its stages, and recording them took most of the second."""
+    model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
+    context = read(model, make_method("streaming"), methods.noise(model, 300))
+    asked: list[int] = []
+    plain = methods._last
+
+    def last(conversation: Conversation, question: str, tokens: int) -> Answer:
+        if len(asked) < 2:
+            conversation.memory.recordings = {len(asked): MagicMock()}
+        asked.append(conversation.turns)
+        return plain(conversation, question, tokens)
+
+    monkeypatch.setattr(methods, "_last", last)
+    plan = MagicMock(first_token_sec=None)
+    methods._answer(row := {}, context, plan, math.inf)
+    assert row["status"] == "done"
+    assert asked == [0, 1, 2, 0], "and then without recordings"
 
 
 def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

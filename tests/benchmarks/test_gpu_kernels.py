@@ -20,7 +20,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_kernel_agrees_with_its_reference() -> None:
-    rows = gpu_kernels.kernel_rows(DEVICE, [50], torch.float32)
+    rows = list(gpu_kernels.kernel_rows(DEVICE, [50], torch.float32))
     every = ["pruning", "attention", "attention", "columns", "gathering"]
     assert [row["kernel"] for row in rows if row["bank"] == gpu_kernels.ON_DEVICE] == every
     for bank in ("host", "host int8", "host int4", "host fp8"):
@@ -35,7 +35,7 @@ def test_a_wrong_kernel_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     right = kernel.column_sums
     monkeypatch.setattr(kernel, "column_sums", lambda *arguments: _spoilt(right(*arguments)))
-    rows = gpu_kernels.kernel_rows(DEVICE, [30], torch.float32)
+    rows = list(gpu_kernels.kernel_rows(DEVICE, [30], torch.float32))
     assert [row["kernel"] for row in rows if not row["agrees"]] == ["columns"]
 
 
@@ -50,7 +50,7 @@ def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPat
 
     for name in ("attention", "gathering", "pruning"):
         monkeypatch.setattr(f"kernels.{name}.kernel.table", wrong)
-    rows = gpu_kernels.kernel_rows(DEVICE, [30], torch.float32)
+    rows = list(gpu_kernels.kernel_rows(DEVICE, [30], torch.float32))
     assert {row["bank"] for row in rows if not row["agrees"]} == {"host int8", "host int4", "host fp8"}
     assert all(not row["agrees"] for row in rows if row["bank"] == "host int8")
 
@@ -62,4 +62,4 @@ def _spoilt(sums: Tensor) -> Tensor:
 
 def test_a_length_without_keys_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 2 keys"):
-        gpu_kernels.kernel_rows(DEVICE, [1])
+        next(gpu_kernels.kernel_rows(DEVICE, [1]))

@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ from engine.records import LoadedParts, Parts
 from engine.retaining import RetainingHeads, save_heads
 from engine.retrieving import RetrievingMemory
 from kernels import choice, rows
+from kernels.rows import Slabs
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import read
 from tests.engine.simulated import NAME, Watched, register
@@ -207,20 +209,29 @@ def test_layers_without_rope_have_no_table_elsewhere(elsewhere: Elsewhere, name:
 def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int) -> list[tuple[str, int]]:
     """What happens between the begin and the end of what a CUDA graph would record, that cannot be recorded.
 
-    kinds: of static passes that there are.
+    Tables of slabs that a pass makes anew are among it: nobody holds them for the graph. kinds: of static passes that
+    there are.
     """
+    from kernels.paged import kernel as paged  # Triton is optional
+
     sim, device = world()[1:]
     unwanted: Counter[str] = Counter()
     passes: Counter[Recording] = Counter()
-    plain = Recording._pass
+    tables: Counter[str] = Counter()
+    plain, made = Recording._pass, paged._table
 
     def passed(recording: Recording) -> Tensor:
+        tables.clear()
         with device.counting():
             hidden = plain(recording)
         if recording in passes:  # the first one makes tables: on a GPU it warms up, and is not recorded
-            unwanted.update(device.last)
+            unwanted.update(device.last + tables)
         passes[recording] += 1
         return hidden
+
+    def table(slabs: Slabs, place: torch.device) -> paged.Table:
+        tables["a table of slabs"] += 1
+        return made(slabs, place)
 
     with pytest.MonkeyPatch.context() as patch, device:
         conversation = Conversation(read(sim, STATIC[name], text(), 37))
@@ -231,6 +242,7 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
         patch.setattr(choice, "implementation", lambda: kernels)
         patch.setattr(attention, "FEW_BYTES", few_bytes)
         patch.setattr(rows, "_pinned", lambda part: True)  # as slabs are on a GPU
+        patch.setattr(paged, "_table", table)
         for mass in (conversation.mass, None):  # watched, and not
             conversation.memory.mass = mass
             for token in range(70, 73 if kinds == 1 else 87):
@@ -255,6 +267,33 @@ def test_a_pass_that_is_recorded_neither_waits_nor_copies(
 ) -> None:
     """Else recording it on a GPU would fail. Kernels compute nothing here: only what is around them is seen."""
     assert elsewhere(costs_of_a_recorded_pass, name, kernels, few_bytes, PRUNED.get(name, 1)) == []
+
+
+def recorded_where(kernels: str, tier: str) -> bool:
+    """Whether tokens of infinitehip go through a static pass."""
+    sim, device = world()[1:]
+    with pytest.MonkeyPatch.context() as patch, device:
+        method = replace(STATIC["infinitehip"], tier=tier, cache=0)  # type: ignore[type-var]
+        conversation = Conversation(read(sim, method, text(), 37))
+        conversation._feed([70, 71, 72])
+        patch.setattr(graphs, "choice", lambda: "static")
+        patch.setattr(sim, "recorder", graphs.Recorder(sim.network))
+        patch.setattr(choice, "implementation", lambda: kernels)
+        patch.setattr(rows, "_pinned", lambda part: True)
+        for token in (70, 71, 72):
+            conversation._feed([token], repeated=True)
+    return sim.recorder.recorded(conversation.memory)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "tier", "recorded"),
+    [("triton", "host", True), ("triton", "disk", False), ("reference", "host", False)],
+)
+def test_a_pass_is_not_recorded_where_the_host_reads_the_host_tier(
+    elsewhere: Elsewhere, kernels: str, tier: str, recorded: bool
+) -> None:
+    """It was tried and failed, and from then on no method's passes were recorded."""
+    assert elsewhere(recorded_where, kernels, tier) == recorded
 
 
 def packed_alike(most_bytes: int) -> int:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest.mock import MagicMock, call
@@ -163,20 +164,24 @@ def test_a_recording_that_fails_leaves_the_plain_pass(
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """CUDA's part is left out; what is asked of it is not: the modes of recordings, as they begin."""
     modes: list[str] = []
 
-    def graph(recorded: object, capture_error_mode: str = "global") -> AbstractContextManager[None]:
+    def graph(recorded: object, stream: object, capture_error_mode: str = "global") -> AbstractContextManager[None]:
+        assert stream is torch.cuda.Stream.return_value  # type: ignore[attr-defined]
         modes.append(capture_error_mode)
         return nullcontext()
+
+    graphs._side_stream.cache_clear()
 
     monkeypatch.setattr(graphs, "choice", lambda: "auto")
     monkeypatch.setattr(torch.cuda, "graph", graph)
     for name in ("CUDAGraph", "Stream", "current_stream", "get_sync_debug_mode", "set_sync_debug_mode"):
         monkeypatch.setattr(torch.cuda, name, MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
-    return modes
+    yield modes
+    graphs._side_stream.cache_clear()
 
 
 def test_other_threads_may_use_the_gpu_while_a_pass_is_recorded(model: Model, ids: Tensor, recorded: list[str]) -> None:
@@ -185,6 +190,28 @@ def test_other_threads_may_use_the_gpu_while_a_pass_is_recorded(model: Model, id
     recording = Recording(model.network, memory, 0, ())
     assert recorded == ["thread_local"]
     assert recording.hidden.shape == (1, 48)
+
+
+def test_all_passes_are_recorded_on_one_stream(model: Model, ids: Tensor, recorded: list[str]) -> None:
+    """Each had one of its own, of the 32 that PyTorch has, and cuBLAS kept room for every one of them."""
+    memory = Conversation(read(model, STATIC["full"], ids)).memory
+    for _ in range(3):
+        Recording(model.network, memory, 0, ())
+    assert len(recorded) == 3
+    made: Any = torch.cuda.Stream
+    assert made.call_count == 1
+
+
+def test_a_recording_that_fails_is_waited_for(
+    model: Model, ids: Tensor, recorded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its passes were still running on their stream when what they read had been let go of."""
+    memory = Conversation(read(model, STATIC["full"], ids)).memory
+    monkeypatch.setattr(Recording, "_pass", MagicMock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
+    with pytest.raises(torch.OutOfMemoryError):
+        Recording(model.network, memory, 0, ())
+    here: Any = torch.cuda.current_stream
+    here.return_value.wait_stream.assert_called_with(graphs._side_stream())
 
 
 def test_a_pass_that_waits_is_not_begun_to_be_recorded(

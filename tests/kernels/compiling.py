@@ -1,9 +1,10 @@
 """Compiles every kernel for an NVIDIA GPU that need not be there, down to machine code; nothing is run.
 
-    python -m tests.kernels.compiling [compute capability, 89 if not given]
+    python -m tests.kernels.compiling [all or lengths, all if not given]
 
-Prints a line of JSON per kernel and kind of slab: name, and the bytes of shared memory that a block of it takes. A
-process of its own, because Triton must know before it is imported that it does not interpret.
+Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys): name, the bytes
+of shared memory that a block of it takes, and a hash of what was compiled. A process of its own, because Triton must
+know before it is imported that it does not interpret.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
+from kernels.attention import Span
 from kernels.attention import kernel as attention
 from kernels.columns import kernel as columns
 from kernels.gathering import Room
@@ -54,7 +56,8 @@ def compile_only(capability: int) -> None:
     def compiled(self: JITFunction, *arguments: object, grid: object, warmup: bool, **more: object) -> None:
         made = run(self, *arguments, grid=grid, warmup=True, **more)
         assert made.asm["cubin"]
-        print(json.dumps({"kernel": self.fn.__name__, "shared": made.metadata.shared}), flush=True)
+        said = {"kernel": self.fn.__name__, "shared": made.metadata.shared, "hash": made.hash}
+        print(json.dumps(said), flush=True)
 
     JITFunction.run = compiled
 
@@ -80,6 +83,21 @@ def launch_all() -> None:
         quantise.dequantise(codes, scale, kind, BF16)
 
 
+def launch_lengths() -> None:
+    """Those that a pass asks of any method, for other numbers of queries, of keys and of shares of them."""
+    for count, listed, shares in ((1, 37, 2), (16, 48, 4), (21, 40, 32)):
+        for block in (1, 0):
+            given = case((8, 2), 96, 48, BF16, count=count, block=block, listed=listed)
+            attention.shares_of = lambda *_, shares=shares: shares
+            first = given.span.first[:count]  # beside the end in one tensor, as a pass sends them
+            span = Span(first, torch.cat([first, given.span.end])[count:])
+            attention.attend(given.q, given.keys, given.values, span, given.lists, 0.1)
+            columns.column_sums(given.q, given.keys, span, given.lists, torch.zeros(8, count), 0.1)
+        index, angles = torch.zeros(2, listed, dtype=torch.int64), torch.zeros(listed, 48)
+        room = Room(*(torch.zeros(2, listed + count, 96, dtype=BF16) for _ in range(3)))
+        gathering.gather(given.keys, given.values, index, angles, angles, room)
+
+
 if __name__ == "__main__":
-    compile_only(int(sys.argv[1]) if len(sys.argv) > 1 else 89)
-    launch_all()
+    compile_only(89)
+    launch_lengths() if sys.argv[1:] == ["lengths"] else launch_all()
