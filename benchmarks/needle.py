@@ -73,13 +73,13 @@ def unfinished(out: Path) -> Path:
     return out.with_name(f"{out.name}.part")
 
 
-def taken(out: Path | None, now: dict[str, Any], seed: int) -> dict[tuple[Any, ...], Row]:
+def taken(out: Path, now: dict[str, Any]) -> dict[tuple[Any, ...], Row]:
     """Rows by cell that stand in a file, or were left beside it, and that the same weights and settings would give."""
     rows: dict[tuple[Any, ...], Row] = {}
-    for path in [] if out is None else [out, unfinished(out)]:
+    for path in (out, unfinished(out)):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # not there, or no result: written anew
             result = json.loads(path.read_text())
-            if (result["benchmark"], result["model"], result.get("seed", 0)) != ("needle", now["model"], seed):
+            if (result["benchmark"], result["model"], result.get("seed", 0)) != ("needle", now["model"], now["seed"]):
                 continue
             for row in result["rows"]:
                 if "settings" in row and not is_earlier(result, row, now):
@@ -105,8 +105,8 @@ def main(argv: list[str] | None = None) -> int:
     shared.check_methods(parser, chosen.methods, chosen.budgets)
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
-    facts = {**named(model), "seed": chosen.seed, "trials": chosen.trials}
-    before = taken(chosen.out, facts, chosen.seed)
+    facts = {**named(model), "seed": chosen.seed, "trials": chosen.trials} if chosen.out else {}
+    before = taken(chosen.out, facts) if chosen.out else {}
     rows: list[Row] = []
     for name, budget in itertools.product(chosen.methods, chosen.budgets):
         if name == "full" and budget != chosen.budgets[0]:

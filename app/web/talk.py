@@ -91,7 +91,7 @@ def build_talk() -> Talk:
                         info="Share of probability to choose from.",
                     )
                     max_tokens = gr.Slider(
-                        8, 1000, 200, step=8, label="Longest answer", info="Tokens.", elem_id="max-tokens"
+                        8, 4000, 200, step=8, label="Longest answer", info="Tokens.", elem_id="max-tokens"
                     )
                 manage = _build_manage()
     edit = (edit_area, edit_line, never_mind)
