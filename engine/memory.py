@@ -12,7 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from engine.seam import Guests, ModelSpec
 
 if TYPE_CHECKING:
     from engine.graphs import Recording
+    from engine.static_pass import StaticPass
 
 UNLIMITED = sys.maxsize
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
@@ -48,19 +49,6 @@ class AttentionMass:
         place = source.reshape(-1).to(self.sums.device, torch.int64)
         place = torch.where(place < 0, len(self.sums) - 1, place)
         self.sums.index_add_(0, place, probability.reshape(-1).to(self.sums))
-
-
-class StaticPass(Protocol):
-    """Attention of one token over a memory, in shapes and at addresses that do not change with it: see `graphs.py`."""
-
-    def move_to(self, memory: Any) -> None:
-        """The next token stands behind all that the memory holds, which has begun its pass."""
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """`Memory.attend` for one token."""
-
-    def over(self, memory: Any) -> None:
-        """What the pass has found out beside its output is the memory's, before its `commit`."""
 
 
 class Memory(ABC):
@@ -119,7 +107,7 @@ class Memory(ABC):
         """Of all that such a pass reads and writes, and what its shapes depend on; the same for all kinds."""
         return ()
 
-    def static_pass(self, kind: int) -> StaticPass:
+    def static_pass(self, kind: int) -> StaticPass[Any]:
         """One of that kind, over what the memory holds now. Only where there is one."""
         raise AssertionError(f"{type(self).__name__} has no static pass")
 

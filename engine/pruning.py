@@ -163,6 +163,12 @@ class Pruning:
         """How many chunks each stage chose last while answering, layer by layer."""
         return tuple(starts.shape[1] for each in self.chosen for starts in each)
 
+    def restart(self) -> int | None:
+        """The stage with which the next token's choosing begins anew, the number of stages where none does; None where
+        it is the first one, or nothing has been chosen.
+        """
+        return next((self.due(layer) for layer, chosen in enumerate(self.chosen) if chosen), 0) or None
+
     def due(self, layer: int) -> int:
         """The first stage that is due; the ones behind it work on what it chooses, so they are due as well."""
         if not self._decoding or not self.chosen[layer]:

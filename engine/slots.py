@@ -28,10 +28,11 @@ from engine.coded import Coding
 from engine.entries import Slots
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
-from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory, StaticPass
+from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
 from engine.sharing import APART, shared
+from engine.static_pass import StaticPass
 from engine.static_slots import StaticSlots
 
 FIRST_CAPACITY = 256
@@ -168,7 +169,7 @@ class SlotMemory(Memory):
         every = [*self.base, *self.own]
         return self.base_length, *(fact for slots in every for fact in (slots.rotated.data_ptr(), slots.capacity))
 
-    def static_pass(self, kind: int) -> StaticPass:
+    def static_pass(self, kind: int) -> StaticPass[Any]:
         """Over all slots as they are now; they must not be replaced."""
         return StaticSlots(self)
 

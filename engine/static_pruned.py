@@ -9,7 +9,7 @@ anew, and one for tokens with which none does: the restart points of the stage c
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 class StaticStages:
     """What the stages of a pruning have chosen and choose, at addresses that do not change."""
 
-    def __init__(self, pruning: Pruning, layers: Iterable[int], begin: int) -> None:
+    def __init__(self, pruning: Pruning, begin: int) -> None:
         """begin: the stage with which choosing begins anew, from 1 on; the number of stages where none does."""
         self.begin = begin
-        chosen = {layer: pruning.chosen[layer] for layer in layers}
-        # By layer: chunk starts that the stage before `begin` chose, and those of the stages from it on
+        chosen = {layer: each for layer, each in enumerate(pruning.chosen) if each}
+        # By layer that prunes: chunk starts that the stage before `begin` chose, and those of the stages from it on
         self.before = {layer: each[begin - 1].clone() for layer, each in chosen.items()}
         self.copied = {layer: each[begin - 1] for layer, each in chosen.items()}
         self.after = {layer: [starts.clone() for starts in each[begin:]] for layer, each in chosen.items()}
@@ -76,7 +76,7 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
         """begin: see `StaticStages`."""
         super().__init__(memory)
         self.evicted = torch.zeros_like(self.number)
-        self.stages = StaticStages(memory.pruning, filter(memory.prunes, range(len(memory.layers))), begin)
+        self.stages = StaticStages(memory.pruning, begin)
         self.far, self.behind_sinks = [], []  # by layer: keys; keys and values behind the sinks
         for layer, held in enumerate(memory.layers):
             keys, values = _growing(memory.host.keys(layer)), _growing(memory.host.values(layer))
@@ -106,7 +106,7 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
             return self.near(layer, q)
         segments, sources = self.near(layer, q, with_sinks=False)  # which are listed with what is chosen
         blocks = self.blocks[memory.stages[-1].query_block]
-        if memory.prunes(layer):
+        if layer in self.stages.before:
             index = self.stages.choose(memory.pruning, layer, q, self.blocks, self.far[layer])
         else:
             index = memory.recent(blocks)
@@ -130,8 +130,8 @@ class StaticRecalling(StaticSlots["RecallingMemory"]):
         """begin: see `StaticStages`."""
         super().__init__(memory)
         self.number = torch.zeros_like(self.length)
-        layers = list(filter(memory.prunes, range(len(memory.spec.layers))))
-        self.stages = StaticStages(memory.pruning, layers, begin)
+        self.stages = StaticStages(memory.pruning, begin)
+        layers = self.stages.before.keys()
         self.far = {layer: (Fixed(memory.host.keys(layer)), Fixed(memory.host.values(layer))) for layer in layers}
         self.held = {layer: memory.held_by_heads(layer) for layer in layers}  # what comes now is no part of the text
         last = memory.far + memory.base_length + min(slots.capacity for slots in memory.own)  # that a token may have

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
 from engine.attention import Segment, Shown, Span, attend
 from engine.memory import NOT_IN_SOURCE
+from engine.static_pass import StaticPass
 from kernels.rows import Fixed
 
 if TYPE_CHECKING:
@@ -18,14 +19,12 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="SlotMemory")
 
 
-class StaticSlots(Generic[M]):
-    """`SlotMemory.attend` for one token, in shapes and at addresses that do not change with it."""
+class StaticSlots(StaticPass[M]):
+    """`SlotMemory.attend` for one token."""
 
     def __init__(self, memory: M) -> None:
-        """Over the slots as they are now; they must not be replaced."""
-        self.memory = memory.snapshot()
-        self.memory.recordings = {}  # of other slots, which nobody needs any more
-        self.length = torch.zeros(1, dtype=torch.int64, device=memory.spec.device)  # own entries, on average
+        """Over the slots as they are now."""
+        super().__init__(memory)
         self.shown = []
         for number, slots in enumerate(memory.own):
             filled = memory.length + slots.surplus  # what is behind is masked, but must be numbers
@@ -34,13 +33,6 @@ class StaticSlots(Generic[M]):
             base = memory.base[number] if memory.base else None
             keys, values, _ = slots.shown(base, slots.capacity, 1)
             self.shown.append((Fixed(keys), Fixed(values)))
-
-    def move_to(self, memory: M) -> None:
-        """The next token stands behind its own entries."""
-        self.length.fill_(memory.length)
-
-    def over(self, memory: M) -> None:
-        """Nothing but output, entries and scores."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
 from engine.attention import Segment, Shown, Span, attend
+from engine.static_pass import StaticPass
 from kernels.rows import Fixed
 
 if TYPE_CHECKING:
@@ -16,15 +17,13 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="WindowMemory")
 
 
-class StaticWindow(Generic[M]):
-    """`WindowMemory.attend` for one token that comes behind all sinks. See `graphs.py`."""
+class StaticWindow(StaticPass[M]):
+    """`WindowMemory.attend` for one token that comes behind all sinks."""
 
     def __init__(self, memory: M) -> None:
-        """Over its buffers as they are now; they must not be replaced."""
-        self.memory = memory.snapshot()
-        self.memory.recordings = {}  # of other buffers, which nobody needs any more
-        self.number = torch.zeros(1, dtype=torch.int64, device=memory.spec.device)  # of the token, from the very first
-        self.length = torch.zeros_like(self.number)  # entries in the buffer
+        """Over its buffers as they are now."""
+        super().__init__(memory)
+        self.number = torch.zeros_like(self.length)  # of the token, from the very first
         self.shown = []
         for held in memory.layers:
             held.rotated[:, memory.length :], held.values[:, memory.length :] = 0.0, 0.0  # masked, but must be numbers
@@ -33,11 +32,8 @@ class StaticWindow(Generic[M]):
 
     def move_to(self, memory: M) -> None:
         """The next token stands behind what is in the buffer."""
+        super().move_to(memory)
         self.number.fill_(memory.seen)
-        self.length.fill_(memory.length)
-
-    def over(self, memory: M) -> None:
-        """Nothing but output and entries."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""

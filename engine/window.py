@@ -18,10 +18,11 @@ from torch import Tensor
 
 from engine.attention import Segment, Shown, Span, attend
 from engine.footprint import Footprint, Task, mean_attended
-from engine.memory import NOT_IN_SOURCE, Memory, StaticPass
+from engine.memory import NOT_IN_SOURCE, Memory
 from engine.positions import sink_query_positions
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
+from engine.static_pass import StaticPass
 from engine.static_window import StaticWindow
 
 LEAST_SLACK = 512
@@ -244,7 +245,7 @@ class WindowMemory(Memory):
         first = self.layers[0]
         return first.sink_keys.data_ptr(), first.keys.data_ptr(), first.keys.shape[1], self.source.data_ptr()
 
-    def static_pass(self, kind: int) -> StaticPass:
+    def static_pass(self, kind: int) -> StaticPass[Any]:
         """Over sinks and buffers as they are now."""
         return StaticWindow(self)
 
@@ -266,7 +267,6 @@ class WindowMemory(Memory):
                     setattr(held, name, getattr(held, name).clone())
         child.source = self.source.clone()
         child._pack(0)
-        child.recordings = {}
         return child
 
     def snapshot(self) -> Self:

@@ -27,7 +27,7 @@ from engine.host_settings import (
     least_window,
     plan_retrieving,
 )
-from engine.memory import Memory, StaticPass
+from engine.memory import Memory
 from engine.method import Method, TurnTokens, require
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, QueryBlocks, require_between
 from engine.pruning import LayerRule, Pruning, parse_stages
@@ -232,25 +232,22 @@ class InfiniteHiPMemory(RetrievingMemory):
     def static_kind(self) -> int | None:
         """The stage with which choosing begins anew, but for the first; None at a second look, or with true places."""
         rules = self.settings.pruning, self.settings.first_pruning
-        pruning = [layer for layer in range(len(self.layers)) if self.prunes(layer)]
-        if self.cache is not None or self.looked_at is not None or TRUE in rules or not pruning or self.far == 0:
-            return None
-        if not self.read_in_place():
+        if self.cache is not None or self.looked_at is not None or TRUE in rules or not self.read_in_place():
             return None
         block = self.stages[0].query_block
         if self.query_blocks(1, block, self.settings.extend_always, self.spec.device).fitting:
             return None
-        return self.pruning.due(pruning[0]) or None
+        return self.pruning.restart()
 
     def static_addresses(self) -> tuple[int, ...]:
         """Of slabs too; and how much the stages chose."""
         device = self.spec.device
         known: tuple[int, ...] = ()
         if self.mass is not None and device.type != "cpu":
-            known = (self.host.mirrored(device).data_ptr(),)
+            known = (self.host.mirrored(device).data_ptr(),)  # brought up to date, so that the pass fetches nothing
         return (*super().static_addresses(), *self.host.addresses(), *known, *self.pruning.widths())
 
-    def static_pass(self, kind: int) -> StaticPass:
+    def static_pass(self, kind: int) -> StaticPruned:
         """Over buffers and slabs as they are now."""
         return StaticPruned(self, kind)
 

@@ -30,7 +30,7 @@ from engine.host_settings import (
     check_looks,
     check_store,
 )
-from engine.memory import NOT_IN_SOURCE, Memory, StaticPass
+from engine.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method, TurnTokens, require
 from engine.methods.infinipot import InfiniPot, Pot
 from engine.methods.infinitehip import InfiniteHiP
@@ -329,19 +329,18 @@ class RecallingMemory(TieredMemory, SlotMemory):
         return self.positions(layer).cummax(dim=1).values.long()
 
     def static_kind(self) -> int | None:
-        """The stage with which choosing begins anew, if it is not the first; None where anything is searched for."""
-        pruning = [layer for layer in range(len(self.spec.layers)) if self.prunes(layer)]
-        if not pruning or self.far == 0 or self.settings_of_recall.pruning == TRUE or not self.read_in_place():
+        """The stage with which choosing begins anew, but for the first; None at a second look, or with true places."""
+        if self.looked_at is not None or self.settings_of_recall.pruning == TRUE or not self.read_in_place():
             return None
         if super().static_kind() is None:
             return None
-        return self.pruning.due(pruning[0]) or None
+        return self.pruning.restart()
 
     def static_addresses(self) -> tuple[int, ...]:
         """Of slabs too; and how much the stages chose."""
         return (*super().static_addresses(), *self.host.addresses(), *self.pruning.widths())
 
-    def static_pass(self, kind: int) -> StaticPass:
+    def static_pass(self, kind: int) -> StaticRecalling:
         """Over slots and slabs as they are now."""
         return StaticRecalling(self, kind)
 
