@@ -18,8 +18,8 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Reader, make_method
-from engine.cache import POLICIES, CachedLayer, DeviceCache
-from engine.host import HostTier
+from engine.host.cache import POLICIES, CachedLayer, DeviceCache
+from engine.host.host_tier import HostTier
 from engine.methods.infllm import InfLLM
 from engine.seam import ModelSpec
 

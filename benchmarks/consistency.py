@@ -29,12 +29,12 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model, WeightsError
-from engine.attention import Shown, attend, causal_span
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.attention import Shown, attend, causal_span
+from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.slots import SlotMemory
 from engine.methods.infinipot import PROMPTS
 from engine.passes import novelties
-from engine.retaining import RetainingHeads, find_heads
-from engine.slots import SlotMemory
+from engine.trained.retaining import RetainingHeads, find_heads
 
 TOP = 0.1
 WINDOW = 64  # tokens that a SnapKV-like scorer looks back from; they are not judged

@@ -22,7 +22,7 @@ from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model, Reader
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.memory import NOT_IN_SOURCE
 from engine.passes import feed
 from engine.records import ReadProgress
 

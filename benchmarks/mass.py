@@ -23,8 +23,8 @@ from benchmarks.asking import read
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model
-from engine.host import HostTier
-from engine.memory import AttentionMass, Memory
+from engine.host.host_tier import HostTier
+from engine.memories.memory import AttentionMass, Memory
 from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.seam import Guests, LayerSpec
 from kernels.rows import take

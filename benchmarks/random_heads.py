@@ -19,7 +19,7 @@ from benchmarks.haystack import Haystack
 from benchmarks.needle import ask
 from benchmarks.report import named, publish
 from engine import make_method
-from engine.retaining import RetainingHeads, find_heads, save_heads
+from engine.trained.retaining import RetainingHeads, find_heads, save_heads
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -29,13 +29,13 @@ from benchmarks.haystack import Haystack
 from benchmarks.random_models import config_of, random_model
 from benchmarks.report import named, publish
 from engine import Model
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.memory import NOT_IN_SOURCE
 from engine.method import TurnTokens
 from engine.methods.locret import Locret, RetainedMemory
 from engine.passes import feed
 from engine.reader import CHUNK
-from engine.retaining import FILE, RetainingHeads, save_heads
 from engine.seam import ModelSpec
+from engine.trained.retaining import FILE, RetainingHeads, save_heads
 
 GENERATED = 64  # tokens
 REPEATS = 5

@@ -4,8 +4,6 @@ Lives here: the seam with transformers, attention, positions, memories, methods,
 Not here: files, pages, HTTP, SQL, screens. Pages reach the engine as integers attached to token positions.
 """
 
-from engine.chat import Chat, Encoding
-from engine.checkpoint import check_files
 from engine.context import Context, fingerprint
 from engine.conversation import Conversation
 from engine.errors import (
@@ -18,20 +16,22 @@ from engine.errors import (
     UnsupportedModel,
     WeightsError,
 )
-from engine.flash import choice as flash_choice
 from engine.lengths import tokens_of
-from engine.loading import device_named, dtype_on, read_config
 from engine.measure import free_bytes, memory_report
+from engine.memories.flash import choice as flash_choice
 from engine.method import Method
 from engine.methods import DEFAULT_METHOD, METHODS, make_method, suited_method
-from engine.model import Model, load_chat, load_model
-from engine.planner import GPU_BASE, Choice, Machine, Plan, Planner
-from engine.rates import Rates, measure_rates
+from engine.models.chat import Chat, Encoding
+from engine.models.checkpoint import check_files
+from engine.models.loading import device_named, dtype_on, read_config
+from engine.models.model import Model, load_chat, load_model
+from engine.models.skeleton import QUANTIZATIONS, Skeleton, skeleton
+from engine.planning.planner import GPU_BASE, Choice, Machine, Plan, Planner
+from engine.planning.rates import Rates, measure_rates
 from engine.reader import Reader
 from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Usage
 from engine.sampling import Sampling
 from engine.seam import window_of
-from engine.skeleton import QUANTIZATIONS, Skeleton, skeleton
 
 __all__ = [
     "DEFAULT_METHOD",

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from engine.errors import ContextMismatch
 from engine.measure import said_if_out
-from engine.memory import Memory
+from engine.memories.memory import Memory
 from engine.method import Method
-from engine.model import Model
+from engine.models.model import Model
 from engine.records import LoadedParts, Parts, Usage
 
 STATE_VERSION = 3

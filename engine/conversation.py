@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from engine.context import Context, restore
-from engine.memory import NOT_IN_SOURCE, AttentionMass, Memory
+from engine.memories.memory import NOT_IN_SOURCE, AttentionMass, Memory
+from engine.models.thinking import Speech
 from engine.passes import feed
 from engine.reader import default_chunk
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.sampling import Sampling, choose
 from engine.sources import passages
-from engine.thinking import Speech
 
 
 class Conversation:

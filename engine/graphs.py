@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.measure import ran_out
-from engine.memory import Memory
+from engine.memories.memory import Memory
 from engine.seam import run
 
 CHOICES = ("auto", "off", "static")

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from engine.coded import Coding
 from engine.errors import SettingsError
 from engine.footprint import Footprint, Task, mean_attended
 from engine.footprint import TurnTokens as TurnTokens
-from engine.memory import Memory
+from engine.memories.coded import Coding
+from engine.memories.memory import Memory
+from engine.memories.slots import FIRST_CAPACITY, slot_bytes
 from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
-from engine.slots import FIRST_CAPACITY, slot_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

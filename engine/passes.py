@@ -12,9 +12,9 @@ from torch import Tensor
 
 from engine.errors import OutOfMemory
 from engine.measure import ran_out, release, said_if_out
-from engine.memory import NOT_IN_SOURCE, Memory
+from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method
-from engine.model import Model
+from engine.models.model import Model
 
 LEAST_PASS = 16  # tokens; where not even they fit, smaller passes would not help
 NOVELTY_ROWS = 128  # hidden states whose logits exist at a time; a vocabulary of 150K makes 77 MB of them

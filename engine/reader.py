@@ -14,9 +14,9 @@ from torch import Tensor
 
 from engine.context import Context, new_memory, restore
 from engine.errors import ContextMismatch, SettingsError
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.memory import NOT_IN_SOURCE
 from engine.method import Method
-from engine.model import Model
+from engine.models.model import Model
 from engine.passes import Pass, condense, feed
 from engine.records import LoadedParts, Parts, ReadProgress
 

@@ -1,4 +1,4 @@
-"""Imports point one way: app -> engine, ingest, sessions, training, benchmarks; engine -> kernels."""
+"""Imports point one way: app -> engine, ingest, sessions, training, benchmarks; engine -> kernels. So in the engine."""
 
 from __future__ import annotations
 
@@ -18,16 +18,25 @@ MAY_IMPORT = {
     "training": {"engine", "kernels"},
 }
 
+WITHIN_ENGINE = {
+    "memories": set(),
+    "host": {"memories"},
+    "trained": set(),
+    "models": {"memories", "trained"},
+    "methods": {"host", "memories", "trained"},
+    "planning": {"methods", "models"},
+}
+
 
 def imported(file: Path) -> set[str]:
-    """First words of all absolute imports of a file, wherever in it they stand."""
+    """Names of all that a file imports, wherever in it that stands."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative imports hide where they point"
-            names.add((node.module or "").split(".")[0])
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
 
@@ -36,8 +45,18 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
     files = list((ROOT / room).rglob("*.py"))
     assert files
     for file in files:
-        reached = imported(file) & set(MAY_IMPORT) - {room}
+        reached = {name.split(".")[0] for name in imported(file)} & set(MAY_IMPORT) - {room}
         assert reached <= MAY_IMPORT[room], f"{file.relative_to(ROOT)} imports {sorted(reached - MAY_IMPORT[room])}"
+
+
+@pytest.mark.parametrize("part", sorted(WITHIN_ENGINE))
+def test_a_part_of_the_engine_imports_only_what_it_may(part: str) -> None:
+    files = list((ROOT / "engine" / part).rglob("*.py"))
+    assert files
+    for file in files:
+        parts = {name.split(".")[1] for name in imported(file) if name.startswith("engine.")}
+        reached = parts & set(WITHIN_ENGINE) - {part}
+        assert reached <= WITHIN_ENGINE[part], f"{file.relative_to(ROOT)}: {sorted(reached - WITHIN_ENGINE[part])}"
 
 
 def test_every_room_says_what_lives_there() -> None:

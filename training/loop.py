@@ -14,8 +14,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from engine import Model, SettingsError
-from engine.beside import Trained
 from engine.stopping import asked_to_stop
+from engine.trained.beside import Trained
 from training.pocket import checkpoint
 from training.settings import TrainingSettings
 from training.stopping import PATIENCE, Stopped

@@ -10,7 +10,7 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_kernels import kernel_rows
 from benchmarks.random_models import config_of, random_network
 from engine import make_method
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.memory import NOT_IN_SOURCE
 from engine.seam import attach
 
 SEAM = {"what": "seam, bf16"}

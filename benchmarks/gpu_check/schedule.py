@@ -13,12 +13,12 @@ from benchmarks.gpu_check.methods import check_method
 from benchmarks.gpu_check.parity import KERNELS, SEAM, check_kernels, check_seam
 from benchmarks.random_models import config_of, random_model
 from engine import METHODS, Machine, Model, Planner, Rates, free_bytes, measure_rates
-from engine.beacons import FILE as BEACONS
-from engine.beacons import Beacons, save_beacons
-from engine.beside import forget
-from engine.retaining import FILE as HEADS
-from engine.retaining import RetainingHeads, save_heads
-from engine.skeleton import CPU
+from engine.models.skeleton import CPU
+from engine.trained.beacons import FILE as BEACONS
+from engine.trained.beacons import Beacons, save_beacons
+from engine.trained.beside import forget
+from engine.trained.retaining import FILE as HEADS
+from engine.trained.retaining import RetainingHeads, save_heads
 
 SEAM_SHARE = 0.03  # of all the time, for each model
 KERNEL_SHARE = 0.1  # each kernel is compiled, and again for each kind of slab

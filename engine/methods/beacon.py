@@ -28,14 +28,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from engine.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
 from engine.errors import WeightsError
 from engine.footprint import Footprint, Task
-from engine.memory import NOT_IN_SOURCE, Memory
+from engine.memories.memory import NOT_IN_SOURCE, Memory
+from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
 from engine.seam import Guests, ModelSpec
-from engine.slots import SlotMemory
+from engine.trained.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
 
 RAW = 1  # the ratio of a text that fits without beacons
 WINDOW = 2048  # the authors', for models whose own window is 16K or more

@@ -22,21 +22,21 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from engine.attention import Segment
 from engine.footprint import Footprint, Task
-from engine.host_settings import (
+from engine.host.retrieving import RetrievingMemory
+from engine.host.settings import (
     DTYPES,
     check_looks,
     check_store,
     least_window,
     plan_retrieving,
 )
-from engine.memory import UNLIMITED, Memory
+from engine.memories.attention import Segment
+from engine.memories.memory import UNLIMITED, Memory
+from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.records import HOST
-from engine.retrieving import RetrievingMemory
 from engine.seam import ModelSpec
-from engine.slots import SlotMemory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from engine.coded import MODEL, STORES, Coding
-from engine.memory import Memory
+from engine.memories.coded import MODEL, STORES, Coding
+from engine.memories.memory import Memory
+from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.seam import ModelSpec
-from engine.slots import SlotMemory
 
 
 @dataclass(frozen=True, kw_only=True)

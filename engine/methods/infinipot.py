@@ -23,14 +23,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from engine.coded import MODEL, STORES, Coding
 from engine.errors import SettingsError
 from engine.footprint import Footprint, Task
+from engine.memories.coded import MODEL, STORES, Coding
+from engine.memories.sharing import SHARES, widest
+from engine.memories.slots import SlotMemory, highest, pooled
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
-from engine.sharing import SHARES, widest
-from engine.slots import SlotMemory, highest, pooled
 
 PROMPTS = {
     "G": "Summarize the critical points highlighted in this section.",

@@ -15,10 +15,11 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Segment
-from engine.cache import cache_bytes
 from engine.footprint import Footprint, Task
-from engine.host_settings import (
+from engine.host.cache import cache_bytes
+from engine.host.pruning import LayerRule, Pruning, parse_stages
+from engine.host.retrieving import RetrievingMemory
+from engine.host.settings import (
     DTYPES,
     cache_units,
     check_cache,
@@ -27,15 +28,14 @@ from engine.host_settings import (
     least_window,
     plan_retrieving,
 )
-from engine.memory import Memory
+from engine.memories.attention import Segment
+from engine.memories.memory import Memory
+from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
+from engine.methods.static_pruned import StaticPruned
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, QueryBlocks, require_between
-from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST
-from engine.retrieving import RetrievingMemory
 from engine.seam import ModelSpec
-from engine.slots import SlotMemory
-from engine.static_pruned import StaticPruned
 
 
 def _published(stages: str, most: int, **others: int) -> Mapping[str, Any]:

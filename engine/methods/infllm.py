@@ -23,10 +23,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import Segment
-from engine.cache import cache_bytes
 from engine.footprint import Footprint, Task
-from engine.host_settings import (
+from engine.host.cache import cache_bytes
+from engine.host.retrieving import EMPTY, RetrievingMemory
+from engine.host.settings import (
     DTYPES,
     cache_units,
     check_cache,
@@ -35,12 +35,12 @@ from engine.host_settings import (
     least_window,
     plan_retrieving,
 )
-from engine.memory import Memory
+from engine.memories.attention import Segment
+from engine.memories.memory import Memory
+from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, HOST, LoadedParts, Part, Parts, Usage
-from engine.retrieving import EMPTY, RetrievingMemory
 from engine.seam import ModelSpec
-from engine.slots import SlotMemory
 from kernels.rows import take
 
 FIT_BYTES = 64 << 20  # of units' keys in float32, which are there at a time

@@ -26,14 +26,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from engine.coded import MODEL, STORES, Coding
 from engine.footprint import Footprint, Task
+from engine.memories.coded import MODEL, STORES, Coding
+from engine.memories.sharing import SHARES, widest
+from engine.memories.slots import SlotMemory, pooled
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
-from engine.retaining import KIND, RetainingHeads, find_heads, head_bytes
 from engine.seam import ModelSpec
-from engine.sharing import SHARES, widest
-from engine.slots import SlotMemory, pooled
+from engine.trained.retaining import KIND, RetainingHeads, find_heads, head_bytes
 
 SCORE_DECIMALS = 3  # scores estimate dot products of some units; no head is that exact
 

@@ -21,29 +21,29 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Lists, Segment, Shown
 from engine.footprint import Footprint, Task
-from engine.host import SLAB, host_bytes, slab_bytes
-from engine.host_settings import (
+from engine.host.host_tier import SLAB, host_bytes, slab_bytes
+from engine.host.pruning import LayerRule, Pruning, parse_stages
+from engine.host.retrieving import EMPTY, pickable, picked, picked_in_pass
+from engine.host.settings import (
     DTYPES,
     OPERATIONS,
     check_looks,
     check_store,
 )
-from engine.memory import NOT_IN_SOURCE, Memory
+from engine.host.slabs import page_of
+from engine.host.tiered import TieredMemory
+from engine.memories.attention import Lists, Segment, Shown
+from engine.memories.memory import NOT_IN_SOURCE, Memory
+from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.methods.infinipot import InfiniPot, Pot
 from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret, RetainedMemory
+from engine.methods.static_pruned import StaticRecalling
 from engine.positions import PRUNING_RULES, TRUE, FarPlaces, QueryBlocks, require_between
-from engine.pruning import LayerRule, Pruning, parse_stages
 from engine.records import HOST, LoadedParts, Parts, Usage
-from engine.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.seam import ModelSpec
-from engine.slabs import page_of
-from engine.slots import SlotMemory
-from engine.static_pruned import StaticRecalling
-from engine.tiered import TieredMemory
 from kernels.rows import Slabs
 
 GISTS = ("locret", "infinipot")

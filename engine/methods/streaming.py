@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from engine.footprint import Footprint, Task
-from engine.memory import Memory
+from engine.memories.memory import Memory
+from engine.memories.slots import SlotMemory
+from engine.memories.window import WindowMemory, plan_window
 from engine.method import Method, TurnTokens, require
 from engine.seam import ModelSpec
-from engine.slots import SlotMemory
-from engine.window import WindowMemory, plan_window
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 import torch
 
-from engine.memory import Memory
+from engine.memories.memory import Memory
+from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.seam import ModelSpec
-from engine.slots import SlotMemory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,7 +82,7 @@ def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
 def test_full_slabs_leave_memory_and_the_answers_are_the_same(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.host.SLAB", 256)
+    monkeypatch.setattr("engine.host.host_tier.SLAB", 256)
     ids = add(service, book)
     answers, kept = [], []
     for tier in ("host", "disk"):
@@ -100,7 +100,7 @@ def test_full_slabs_leave_memory_and_the_answers_are_the_same(
 def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.host.SLAB", 256)
+    monkeypatch.setattr("engine.host.host_tier.SLAB", 256)
     row = begin(service, add(service, book), "exact", {**BUDGET, "tier": "disk"})
     steps: list[Report] = []
 

@@ -9,10 +9,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine import beacons, retaining
-from engine.beacons import Beacons, save_beacons
-from engine.model import Model
-from engine.retaining import RetainingHeads, save_heads
+from engine.models.model import Model
+from engine.trained import beacons, retaining
+from engine.trained.beacons import Beacons, save_beacons
+from engine.trained.retaining import RetainingHeads, save_heads
 
 TEMPLATE = (
     "<|bos|>{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.memories.sharing import SPREAD
+from engine.memories.window import WindowMemory
 from engine.rope import Rope
-from engine.sharing import SPREAD
-from engine.window import WindowMemory
 
 SCALE = 8**-0.5
 GROUP = 3  # query heads per KV head

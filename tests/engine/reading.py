@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine import Answer, Context, Method, Model, Part, Reader, Sampling
 from engine.conversation import Conversation
-from engine.memory import NOT_IN_SOURCE, Memory
+from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.passes import feed
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
-from engine.architectures import SUPPORTED, check
 from engine.errors import UnsupportedModel
-from engine.memory import NOT_IN_SOURCE
-from engine.model import Model
-from engine.slots import SlotMemory
+from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.slots import SlotMemory
+from engine.models.architectures import SUPPORTED, check
+from engine.models.model import Model
 from tests.engine.conftest import byte_tokenizer
 
 SMALL = {

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import attention
-from engine.attention import Picked, Shown, attend, causal_span, stock
+from engine.memories import attention
+from engine.memories.attention import Picked, Shown, attend, causal_span, stock
 
 SCALE = 0.3
 

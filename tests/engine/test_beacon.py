@@ -14,17 +14,17 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import Conversation, Method, Model, Reader, SettingsError, WeightsError, fingerprint, make_method
-from engine.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons, save_beacons
-from engine.flops import beacon_operations, operations
 from engine.footprint import Task
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.memory import NOT_IN_SOURCE
 from engine.methods.beacon import RAW, Beacon, BeaconMemory, window_places
+from engine.models.skeleton import skeleton, skeleton_of
 from engine.passes import feed
-from engine.planner import Machine, Planner
+from engine.planning.flops import beacon_operations, operations
+from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
 from engine.rope import NoRope
 from engine.seam import LayerSpec, ModelSpec, Projection, run
-from engine.skeleton import skeleton, skeleton_of
+from engine.trained.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons, save_beacons
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
 from tests.engine.test_architectures import small_config

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from engine import Model, WeightsError
-from engine.beacons import Beacons, find_beacons, save_beacons
-from engine.beside import forget
-from engine.retaining import RetainingHeads, find_heads, save_heads
+from engine.trained.beacons import Beacons, find_beacons, save_beacons
+from engine.trained.beside import forget
+from engine.trained.retaining import RetainingHeads, find_heads, save_heads
 
 
 def test_what_was_found_last_is_shared_until_it_is_let_go(model: Model, tmp_path: Path) -> None:

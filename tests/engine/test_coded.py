@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from engine import Conversation, Model, SettingsError, make_method
-from engine.attention import FEW_QUERIES, Shown, causal_span
-from engine.coded import CODES, CodedSlots, Coding, check_codes
-from engine.memory import Memory
+from engine.memories.attention import FEW_QUERIES, Shown, causal_span
+from engine.memories.coded import CODES, CodedSlots, Coding, check_codes
+from engine.memories.memory import Memory
+from engine.memories.slots import SlotMemory, slot_bytes
 from engine.records import DEVICE
-from engine.slots import SlotMemory, slot_bytes
 from kernels import choice
 from kernels.rows import Pages
 from tests.engine.reading import answer, read

@@ -11,11 +11,11 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from engine import Answer, AnswerPiece, Conversation, Method, Model, Reader, Sampling, SettingsError, make_method
-from engine.chat import INSTRUCTION, Chat
 from engine.conversation import _cut, _steady
 from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemory, UnsupportedModel
-from engine.memory import AttentionMass
-from engine.model import load_model
+from engine.memories.memory import AttentionMass
+from engine.models.chat import INSTRUCTION, Chat
+from engine.models.model import load_model
 from engine.sampling import choose
 from engine.sources import passages
 from tests.engine.conftest import byte_tokenizer, tiny_config
@@ -150,7 +150,7 @@ def test_special_tokens_in_a_document_or_question_stay_text(model: Model) -> Non
 def test_encoding_knows_where_each_token_begins(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "First line.\nSécond líne — with accents.\n" * 40
     whole = model.encode(text)
-    monkeypatch.setattr("engine.chat.ENCODE_CHARACTERS", 100)
+    monkeypatch.setattr("engine.models.chat.ENCODE_CHARACTERS", 100)
     pieces = model.encode(text)
     assert torch.equal(whole.ids, pieces.ids)
     assert torch.equal(whole.starts, pieces.starts)

@@ -21,26 +21,15 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, SmolLM3Config, SmolLM3ForCausalLM
 
-from engine import (
-    METHODS,
-    Answer,
-    Context,
-    Conversation,
-    Model,
-    Reader,
-    Sampling,
-    attention,
-    beacons,
-    graphs,
-    make_method,
-    retaining,
-    transfers,
-)
-from engine.beacons import Beacons, save_beacons
+from engine import METHODS, Answer, Context, Conversation, Model, Reader, Sampling, graphs, make_method
 from engine.graphs import Recording
+from engine.host import transfers
+from engine.host.retrieving import RetrievingMemory
+from engine.memories import attention
 from engine.records import LoadedParts, Parts
-from engine.retaining import RetainingHeads, save_heads
-from engine.retrieving import RetrievingMemory
+from engine.trained import beacons, retaining
+from engine.trained.beacons import Beacons, save_beacons
+from engine.trained.retaining import RetainingHeads, save_heads
 from kernels import choice, rows
 from kernels.rows import Slabs
 from tests.engine.conftest import byte_tokenizer, tiny_config

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import Model, flash
-from engine.attention import Shown, causal_span, stock
+from engine import Model
+from engine.memories import flash
+from engine.memories.attention import Shown, causal_span, stock
 from tests.engine.reading import next_logits, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT
 

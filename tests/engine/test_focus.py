@@ -11,7 +11,7 @@ import torch
 
 from engine import Answer, Conversation, Model, Sampling, SettingsError
 from engine.focus import AROUND, CLOSE, Focus, Gaze
-from engine.memory import NOT_IN_SOURCE, AttentionMass
+from engine.memories.memory import NOT_IN_SOURCE, AttentionMass
 from engine.methods.exact import Exact
 from engine.methods.infinipot import InfiniPot
 from engine.methods.infinitehip import InfiniteHiP

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from engine import Answer, Conversation, Method, Model, Sampling, graphs, make_method
 from engine.graphs import Recorder, Recording
+from engine.memories.slots import SlotMemory
 from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.methods.recall import RecallingMemory
-from engine.slots import SlotMemory
 from tests.engine.reading import answer, read
 
 

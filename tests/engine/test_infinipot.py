@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine import Model, Reader, SettingsError, make_method
 from engine.context import new_memory
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.memory import NOT_IN_SOURCE
 from engine.methods.infinipot import PROMPTS, InfiniPot, Pot
 from engine.passes import feed, novelties
 

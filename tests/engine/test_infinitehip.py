@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, make_method
-from engine.memory import AttentionMass
+from engine.host.pruning import Stage, parse_stages
+from engine.memories.memory import AttentionMass
 from engine.methods.infinitehip import InfiniteHiP, InfiniteHiPMemory
-from engine.pruning import Stage, parse_stages
 from engine.rope import Rope
 from engine.seam import ModelSpec
 from tests.engine.plain import GROUP, Turned, attended, full_attention, mixed, stream, tail, through

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, make_method
-from engine.memory import AttentionMass
+from engine.memories.memory import AttentionMass
 from engine.methods.infllm import InfLLM, InfLLMMemory, Units
 from engine.rope import NoRope, Rope
 from engine.seam import ModelSpec

@@ -16,11 +16,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, loading, make_method
+from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, load_model, make_method
 from engine.context import new_memory
-from engine.loading import load_network, read_config
-from engine.memory import NOT_IN_SOURCE
-from engine.skeleton import skeleton, skeleton_of
+from engine.memories.memory import NOT_IN_SOURCE
+from engine.models import loading
+from engine.models.loading import load_network, read_config
+from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
 
 CPU = torch.device("cpu")
@@ -170,7 +171,7 @@ def test_weights_that_were_published_quantised_need_room_before_a_file_is_there(
     place = changed(folder, tmp_path / "codes", quantization_config={"quant_method": "awq", "bits": 4})
     (place / "model.safetensors").unlink()
     assert read_config(place).model_type == "llama"  # and without a package it can be planned
-    monkeypatch.setattr("engine.quantised.importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr("engine.models.quantised.importlib.util.find_spec", lambda name: name)
     with pytest.raises(SettingsError, match="quantised already"):
         load_model(place, "cpu", quantize="nf4")
     monkeypatch.setattr(loading, "free_bytes", lambda place: 1000)
@@ -428,7 +429,7 @@ def test_a_folder_without_weights_is_named(folder: Path, tmp_path: Path) -> None
 PEAK = """
 import sys
 import torch
-from engine.loading import load_network, read_config
+from engine.models.loading import load_network, read_config
 
 def status(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))

@@ -15,14 +15,14 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import Conversation, Model, Reader, SettingsError, WeightsError, fingerprint, make_method
 from engine.footprint import Task
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.sharing import SPREAD
 from engine.methods.locret import Locret, RetainedMemory
 from engine.passes import feed
 from engine.records import DEVICE
-from engine.retaining import FILE, RetainingHeads, find_heads, hidden_widths, save_heads
 from engine.rope import NoRope, Rope
 from engine.seam import LayerSpec, ModelSpec
-from engine.sharing import SPREAD
+from engine.trained.retaining import FILE, RetainingHeads, find_heads, hidden_widths, save_heads
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plain import one_by_one
 from tests.engine.reading import answer, next_logits, read

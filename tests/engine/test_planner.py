@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, beacons, make_method, suited_method
-from engine.architectures import SUPPORTED
-from engine.beacons import Beacons, save_beacons
+from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, make_method, suited_method
 from engine.footprint import Task
-from engine.planner import Machine, Plan, Planner
-from engine.rates import Rates, measure_rates
+from engine.models.architectures import SUPPORTED
+from engine.models.skeleton import skeleton, skeleton_of
+from engine.planning.planner import Machine, Plan, Planner
+from engine.planning.rates import Rates, measure_rates
 from engine.records import DEVICE, HOST
-from engine.skeleton import skeleton, skeleton_of
+from engine.trained import beacons
+from engine.trained.beacons import Beacons, save_beacons
 from kernels.rows import tensors_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import answer, loaded, read

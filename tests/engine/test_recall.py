@@ -13,7 +13,7 @@ from torch import Tensor
 from engine import Model, OutOfMemory, SettingsError, make_method
 from engine.focus import Focus, Gaze
 from engine.footprint import Task
-from engine.memory import AttentionMass, Memory
+from engine.memories.memory import AttentionMass, Memory
 from engine.methods.recall import Recall, RecallingMemory
 from engine.records import DISK, HOST
 from tests.engine.plain import GROUP, SCALE, stream, tail, through

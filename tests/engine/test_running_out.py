@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import Context, Conversation, Method, Model, OutOfMemory, Reader, make_method, retrieving
-from engine.host import HostTier
-from engine.memory import Memory
-from engine.slots import SlotMemory
+from engine import Context, Conversation, Method, Model, OutOfMemory, Reader, make_method
+from engine.host import retrieving
+from engine.host.host_tier import HostTier
+from engine.memories.memory import Memory
+from engine.memories.slots import SlotMemory
 from tests.engine.reading import answer, loaded, next_logits, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method
 

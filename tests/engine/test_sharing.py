@@ -10,9 +10,9 @@ from torch import Tensor
 
 from engine import Conversation, Model, SettingsError, make_method
 from engine.footprint import Task
+from engine.memories.sharing import SHARES, SPREAD, pyramid, shared, threshold
+from engine.memories.slots import SlotMemory, slot_bytes
 from engine.records import DEVICE
-from engine.sharing import SHARES, SPREAD, pyramid, shared, threshold
-from engine.slots import SlotMemory, slot_bytes
 from tests.engine.plain import one_by_one
 from tests.engine.reading import answer, read
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling, beacons
-from engine.beacons import Beacons, save_beacons
-from engine.chat import INSTRUCTION, Chat
-from engine.memory import NOT_IN_SOURCE
-from engine.retaining import FILE, RetainingHeads, save_heads
-from engine.thinking import Marks, Speech, find_marks
+from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling
+from engine.memories.memory import NOT_IN_SOURCE
+from engine.models.chat import INSTRUCTION, Chat
+from engine.models.thinking import Marks, Speech, find_marks
+from engine.trained import beacons
+from engine.trained.beacons import Beacons, save_beacons
+from engine.trained.retaining import FILE, RetainingHeads, save_heads
 from tests.engine.conftest import TEMPLATE, byte_tokenizer, tiny_config
 from tests.engine.reading import loaded, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, every_method

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from engine import Model
 from engine.focus import AROUND
+from engine.memories.window import WindowMemory
 from engine.methods.exact import Exact, ExactMemory
 from engine.rope import Rope
 from engine.seam import ModelSpec
-from engine.window import WindowMemory
 from tests.engine.plain import SCALE, stream, tail, through
 
 SINKS, WINDOW = 4, 24

@@ -16,9 +16,9 @@ from transformers import LlamaForCausalLM
 
 from benchmarks.options import variant
 from engine import Model, Reader, SettingsError, WeightsError, load_model, make_method
-from engine.beacons import FILE, RATIOS, find_beacons, save_beacons
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.memory import NOT_IN_SOURCE
 from engine.passes import feed
+from engine.trained.beacons import FILE, RATIOS, find_beacons, save_beacons
 from tests.training.resuming import bench_command, trained_and_resumed
 from training.beacon import BeaconSettings, train
 from training.beacon.examples import Example, Generated, Rows

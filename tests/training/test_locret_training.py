@@ -17,7 +17,7 @@ from transformers import LlamaForCausalLM
 
 from benchmarks.options import variant
 from engine import Model, Reader, SettingsError, load_model, make_method
-from engine.retaining import FILE, find_heads
+from engine.trained.retaining import FILE, find_heads
 from tests.engine.conftest import tiny_config
 from tests.training.resuming import Interrupted, bench_command, trained_and_resumed
 from training.locret import LocretSettings, Progress, train

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.beacons import RATIOS
+from engine.trained.beacons import RATIOS
 from training.checks import check_least, check_positive
 from training.pocket.settings import ROOT
 from training.settings import TrainingSettings

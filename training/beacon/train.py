@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, load_model
-from engine.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons, save_beacons
 from engine.methods.beacon import RAW
+from engine.trained.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons, save_beacons
 from training import loop
 from training.beacon.card import CARD
 from training.beacon.examples import Example, Examples, check_lengths, open_examples, window_of

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine import Model
-from engine.beacons import Beacons
 from engine.methods.beacon import window_places
 from engine.seam import ModelSpec, run
+from engine.trained.beacons import Beacons
 
 
 class Unrolled:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from engine import Model
-from engine.memory import NOT_IN_SOURCE
+from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.slots import SlotMemory
 from engine.seam import ModelSpec
-from engine.slots import SlotMemory
 from kernels.softmax import scores
 from training.locret.examples import Example
 

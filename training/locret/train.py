@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 
 from engine import Model, load_model
-from engine.retaining import FILE, RetainingHeads, save_heads, usual_width
+from engine.trained.retaining import FILE, RetainingHeads, save_heads, usual_width
 from training import loop
 from training.curves import draw_curves
 from training.data import told

@@ -19,8 +19,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from engine.errors import UnsupportedModel
-from engine.refusing import cause_of
-from engine.thinking import find_marks
+from engine.models.refusing import cause_of
+from engine.models.thinking import find_marks
 
 INSTRUCTION = "Answer questions about the text below. If the answer is not in it, say so.\n\n"
 ENCODE_CHARACTERS = 200_000  # text tokenised at a time; more only costs memory

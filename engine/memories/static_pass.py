@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from engine.slots import SlotMemory
-    from engine.window import WindowMemory
+    from engine.memories.slots import SlotMemory
+    from engine.memories.window import WindowMemory
 
 M = TypeVar("M", bound="SlotMemory | WindowMemory")
 

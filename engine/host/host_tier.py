@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.host.search import best_among, best_of_all
+from engine.host.slabs import BANKS, Slab, page_of
+from engine.host.transfers import homeward, pin_exactly
 from engine.measure import require_memory
 from engine.records import LoadedParts, Part, Parts
 from engine.seam import LayerSpec, ModelSpec
-from engine.search import best_among, best_of_all
-from engine.slabs import BANKS, Slab, page_of
-from engine.transfers import homeward, pin_exactly
 from kernels import quantise
 from kernels.gathering import taken
 from kernels.rows import Bank, Levels, Pages, Slabs, take

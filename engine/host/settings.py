@@ -7,16 +7,16 @@ import math
 
 import torch
 
-from engine.cache import POLICIES
-from engine.coded import CODES
 from engine.footprint import Footprint, Task
-from engine.host import FIRST_OF_CONVERSATION, SLAB, full_entries, host_bytes, slab_bytes
+from engine.host.cache import POLICIES
+from engine.host.host_tier import FIRST_OF_CONVERSATION, SLAB, full_entries, host_bytes, slab_bytes
+from engine.host.retrieving import picked_in_pass
+from engine.host.slabs import page_of
+from engine.memories.coded import CODES
+from engine.memories.window import plan_window
 from engine.method import require
 from engine.records import DEVICE, DISK, HOST, Usage
-from engine.retrieving import picked_in_pass
 from engine.seam import ModelSpec
-from engine.slabs import page_of
-from engine.window import plan_window
 
 DTYPES = {
     "bfloat16": torch.bfloat16,

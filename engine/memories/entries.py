@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import Lists
-from engine.memory import NOT_IN_SOURCE, UNLIMITED
+from engine.memories.attention import Lists
+from engine.memories.memory import NOT_IN_SOURCE, UNLIMITED
 from engine.seam import LayerSpec, ModelSpec
 from kernels.gathering import Room, gather
 from kernels.rows import Slabs

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from engine.beside import Kind, Shapes, Trained, find, save_weights
 from engine.errors import WeightsError
 from engine.seam import EMBEDDING, Guests, ModelSpec
+from engine.trained.beside import Kind, Shapes, Trained, find, save_weights
 
 PATTERN = re.compile(r".*beacon_.*")
 KIND = Kind("beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight")

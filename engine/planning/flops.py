@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.skeleton import Skeleton
+from engine.models.skeleton import Skeleton
 
 
 @dataclass(frozen=True)

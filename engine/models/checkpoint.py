@@ -12,10 +12,10 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from engine import beacons, retaining
 from engine.errors import ModelNotFound, UnsupportedModel
-from engine.quantised import Published
-from engine.refusing import refuse_pointers, refusing
+from engine.models.quantised import Published
+from engine.models.refusing import refuse_pointers, refusing
+from engine.trained import beacons, retaining
 
 WEIGHT_NAMES = (".weight", ".bias")
 BESIDE = (beacons.KIND.pattern, retaining.KIND.pattern)  # of what methods read from the same files for themselves

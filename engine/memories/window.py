@@ -16,14 +16,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.attention import Segment, Shown, Span, attend
 from engine.footprint import Footprint, Task, mean_attended
-from engine.memory import NOT_IN_SOURCE, Memory
+from engine.memories.attention import Segment, Shown, Span, attend
+from engine.memories.memory import NOT_IN_SOURCE, Memory
+from engine.memories.static_pass import StaticPass
+from engine.memories.static_window import StaticWindow
 from engine.positions import sink_query_positions
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
-from engine.static_pass import StaticPass
-from engine.static_window import StaticWindow
 
 LEAST_SLACK = 512
 

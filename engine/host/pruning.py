@@ -19,9 +19,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from engine.host.retrieving import EMPTY
 from engine.method import require
 from engine.positions import QueryBlocks, pruning_places
-from engine.retrieving import EMPTY
 from engine.seam import ModelSpec
 from kernels.pruning import chunk_scores
 from kernels.rows import Slabs

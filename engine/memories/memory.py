@@ -22,7 +22,7 @@ from engine.seam import Guests, ModelSpec
 
 if TYPE_CHECKING:
     from engine.graphs import Recording
-    from engine.static_pass import StaticPass
+    from engine.memories.static_pass import StaticPass
 
 UNLIMITED = sys.maxsize
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers

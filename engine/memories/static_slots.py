@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from engine.attention import Segment, Shown, Span, attend
-from engine.memory import NOT_IN_SOURCE
-from engine.static_pass import StaticPass
+from engine.memories.attention import Segment, Shown, Span, attend
+from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.static_pass import StaticPass
 from kernels.rows import Fixed
 
 if TYPE_CHECKING:
-    from engine.slots import SlotMemory
+    from engine.memories.slots import SlotMemory
 
 M = TypeVar("M", bound="SlotMemory")
 

@@ -18,18 +18,18 @@ from dataclasses import dataclass
 import torch
 
 from engine.errors import WeightsError
-from engine.flops import operations
 from engine.footprint import Footprint, Task, TurnTokens
 from engine.measure import free_bytes
 from engine.method import Method
 from engine.methods import METHODS, make_method, suited_method
-from engine.model import Model
+from engine.models.model import Model
+from engine.models.skeleton import CPU, Skeleton, skeleton_of
 from engine.passes import NOVELTY_ROWS
-from engine.rates import Rates
+from engine.planning.flops import operations
+from engine.planning.rates import Rates
+from engine.planning.roofline import Roofline
 from engine.reader import default_chunk
 from engine.records import DEVICE, HOST
-from engine.roofline import Roofline
-from engine.skeleton import CPU, Skeleton, skeleton_of
 
 LEAST_CHUNK = 64
 PREFIX = 32  # tokens of a chat template before the text, where no tokenizer says

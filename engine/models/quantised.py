@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PretrainedConfig
 
 from engine.errors import UnsupportedModel
-from engine.refusing import refusing
+from engine.models.refusing import refusing
 
 BLOCK, NESTED = 64, 256  # weights that share a constant, and constants that share one of the second level
 CODE, NESTED_TABLES = 4 * 16, 4 * (256 + 1)  # per layer: the code; the code of the constants and their offset; float32

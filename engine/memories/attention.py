@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine import flash
-from engine.memory import UNLIMITED
+from engine.memories import flash
+from engine.memories.memory import UNLIMITED
 from kernels import attention, choice, columns, softmax
 from kernels.attention import Lists, Span, reference
 from kernels.rows import Slabs, plain, reachable

@@ -21,14 +21,14 @@ from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 from transformers.quantizers.quantizer_bnb_8bit import Bnb8BitHfQuantizer
 from transformers.utils import logging as transformers_logging
 
-from engine import architectures
-from engine.checkpoint import check_files, check_loaded
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
-from engine.hub import hub_is_silent
 from engine.measure import free_bytes
-from engine.quantised import OWN, Published
-from engine.refusing import cause_of, refusing
-from engine.skeleton import CPU, NO_MODEL, Skeleton, skeleton
+from engine.models import architectures
+from engine.models.checkpoint import check_files, check_loaded
+from engine.models.hub import hub_is_silent
+from engine.models.quantised import OWN, Published
+from engine.models.refusing import cause_of, refusing
+from engine.models.skeleton import CPU, NO_MODEL, Skeleton, skeleton
 
 
 def device_named(name: str) -> torch.device:

@@ -20,9 +20,9 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from engine.attention import FEW_QUERIES, Lists
-from engine.entries import Slots
 from engine.errors import SettingsError
+from engine.memories.attention import FEW_QUERIES, Lists
+from engine.memories.entries import Slots
 from engine.seam import LayerSpec, ModelSpec
 from kernels import choice, quantise
 from kernels.rows import Bank, Levels, Pages, Slabs

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.flops import operations
 from engine.footprint import Footprint
-from engine.rates import Rates
+from engine.models.skeleton import Skeleton
+from engine.planning.flops import operations
+from engine.planning.rates import Rates
 from engine.records import DISK, HOST
-from engine.skeleton import Skeleton
 
 QUESTION = 50  # tokens of the question whose first token is timed
 BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itself: Python, caches that went cold

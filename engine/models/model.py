@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from engine import architectures
-from engine.chat import Chat, Encoding
 from engine.errors import ModelNotFound, UnsupportedModel
 from engine.graphs import Recorder
-from engine.loading import device_named, dtype_on, load_network, read_config
 from engine.measure import said_if_out
-from engine.memory import Memory
-from engine.refusing import refuse_pointers, refusing
+from engine.memories.memory import Memory
+from engine.models import architectures
+from engine.models.chat import Chat, Encoding
+from engine.models.loading import device_named, dtype_on, load_network, read_config
+from engine.models.refusing import refuse_pointers, refusing
 from engine.seam import ModelSpec, attach, run, sampled
 
 log = logging.getLogger(__name__)

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from engine import architectures
 from engine.errors import UnsupportedModel
 from engine.method import require
-from engine.quantised import Published, eight_bit_bytes, four_bit_bytes
-from engine.refusing import refusing
+from engine.models import architectures
+from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
+from engine.models.refusing import refusing
 from engine.rope import NoRope
 from engine.seam import LayerSpec, ModelSpec, projections_of, window_of
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.attention import Segment
+from engine.host.pruning import Pruning
+from engine.memories.attention import Segment
+from engine.memories.static_slots import StaticSlots
+from engine.memories.static_window import StaticWindow
 from engine.positions import QueryBlocks
-from engine.pruning import Pruning
-from engine.static_slots import StaticSlots
-from engine.static_window import StaticWindow
 from kernels.rows import Fixed, Slabs
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from engine.attention import Segment, Shown, Span, attend
-from engine.static_pass import StaticPass
+from engine.memories.attention import Segment, Shown, Span, attend
+from engine.memories.static_pass import StaticPass
 from kernels.rows import Fixed
 
 if TYPE_CHECKING:
-    from engine.window import WindowMemory
+    from engine.memories.window import WindowMemory
 
 M = TypeVar("M", bound="WindowMemory")
 

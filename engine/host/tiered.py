@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from engine.focus import WIDEST, Gaze
-from engine.host import HostTier
-from engine.memory import Memory
+from engine.host.host_tier import HostTier
+from engine.memories.memory import Memory
 from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
 from kernels import choice
 

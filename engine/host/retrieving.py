@@ -13,16 +13,16 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from engine.attention import Lists, Picked, Segment, Shown
-from engine.cache import DeviceCache
-from engine.coded import check_codes
-from engine.host import HostTier
+from engine.host.cache import DeviceCache
+from engine.host.host_tier import HostTier
+from engine.host.tiered import TieredMemory
+from engine.host.transfers import on_host
+from engine.memories.attention import Lists, Picked, Segment, Shown
+from engine.memories.coded import check_codes
+from engine.memories.window import WindowMemory
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, HOST, Usage
 from engine.seam import ModelSpec
-from engine.tiered import TieredMemory
-from engine.transfers import on_host
-from engine.window import WindowMemory
 from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # stands where there is no entry

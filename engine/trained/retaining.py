@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from engine.beside import Kind, Shapes, Trained, find, save_weights, shapes_there
 from engine.errors import WeightsError
 from engine.seam import LayerSpec, ModelSpec
+from engine.trained.beside import Kind, Shapes, Trained, find, save_weights, shapes_there
 
 NAME = "model.layers.{layer}.self_attn.fc{part}.weight"
 PATTERN = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")

@@ -23,17 +23,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.attention import Segment, Shown, Span, attend, causal_span
-from engine.coded import Coding
-from engine.entries import Slots
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
-from engine.memory import NOT_IN_SOURCE, UNLIMITED, Memory
+from engine.memories.attention import Segment, Shown, Span, attend, causal_span
+from engine.memories.coded import Coding
+from engine.memories.entries import Slots
+from engine.memories.memory import NOT_IN_SOURCE, UNLIMITED, Memory
+from engine.memories.sharing import APART, shared
+from engine.memories.static_pass import StaticPass
+from engine.memories.static_slots import StaticSlots
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
-from engine.sharing import APART, shared
-from engine.static_pass import StaticPass
-from engine.static_slots import StaticSlots
 
 FIRST_CAPACITY = 256
 
