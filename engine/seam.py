@@ -102,11 +102,17 @@ class NoRotation(nn.Module):
         """Keeps the original module, whose frequencies the engine reads."""
         super().__init__()
         self.original = original
+        self._of_one: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}  # by dtype, device and type of layer
 
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Ones and zeros in the shapes the original would return."""
-        cos, sin = self.original(x, *args, **kwargs)
-        return torch.ones_like(cos), torch.zeros_like(sin)
+    def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> tuple[Tensor, Tensor]:
+        """Ones and zeros in the shapes the original would return, which it is asked for once."""
+        key = x.dtype, x.device, layer_type
+        if key not in self._of_one:
+            asked = (x, position_ids) if layer_type is None else (x, position_ids, layer_type)
+            cos, sin = self.original(*asked)
+            self._of_one[key] = torch.ones_like(cos[:, :1]), torch.zeros_like(sin[:, :1])
+        ones, zeros = self._of_one[key]
+        return ones.expand(-1, x.shape[1], -1), zeros.expand(-1, x.shape[1], -1)
 
 
 def _attention(
