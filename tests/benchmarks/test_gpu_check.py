@@ -23,8 +23,7 @@ from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import check_model
 from benchmarks.random_models import SHAPES, config_of, random_model
 from engine import METHODS, Answer, Conversation, Machine, Planner, Rates, make_method
-from engine.models import skeleton
-from engine.models.skeleton import skeleton_of
+from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.reading import read
 
 CPU = torch.device("cpu")

@@ -20,7 +20,7 @@ def ask(tab: Page, question: str, tokens: int) -> None:
     for _ in range(5):  # the page may still be setting its own value into a control that has just appeared
         field.fill(str(tokens))
         field.press("Tab")
-        tab.wait_for_timeout(300)
+        tab.wait_for_timeout(1000)
         if field.input_value() == str(tokens):
             break
     expect(field).to_have_value(str(tokens))
