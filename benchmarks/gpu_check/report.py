@@ -15,6 +15,10 @@ COLUMNS = {
         *("kernel", "what", "bank", "dtype", "length", "error", "reference_error", "agrees", "seconds", "sdpa_seconds"),
         "status",
     ],
+    "attention": [
+        *("what", "length", "seconds", "sdpa_seconds", "flash_seconds", "hip_attn_seconds", "to_dense"),
+        *("hip_attn", "status"),
+    ],
     "reading": [
         *("model", "method", "tokens", "tokens_per_second", "planned_tokens_per_second", "to_dense"),
         *("device_bytes", "planned_device_bytes", "host_bytes", "planned_host_bytes", "status"),

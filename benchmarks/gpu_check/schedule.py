@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
+from benchmarks.gpu_check.attention import cells, check_attention
 from benchmarks.gpu_check.caches import CACHES, KVPRESS, check_cache
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.gauge import free_all, wait
@@ -22,6 +23,7 @@ from engine.trained.retaining import RetainingHeads, save_heads
 
 SEAM_SHARE = 0.03  # of all the time, for each model
 KERNEL_SHARE = 0.1  # each kernel is compiled, and again for each kind of slab
+ATTENTION_SHARE = 0.1
 MODEL_SHARES = {"Llama-3.1-8B": 4.0}  # others 1.0
 METHOD_SHARES = {"infinipot": 3.0, "infinitehip": 3.0, "infllm": 2.0, "locret": 2.0}  # of a model's time; others 1.0
 WEIGHTS = {"what": "weights made"}
@@ -30,10 +32,13 @@ WEIGHTS = {"what": "weights made"}
 def run(check: Check, names: list[str]) -> None:
     """All parts with the models of these names."""
     _lay_out(check, names)
-    seam_sec, kernel_sec = SEAM_SHARE * check.left(), KERNEL_SHARE * check.left()
+    seam_sec, kernel_sec, attention_sec = (
+        share * check.left() for share in (SEAM_SHARE, KERNEL_SHARE, ATTENTION_SHARE)
+    )
     for name in names:
         check.attempt({"model": name, **SEAM}, seam_sec, lambda over, name=name: check_seam(check, name))  # type: ignore[misc]
     check.attempt(KERNELS, kernel_sec, lambda over: check_kernels(check))
+    check.attempt({"part": "attention"}, attention_sec, lambda over: check_attention(check))
     rates = measure_rates(check.place, check.dtype)
     for name, share in _shares(names, MODEL_SHARES):
         check_model(check, name, rates, share * check.left())
@@ -49,6 +54,8 @@ def _lay_out(check: Check, names: list[str]) -> None:
             for length in check.lengths[:1] if method == KVPRESS else check.lengths:
                 check.row("reading", model=name, method=method, tokens=length)
     check.row("kernels", **KERNELS)
+    for cell in cells(check):
+        check.row("attention", **cell)
 
 
 def _order(check: Check) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 
 from benchmarks.gpu_check import caches, methods, parity
 from benchmarks.gpu_check.__main__ import NO_GPU, TINY_LENGTHS, main
+from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, cells, check_attention
 from benchmarks.gpu_check.caches import CACHES, check_cache
 from benchmarks.gpu_check.check import PENDING, Check, NotReached
 from benchmarks.gpu_check.methods import check_method
@@ -23,6 +25,7 @@ from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import check_model
 from benchmarks.random_models import SHAPES, config_of, random_model
 from engine import METHODS, Answer, Conversation, Machine, Planner, Rates, make_method
+from engine.host.pruning import parse_stages
 from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.reading import read
 
@@ -148,6 +151,35 @@ def test_kernels_that_were_checked_in_time_are_told_of(check: Check, monkeypatch
     assert every["status"].startswith("not reached")
     assert not every["ok"]
     assert [(row["kernel"], row["status"]) for row in check.rows[1:]] == [("pruning", "done"), ("attention", "done")]
+
+
+def test_attention_of_one_layer_is_measured(check: Check) -> None:
+    """Over a whole period of the slowest stage, and beside what else is installed."""
+    assert (
+        max(stage.refresh for stage in parse_stages(make_method("infinitehip", **FLASH).settings()["stages"])) == ANSWER
+    )
+    check_attention(check)
+    assert [(row["what"], row["length"]) for row in check.rows] == [(c["what"], c["length"]) for c in cells(check)]
+    assert {row["status"] for row in check.rows} == {"done"}
+    assert all(row["to_dense"] == row["sdpa_seconds"] / row["seconds"] > 0 for row in check.rows)
+
+
+@pytest.mark.parametrize(
+    ("works", "said"),
+    [("return q", "done"), ("raise RuntimeError('CUDA only.\\nSee below.')", "RuntimeError: CUDA only.")],
+)
+def test_a_package_beside_ours_is_timed_if_it_runs(
+    works: str, said: str, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = f"class HiPAttentionArgs12(dict): pass\ndef hip_attention_12(q, k, v, args):\n    {works}\n"
+    (tmp_path / f"{HIP_ATTN}.py").write_text(package)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, HIP_ATTN, raising=False)
+    check.lengths = TINY_LENGTHS[:1]
+    check_attention(check)
+    sys.modules.pop(HIP_ATTN, None)
+    assert {row[HIP_ATTN] for row in check.rows} == {said}
+    assert all(("hip_attn_seconds" in row) == (said == "done") for row in check.rows)
 
 
 def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

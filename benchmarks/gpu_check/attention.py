@@ -1,0 +1,136 @@
+"""Attention of one layer over long texts: all that InfiniteHiP does for it, beside dense attention and hip-attn.
+
+What is timed is `Memory.attend` of a layer of Llama-3.1-8B's shape: every stage of the pruning, and attention to what
+they leave, read from the host tier. Keys and values of the others are all on the device.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.gpu_check.check import Check, Row
+from benchmarks.gpu_check.gauge import wait
+from benchmarks.gpu_kernels import HEADS, QUERY_HEADS, SIZE
+from engine import make_method
+from engine.memories import flash
+from engine.memories.memory import NOT_IN_SOURCE, Memory
+from engine.rope import Rope
+from engine.seam import LayerSpec, ModelSpec
+
+HIP_ATTN = "hip_attn"
+WINDOW, THETA = 131072, 500000.0  # of Llama-3.1-8B
+LENGTHS = (32 << 10, 128 << 10, 512 << 10, 1 << 20)
+SINKS, STREAM, KEPT, BLOCK = 256, 1024, 2048, 64  # of InfiniteHiP's 3K presets
+FLASH = {"preset": "3k-flash", "first_layers": 0, "budget": SINKS + STREAM + KEPT + BLOCK - 1}
+SMALL = {"stages": "32:16:128:8 32:4:32:4", "first_layers": 0, "first_keep": 32, "budget": 132, "looks": 1}
+PREFILL, RENEWED, DECODE = "prefill", "a token, all stages", "a token, of 96"
+QUERIES = {True: 32, False: 2048}  # of a prefill pass; tiny or not
+ANSWER = 96  # tokens: 3k-flash begins all stages anew once in so many
+REPEATS = 5
+
+
+def cells(check: Check) -> Iterator[Row]:
+    """What there is to measure."""
+    for length in check.lengths if check.tiny else LENGTHS:
+        for what in (PREFILL, RENEWED, DECODE):
+            yield {"what": what, "length": length}
+
+
+@torch.no_grad()
+def check_attention(check: Check) -> None:
+    """Read noise, and at each length answer with some."""
+    memory = make_method("infinitehip", **(SMALL if check.tiny else FLASH)).new_memory(_spec(check), len)
+    lengths = sorted({cell["length"] for cell in cells(check)})
+    memory.reserve(lengths[-1])
+    queries = QUERIES[check.tiny]
+    for length in lengths:
+        passes = []
+        while memory.seen < length:
+            source = torch.arange(memory.seen, memory.seen + queries, dtype=torch.int32)
+            passes.append(_attending(check, memory, source))
+        answer, said = memory.fork(), torch.full((1,), NOT_IN_SOURCE, dtype=torch.int32)
+        first, *others = [_attending(check, answer, said) for _ in range(1 + ANSWER)]  # the first begins all stages
+        for what, count, seconds in (
+            (PREFILL, queries, statistics.median(passes[-REPEATS:])),
+            (RENEWED, 1, first),
+            (DECODE, 1, statistics.mean(others)),
+        ):
+            facts = _beside(check, count, length)
+            ratio = facts["sdpa_seconds"] / seconds
+            row = check.row("attention", what=what, length=length)
+            row |= {"queries": count, "seconds": seconds, "to_dense": ratio, **facts, "status": "done"}
+
+
+def _spec(check: Check) -> ModelSpec:
+    """A model of one layer."""
+    frequencies = THETA ** -(torch.arange(0, SIZE, 2, device=check.place) / SIZE)
+    layer = LayerSpec(QUERY_HEADS, HEADS, SIZE, None, Rope(frequencies))
+    return ModelSpec((layer,), check.dtype, check.place, 64 if check.tiny else WINDOW)
+
+
+def _noise(check: Check, *shape: int) -> Tensor:
+    return torch.randn(shape, dtype=check.dtype, device=check.place)
+
+
+def _attending(check: Check, memory: Memory, source: Tensor) -> float:
+    """Seconds of `attend` in a pass of tokens that stand for these positions."""
+    q, k, v = (_noise(check, heads, len(source), SIZE) for heads in (QUERY_HEADS, HEADS, HEADS))
+    memory.begin(source)
+    began = wait(check.place)
+    memory.attend(0, q, k, v, SIZE**-0.5, None)
+    seconds = wait(check.place) - began
+    memory.commit()
+    return seconds
+
+
+def _beside(check: Check, queries: int, length: int) -> Row:
+    """Seconds of dense attention, by PyTorch and by FlashAttention if it is there, and of hip-attn likewise."""
+    q = _noise(check, QUERY_HEADS, queries, SIZE)
+    k, v = _noise(check, HEADS, length, SIZE), _noise(check, HEADS, length, SIZE)
+
+    def sdpa() -> Tensor:
+        return F.scaled_dot_product_attention(q[None], k[None], v[None], enable_gqa=True)
+
+    facts: Row = {"sdpa_seconds": _seconds(check, sdpa)}
+    function, _ = flash.choice()
+    if function is not None and flash.usable(q):
+        facts["flash_seconds"] = _seconds(check, lambda: flash.attend(function, q, k, v, SIZE**-0.5, causal=True))
+    return facts | _hip_attn(check, q, k, v)
+
+
+def _hip_attn(check: Check, q: Tensor, k: Tensor, v: Tensor) -> Row:
+    """The authors' own package (1.2), with the same sinks, stream and stages and without its caches of stages."""
+    if importlib.util.find_spec(HIP_ATTN) is None:
+        return {HIP_ATTN: "not installed"}
+    try:
+        package: Any = importlib.import_module(HIP_ATTN)
+        settings = package.HiPAttentionArgs12(
+            sink_token_size=SINKS,
+            sliding_window_size=STREAM,
+            second_stage_k=KEPT,
+            require_cache_statistics=False,
+            require_stage_caches=False,
+        )
+        rows = [each.transpose(0, 1)[None].contiguous() for each in (q, k, v)]  # it wants [batch, tokens, heads, D]
+        seconds = _seconds(check, lambda: package.hip_attention_12(*rows, args=settings))
+    except Exception as error:  # whatever a package raises that is not ours, or one that it needs
+        return {HIP_ATTN: f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+    return {"hip_attn_seconds": seconds, HIP_ATTN: "done"}
+
+
+def _seconds(check: Check, run: Callable[[], object]) -> float:
+    """Median wall time of a call, after one to warm up."""
+    times = []
+    for _ in range(1 + REPEATS):
+        began = wait(check.place)
+        run()
+        times.append(wait(check.place) - began)
+    return statistics.median(times[1:])
