@@ -54,7 +54,7 @@ FAR = "exact,infinipot,locret"  # of those that keep everything one is enough: i
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
 UNSEEN = ",".join(haystack.UNSEEN)
 RATIOS = ",".join(f"beacon:ratio={ratio}" for ratio in (2, 4, 8, 16, 32))
-BEACONS = "beacon:ratio=8:budget=none"  # all of them, eight times fewer than tokens
+BEACONS = "beacon:ratio=8:budget=20480"  # room for those of 128K tokens; without a budget everything would stay raw
 KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") for store in ("model", "int8", "int4"))
 
 
@@ -110,6 +110,7 @@ PLAN = [
     Run("mass", "mass", "--tokens 4K --trials 2"),
     Run("ablation", "ablation", "--tokens 4K --trials 2"),
     Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),
+    Run("growth-beacon", "growth", f"--methods locret,{BEACONS} --tokens 8K,32K,128K", False),
     Run("facts-budgets", "needle", f"--methods {CONDENSING},locret --budgets 512,2048 --tokens 2K,8K,32K", False),
     Run("facts-pooling", "needle", settings("pooling", "1,3,5,9")),
     Run("facts-shares", "needle", settings("share", "even,pyramid,heads,all")),

@@ -256,6 +256,7 @@ SECTIONS = {
     "rounds": rounds,
     "turns": turns,
 }
+GROWTH = {"growth": "Time per token against length", "growth-beacon": "Time per token up to 128K tokens"}
 
 
 def rows_of(results: dict[str, dict[str, Any]], benchmark: str) -> list[Row]:
@@ -348,16 +349,16 @@ def ablation(rows: list[Row]) -> list[str]:
     return ["## Position rules of infinitehip", note, markdown(["", *columns], lines)]
 
 
-def growth(rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> list[str]:
+def growth(title: str, figure_name: str, rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> list[str]:
     """Milliseconds per token against length beside full attention, and where the curves cross."""
     lengths, names = sorted({row["tokens"] for row in rows}), list(dict.fromkeys(row["method"] for row in rows))
-    title = {name: marked(name, [row for row in rows if row["method"] == name]) for name in names}
+    shown = {name: marked(name, [row for row in rows if row["method"] == name]) for name in names}
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3))
-    parts = ["## Time per token against length"]
+    parts = [f"## {title}"]
     for axis, what in zip(axes, ("read", "decode"), strict=True):
         time = {(row["method"], row["tokens"]): 1000 * row[f"{what}_seconds"] for row in rows}
         for name in names:
-            axis.plot(lengths, [time[name, tokens] for tokens in lengths], marker="o", label=title[name])
+            axis.plot(lengths, [time[name, tokens] for tokens in lengths], marker="o", label=shown[name])
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_xlabel("tokens read")
@@ -367,7 +368,7 @@ def growth(rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> li
         for name in names:
             at = crossed.get(name)
             where = "" if name == "full" else "not reached" if at is None else f"{at:,.0f}"
-            lines.append([title[name], *(f"{time[name, tokens]:.2f}" for tokens in lengths), where])
+            lines.append([shown[name], *(f"{time[name, tokens]:.2f}" for tokens in lengths), where])
         header = [
             f"{'Reading' if what == 'read' else 'Decoding'}, ms per token",
             *map(length, lengths),
@@ -375,7 +376,7 @@ def growth(rows: list[Row], crossover: dict[str, dict[str, float | None]]) -> li
         ]
         parts.append(markdown(header, lines))
     axes[0].legend(fontsize=7)
-    return [*parts, _save(figure, "growth")]
+    return [*parts, _save(figure, figure_name)]
 
 
 def cache_table(result: dict[str, Any]) -> str:
@@ -441,8 +442,9 @@ def main() -> int:
     for name, parts in {"latency": latency, "mass": mass, "ablation": ablation}.items():
         if own := rows_of(results, name):
             text += parts(own)
-    if "growth" in results:
-        text += growth(results["growth"]["rows"], results["growth"]["crossover"])
+    for name, title in GROWTH.items():
+        if name in results:
+            text += growth(title, name, results[name]["rows"], results[name]["crossover"])
     if own := rows_of(results, "speed"):
         text += speed(own)
     if "cache" in results:

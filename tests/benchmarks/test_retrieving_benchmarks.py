@@ -76,7 +76,7 @@ def test_growth_times_every_method_at_every_length(tiny: Model, tmp_path: Path) 
         (name, tokens) for name in ("full", "streaming", "recall") for tokens in (700, 1400)
     }
     assert all(row["read_seconds"] > 0 and row["decode_seconds"] > 0 for row in result["rows"])
-    assert "faster than full from" in "\n".join(pages.growth(result["rows"], result["crossover"]))
+    assert "faster than full from" in "\n".join(pages.growth("Growth", "growth", result["rows"], result["crossover"]))
 
 
 def test_curves_cross_where_they_do() -> None:
