@@ -49,6 +49,7 @@ RUNS = {
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
 RETRIEVING = "infllm,infinitehip"
 PROMPT = "infinipot:preset=pocket"  # a catalyst prompt that suits this model
+FASTER = "infinitehip:preset=pocket-fast"  # two stages of pruning; the paper's presets see more than this model can
 HEADS = "locret,recall"  # apart from others, so that new retaining heads leave those results as they are
 FAR = "exact,infinipot,locret"  # of those that keep everything one is enough: it takes long
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
@@ -101,13 +102,14 @@ PLAN = [
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-prompt", "needle", f"--methods {PROMPT} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
+    Run("facts-presets", "needle", f"--methods {FASTER} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-heads", "needle", f"--methods {HEADS} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
     Run("facts-far", "needle", "--methods recall,infinitehip --budgets 1024 --tokens 128K --trials 2"),
     Run("facts-recall-1m", "needle", "--methods recall --budgets 1024 --tokens 1M --trials 1"),
     Run("facts-beacon", "needle", f"--methods beacon,{RATIOS} --budgets 1024 --tokens 512,1K,2K --trials 4"),
     Run("random-heads", "random-heads", "--tokens 2K,8K --budget 512 --trials 5"),
     Run("hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K --trials 4"),
-    Run("mass", "mass", "--tokens 4K --trials 2"),
+    Run("mass", "mass", "--tokens 2K,4K,8K,16K,32K --trials 2"),
     Run("ablation", "ablation", "--tokens 4K --trials 2"),
     Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),
     Run("growth-beacon", "growth", f"--methods locret,{BEACONS} --tokens 8K,32K,128K", False),
@@ -133,6 +135,7 @@ PLAN = [
     Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, "1024"), False),
     Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 20, "1024"), False),
     Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
+    Run("passkey-1m-kept", "needle", passkeys("infllm,recall", "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
 ]
 

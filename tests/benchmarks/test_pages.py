@@ -101,6 +101,7 @@ def test_what_asks_for_facts_is_marked_when_they_are_worded_otherwise(
         "Keys and values and nothing else, the keys nearly alike",
         "Time and memory",
         "Time per token against length",
+        "Time per token up to 128K tokens",
         "Speed, paired in one run",
         "The device's cache",
     }
