@@ -64,6 +64,12 @@ def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
     return host_bytes(spec, dtype, paged, paged) - levels
 
 
+def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Bytes of what is beside the slabs at most: of codes, a page that is not full, and the levels."""
+    page, width = page_of(dtype), sum(2 * layer.kv_heads * layer.head_size for layer in spec.layers)
+    return 0 if page == 1 else (page - 1) * (width * spec.dtype.itemsize + 4) + 2 * width * 4
+
+
 class Arriving(NamedTuple):
     """A pass on its way from the device: what waits for its keys and values, its source positions, bytes of all."""
 

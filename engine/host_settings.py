@@ -10,7 +10,7 @@ import torch
 from engine.cache import POLICIES
 from engine.coded import CODES
 from engine.footprint import Footprint, Task
-from engine.host import FIRST_OF_CONVERSATION, SLAB, full_entries, host_bytes, slab_bytes
+from engine.host import FIRST_OF_CONVERSATION, SLAB, full_entries, host_bytes, slab_bytes, waiting_bytes
 from engine.method import require
 from engine.records import DEVICE, DISK, HOST, Usage
 from engine.retrieving import picked_in_pass
@@ -110,6 +110,7 @@ def plan_retrieving(
         seen,
         usage=usage,
         tail_bytes=seen.tail_bytes + cached + picking + sources,
+        saved_bytes=seen.saved_bytes + waiting_bytes(spec, dtype),
         attended=seen.attended + while_reading,
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,

@@ -146,7 +146,7 @@ class InfLLM(Method):
         )
         units = task.total // self.block * spec.entry_bytes // 2  # a key each
         usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})
-        return dataclasses.replace(plain, usage=usage)
+        return dataclasses.replace(plain, usage=usage, saved_bytes=plain.saved_bytes + units)
 
 
 class Units:
