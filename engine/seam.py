@@ -75,8 +75,11 @@ class ModelSpec:
 
     @property
     def looking_far(self) -> ModelSpec:
-        """The same without KV heads in layers that have a sliding window, which look at nothing that has left it."""
-        layers = (layer if layer.sliding_window is None else replace(layer, kv_heads=0) for layer in self.layers)
+        """The same without heads in layers that have a sliding window, which look at nothing that has left it."""
+        layers = (
+            layer if layer.sliding_window is None else replace(layer, query_heads=0, kv_heads=0)
+            for layer in self.layers
+        )
         return replace(self, layers=tuple(layers))
 
     @property

@@ -387,6 +387,17 @@ def test_rates_are_measured_and_times_follow_them(model: Model, ids: Tensor) -> 
     assert slow == pytest.approx(2 * (fast or 0.0))
 
 
+def test_layers_with_a_sliding_window_take_no_time_to_search() -> None:
+    config = small_config("gemma2")
+    machine = dataclasses.replace(llama().machine, shared=True)
+    speeds = []
+    for kinds in (["sliding_attention", "full_attention"] * 2, ["full_attention"] * 4):
+        config.layer_types = kinds
+        planner = Planner(skeleton(config, torch.float32), machine)
+        speeds.append(planner.plan(make_method("exact"), 10_000_000_000).answer_tokens_per_sec or 0.0)
+    assert speeds[0] == pytest.approx(2 * speeds[1], rel=0.01)
+
+
 def test_retaining_heads_take_time() -> None:
     planner = llama()
     locret = planner.plan(make_method("locret", budget=4096), 100_000)
