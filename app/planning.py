@@ -191,6 +191,7 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
             "workspace": plan.workspace_bytes,
             "device": plan.device_bytes,
             "host": plan.host_bytes,
+            "disk": plan.disk_bytes,
         },
         "reading_seconds": plan.reading_sec,
         "reading_tokens_per_second": plan.reading_tokens_per_sec,
@@ -275,15 +276,15 @@ def estimate(
 
 
 def require_disk(plan: "engine.Plan", home: Path) -> None:
-    """Refuse a reading whose context would not fit the disk that its home is on.
+    """Refuse a reading that could not be saved on the disk that its home is on.
 
     Raises:
         AppError: with the numbers.
     """
-    kept, free = sum(plan.footprint.usage.bytes.values()), disk_free(home)
-    if kept > free:
+    needed, free = plan.disk_bytes, disk_free(home)
+    if needed > free:
         raise AppError(
-            f"Keeping {plan.tokens:,} tokens read with {plan.method.name} takes up to {byte_size(kept)} of disk, and "
+            f"Saving {plan.tokens:,} tokens read with {plan.method.name} takes up to {byte_size(needed)} of disk, and "
             f"there are {byte_size(free)} at {home}. Free some, choose a condensing method, or another home."
         )
 

@@ -39,6 +39,7 @@ class Footprint:
     usage: when the reading is finished, as `Memory.usage` will count it.
     spare_bytes: on the device, beside that, for the moments in which the memory is condensed or packed.
     tail_bytes: on the device, for a conversation's own fork.
+    saved_bytes: on disk, of what is in no slab of the host tier, without rotated keys or room that is not used.
     host_spare_bytes: in host memory, beside usage, while the text is read or saved.
     host_tail_bytes: in host memory, for a conversation's own fork.
     operations: of PyTorch, views included, that a layer takes for a token of an answer, however little they do.
@@ -58,6 +59,7 @@ class Footprint:
     usage: Usage
     spare_bytes: int
     tail_bytes: int
+    saved_bytes: int
     passed: int
     attended: float
     widest: int

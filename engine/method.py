@@ -18,7 +18,7 @@ from engine.footprint import Footprint, Task, mean_attended
 from engine.footprint import TurnTokens as TurnTokens
 from engine.memories.coded import Coding
 from engine.memories.memory import Memory
-from engine.memories.slots import FIRST_CAPACITY, slot_bytes
+from engine.memories.slots import FIRST_CAPACITY, saved_bytes, slot_bytes
 from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
 
@@ -88,6 +88,7 @@ class Method(ABC):
             usage=Usage({DEVICE: held}, {DEVICE: size + levelled}),
             spare_bytes=0 if room is None else size,
             tail_bytes=slot_bytes(spec, max(room or 0, FIRST_CAPACITY), coding) + levels,
+            saved_bytes=saved_bytes(spec, held, coding) + levelled,
             passed=passed,
             attended=mean_attended(passed, held),
             widest=held,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import OutOfMemory
-from engine.measure import ran_out, release, said_if_out
+from engine.measure import release, said_if_out
 from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.method import Method
 from engine.models.model import Model
@@ -85,9 +85,12 @@ def _worked_out(
     """Hidden states and novelty of a pass that is not committed yet; None if memory ran out for more than `least`."""
     try:
         hidden = model.forward(ids, memory, source, repeated)
-        return hidden, novelties(model, memory.last_hidden, hidden, ids) if method.needs_novelty() else None
-    except (OutOfMemory, RuntimeError, MemoryError) as error:
-        if not (isinstance(error, OutOfMemory) or ran_out(error)) or len(ids) <= least:
+        if not method.needs_novelty():
+            return hidden, None
+        with said_if_out(model.device, f"in a pass of {len(ids)} tokens"):
+            return hidden, novelties(model, memory.last_hidden, hidden, ids)
+    except OutOfMemory:
+        if len(ids) <= least:
             raise
         return None  # the error is let go of, and with it all that its frames hold
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -72,6 +72,15 @@ class ModelSpec:
     embedding: str = ""
     folder: Path | None = None
     projections: tuple[Projection, ...] = ()
+
+    @property
+    def looking_far(self) -> ModelSpec:
+        """The same without heads in layers that have a sliding window, which look at nothing that has left it."""
+        layers = (
+            layer if layer.sliding_window is None else replace(layer, query_heads=0, kv_heads=0)
+            for layer in self.layers
+        )
+        return replace(self, layers=tuple(layers))
 
     @property
     def query_heads(self) -> int:

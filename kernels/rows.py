@@ -97,8 +97,8 @@ class Pages:
         level = (x.to(self.device, torch.float32) - self.levels.centre[:, None]) / self.levels.spread[:, None]
         codes, scale = quantise.quantise(level.reshape(-1, self.page, size), self.kind)
         stored = self.codes[:, at : at + count]
-        stored.copy_(codes.view(heads, count, -1))
-        self.scale[:, at // self.page : (at + count) // self.page] = scale.view(heads, -1)
+        stored.copy_(codes.view(stored.shape))
+        self.scale[:, at // self.page : (at + count) // self.page] = scale.view(heads, count // self.page)
 
     def rows(self, places: Tensor) -> Tensor:
         """Rows [N, D] at places [N] of all heads' rows together, not levelled back yet."""

@@ -64,6 +64,12 @@ def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
     return host_bytes(spec, dtype, paged, paged) - levels
 
 
+def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Bytes of what is beside the slabs at most: of codes, a page that is not full, and the levels."""
+    page, width = page_of(dtype), sum(2 * layer.kv_heads * layer.head_size for layer in spec.layers)
+    return 0 if page == 1 else (page - 1) * (width * spec.dtype.itemsize + 4) + 2 * width * 4
+
+
 class Arriving(NamedTuple):
     """A pass on its way from the device: what waits for its keys and values, its source positions, bytes of all."""
 
@@ -153,11 +159,13 @@ class HostTier:
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
         """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host.
 
-        From a GPU they come while it goes on, and are in slabs when the next pass is over, or after `settle`.
+        Of a layer for which the tier's spec has no heads, nothing is kept. From a GPU they come while it goes on, and
+        are in slabs when the next pass is over, or after `settle`.
         """
         self.settle()
         stored = self.dtype if self.page == 1 else self.spec.dtype
-        coming = [x.to(stored) for x in (*keys, *values)]
+        heads = [layer.kv_heads for layer in self.spec.layers]
+        coming = [x[:count].to(stored) for each in (keys, values) for x, count in zip(each, heads, strict=True)]
         self.arriving = Arriving(homeward(coming), source, source.nbytes + sum(x.nbytes for x in coming))
         self.length += source.shape[0]
         if not coming[0].is_cuda:
@@ -384,13 +392,14 @@ class HostTier:
         layers = range(len(self.spec.layers))
         if TAIL in parts:
             tail = parts[TAIL]
-            keys, values = ([tail[f"{layer}.{name}"].clone() for layer in layers] for name in BANKS)
+            heads = [slice(0, layer.kv_heads) for layer in self.spec.layers]  # others kept them for all layers
+            keys, values = ([tail[f"{layer}.{name}"][heads[layer]].clone() for layer in layers] for name in BANKS)
             self.length += tail["source"].shape[0] - (self.length - self.stored)  # it begins where the slabs end
             self.waiting = keys, values, tail["source"].clone()
             if "0.keys.centre" in tail and not self.levels:  # a conversation's are those of its context
                 self.levels = [
                     tuple(  # type: ignore[misc]
-                        Levels(tail[f"{layer}.{name}.centre"].clone(), tail[f"{layer}.{name}.spread"].clone())
+                        Levels(*(tail[f"{layer}.{name}.{part}"][heads[layer]].clone() for part in ("centre", "spread")))
                         for name in BANKS
                     )
                     for layer in layers

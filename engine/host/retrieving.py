@@ -94,7 +94,7 @@ class RetrievingMemory(TieredMemory, WindowMemory):
     def use_cache(self, units: int, size: int, policy: str) -> None:
         """Keep so many units of `size` entries on the device; 0 for none."""
         if units:
-            self.cache, self.watching = DeviceCache(self.spec, units, size, policy), policy == "frequency"
+            self.cache, self.watching = DeviceCache(self.host.spec, units, size, policy), policy == "frequency"
 
     def room(self) -> int:
         """A pass may not outgrow the window: what it carries is not in the host tier yet, nor a page that is not full.

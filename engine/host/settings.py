@@ -9,7 +9,7 @@ import torch
 
 from engine.footprint import Footprint, Task
 from engine.host.cache import POLICIES
-from engine.host.host_tier import FIRST_OF_CONVERSATION, SLAB, full_entries, host_bytes, slab_bytes
+from engine.host.host_tier import FIRST_OF_CONVERSATION, SLAB, full_entries, host_bytes, slab_bytes, waiting_bytes
 from engine.host.retrieving import picked_in_pass
 from engine.host.slabs import page_of
 from engine.memories.coded import CODES
@@ -94,11 +94,14 @@ def plan_retrieving(
     """
     seen = plan_window(spec, task, sinks, window)
     far = max(0, task.total - sinks)
-    dtype = DTYPES[store]
-    kept, away = host_bytes(spec, dtype, far, task.total), full_entries(dtype, far, task.total) if tier == DISK else 0
+    dtype, looking = DTYPES[store], spec.looking_far
+    kept, away = (
+        host_bytes(looking, dtype, far, task.total),
+        full_entries(dtype, far, task.total) if tier == DISK else 0,
+    )
     usage = Usage({**seen.usage.entries, HOST: far - away}, {**seen.usage.bytes, HOST: kept})
     if away:
-        size = slab_bytes(spec, dtype, away)
+        size = slab_bytes(looking, dtype, away)
         usage = Usage({**usage.entries, DISK: away}, {**usage.bytes, HOST: kept - size, DISK: size})
     more = min(chosen, far)
     searched = math.ceil(compared * far)
@@ -110,13 +113,14 @@ def plan_retrieving(
         seen,
         usage=usage,
         tail_bytes=seen.tail_bytes + cached + picking + sources,
+        saved_bytes=seen.saved_bytes + waiting_bytes(looking, dtype),
         attended=seen.attended + while_reading,
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
         searched=searched,
         looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
         explicit=reading and (spec.device.type != "cuda" or cached > 0),  # kernels read what is chosen in place
-        host_spare_bytes=slab_bytes(spec, dtype, min(SLAB, far)),  # on its way to disk, or copied to be saved
-        host_tail_bytes=slab_bytes(spec, dtype, FIRST_OF_CONVERSATION),
+        host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far)),  # on its way to disk, or copied to be saved
+        host_tail_bytes=slab_bytes(looking, dtype, FIRST_OF_CONVERSATION),
         operations=OPERATIONS,
     )

@@ -76,13 +76,16 @@ class Slab:
     def loaded(
         cls, tensors: dict[str, Tensor], spec: ModelSpec, dtype: torch.dtype, levels: list[tuple[Levels, Levels]]
     ) -> Slab:
-        """Of what was saved, where it lies; it is full. dtype: of the tier; levels: of codes, per layer of both."""
+        """Of what was saved, where it lies, the heads that the spec has; it is full.
+
+        dtype: of the tier; levels: of codes, per layer of both.
+        """
 
         def bank(layer: int, which: int) -> Bank:
-            name = f"{layer}.{BANKS[which]}"
+            name, heads = f"{layer}.{BANKS[which]}", slice(0, spec.layers[layer].kv_heads)
             if page_of(dtype) == 1:
-                return tensors[name]
-            codes, scale = tensors[f"{name}.codes"], tensors[f"{name}.scale"]
+                return tensors[name][heads]
+            codes, scale = tensors[f"{name}.codes"][heads], tensors[f"{name}.scale"][heads]
             return Pages(codes, scale, levels[layer][which], dtype, spec.dtype)
 
         keys, values = ([bank(layer, which) for layer in range(len(spec.layers))] for which in (0, 1))

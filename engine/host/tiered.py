@@ -26,7 +26,7 @@ class TieredMemory(Memory):
 
         dtype: of the host tier; looks: how often a question is asked at most; tier: where full slabs go.
         """
-        self.host = HostTier(self.spec, dtype)
+        self.host = HostTier(self.spec.looking_far, dtype)
         self.tier = tier
         self.looks = looks
         self.answering = False  # in a conversation

@@ -40,10 +40,15 @@ FIRST_CAPACITY = 256
 
 def slot_bytes(spec: ModelSpec, capacity: int, coding: Coding | None = None) -> int:
     """Bytes of the slots of all layers: keys before and after RoPE, values, source and score; in codes, as they say."""
+    rotated = 0 if coding is not None else capacity * spec.entry_bytes // 2
+    return saved_bytes(spec, capacity, coding) + rotated
+
+
+def saved_bytes(spec: ModelSpec, entries: int, coding: Coding | None = None) -> int:
+    """Bytes of so many entries on disk, where keys are not rotated."""
     if coding is not None:
-        return coding.slot_bytes(spec, capacity)
-    heads = sum(layer.kv_heads for layer in spec.layers)
-    return capacity * (spec.entry_bytes * 3 // 2 + 8 * heads)
+        return coding.slot_bytes(spec, entries)
+    return entries * (spec.entry_bytes + 8 * sum(layer.kv_heads for layer in spec.layers))
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:

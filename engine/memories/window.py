@@ -77,6 +77,7 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footpri
         usage=Usage({DEVICE: held}, {DEVICE: size}),
         spare_bytes=size,
         tail_bytes=size,
+        saved_bytes=held * spec.entry_bytes + 4 * (sinks + window),
         passed=task.total,
         attended=mean_attended(task.total, sinks + window),
         widest=min(task.total, held + task.chunk),

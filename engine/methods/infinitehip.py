@@ -156,7 +156,7 @@ class InfiniteHiP(Method):
         if self.budget is None:
             return super().plan(spec, task)
         units = cache_units(spec, self.cache, self.cached_at_once(), self.tier)
-        cached = cache_bytes(spec, units, parse_stages(self.stages)[-1].chunk)
+        cached = cache_bytes(spec.looking_far, units, parse_stages(self.stages)[-1].chunk)
         stream, chunk = self.budget - self._beside_stream(), parse_stages(self.stages)[0].chunk
         compared = 2 * math.log2(max(chunk, 2)) / chunk
         return plan_retrieving(

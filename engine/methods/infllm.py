@@ -129,7 +129,7 @@ class InfLLM(Method):
         """Queries are compared with one key for each unit."""
         if self.budget is None:
             return super().plan(spec, task)
-        cached = cache_bytes(spec, cache_units(spec, self.cache, self.units + 1, self.tier), self.block)
+        cached = cache_bytes(spec.looking_far, cache_units(spec, self.cache, self.units + 1, self.tier), self.block)
         window, chosen = self.budget - self._beside_window(), (self.units + 1) * self.block
         plain = plan_retrieving(
             spec,
@@ -144,9 +144,9 @@ class InfLLM(Method):
             cached=cached,
             looks=self.looks,
         )
-        units = task.total // self.block * spec.entry_bytes // 2  # a key each
+        units = task.total // self.block * spec.looking_far.entry_bytes // 2  # a key each
         usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})
-        return dataclasses.replace(plain, usage=usage)
+        return dataclasses.replace(plain, usage=usage, saved_bytes=plain.saved_bytes + units)
 
 
 class Units:
@@ -200,7 +200,7 @@ class InfLLMMemory(RetrievingMemory):
         cached = cache_units(spec, settings.cache, settings.units + 1, settings.tier)
         self.use_cache(cached, settings.block, settings.policy)
         like = torch.empty(0, dtype=spec.dtype, device=spec.device)
-        self.units = [Units(like.new_empty(0, layer.kv_heads * layer.head_size)) for layer in spec.layers]
+        self.units = [Units(like.new_empty(0, layer.kv_heads * layer.head_size)) for layer in self.host.spec.layers]
         # r_m of the entries behind the last unit, as far as their window has passed; per layer float32 [entries]
         self.scores = [torch.zeros(0, device=spec.device) for _ in spec.layers]
         self._coming: dict[int, tuple[Tensor, Tensor]] = {}  # layer -> units and scores after this pass
@@ -331,5 +331,5 @@ class InfLLMMemory(RetrievingMemory):
         super().restore(parts, meta)
         tensors = parts["units"]
         for layer, units in enumerate(self.units):
-            units.append(tensors[f"{layer}.units"].to(units.own))
+            units.append(tensors[f"{layer}.units"][:, : units.own.shape[1]].to(units.own))
             self.scores[layer] = tensors[f"{layer}.scores"].to(self.spec.device)

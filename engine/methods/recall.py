@@ -173,7 +173,8 @@ class Recall(Method):
         compared = 1.0 if self.select == "exact" else 2 * math.log2(max(chunk, 2)) / chunk
         searched = math.ceil(compared * task.tokens)
         by_search = self.select == "exact" or self.looks > 1
-        stored = host_bytes(spec, DTYPES[self.store], task.tokens, task.total)
+        dtype, looking = DTYPES[self.store], spec.looking_far
+        stored = host_bytes(looking, dtype, task.tokens, task.total)
         return dataclasses.replace(
             plain,
             usage=Usage({**plain.usage.entries, HOST: task.tokens}, {**plain.usage.bytes, HOST: stored}),
@@ -184,7 +185,7 @@ class Recall(Method):
             looks=min(self.looks, 2),
             explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
             operations=OPERATIONS,
-            host_spare_bytes=slab_bytes(spec, DTYPES[self.store], min(SLAB, task.tokens)),  # copied to be saved
+            host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, task.tokens)),  # copied to be saved
             tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
         )
 

@@ -2,7 +2,7 @@
 
     weights + KV of the device tier + workspace of a pass <= memory of the device
     KV of the host tier                                   <= memory of the host
-    KV of all tiers, once it is saved                     <= room on the disk, where that is known
+    KV of all tiers, while it is saved                    <= room on the disk, where that is known
 
 The bytes of weights come from the configuration (`skeleton.py`), those of the KV from the method (`Method.plan`),
 those of the workspace from the tensors that a pass holds at once, and times from `roofline.py`. Bytes are meant to be
@@ -29,7 +29,7 @@ from engine.planning.flops import operations
 from engine.planning.rates import Rates
 from engine.planning.roofline import Roofline
 from engine.reader import default_chunk
-from engine.records import DEVICE, HOST
+from engine.records import DEVICE, DISK, HOST
 
 LEAST_CHUNK = 64
 PREFIX = 32  # tokens of a chat template before the text, where no tokenizer says
@@ -71,6 +71,7 @@ class Plan:
     longest: the most tokens that would fit with this method, 0 if none, None for no limit. lacks: what of trained
     weights the method lacks for this model; beyond: that it has the model attend to more at once than the model was
     trained for; a sentence each, empty if there is nothing to say.
+    disk_bytes: while the reading is saved, what is written anew each time beside what was saved before.
     reading_flops: operations of the whole reading (`flops.py`).
     """
 
@@ -83,6 +84,7 @@ class Plan:
     workspace_bytes: int
     device_bytes: int
     host_bytes: int
+    disk_bytes: int
     device_limit: int
     host_limit: int
     fits: bool
@@ -156,7 +158,8 @@ class Planner:
         host = kept.get(HOST, 0) + max(footprint.host_spare_bytes, footprint.host_tail_bytes)
         if self.machine.shared:
             device, host = device + host, 0
-        storable = self.machine.disk is None or sum(kept.values()) <= self.machine.disk
+        disk = self._disk_bytes(footprint)
+        storable = self.machine.disk is None or disk <= self.machine.disk
         reading, first, speed = self._times(method, footprint, task, quantize)
         through = footprint.passed + footprint.inserted
         scored = footprint.passed if method.needs_novelty() else 0
@@ -170,6 +173,7 @@ class Planner:
             workspace_bytes=workspace,
             device_bytes=device,
             host_bytes=host,
+            disk_bytes=disk,
             device_limit=self.machine.device,
             host_limit=self.machine.host,
             fits=device <= self.machine.device and host <= self.machine.host and storable,
@@ -180,6 +184,11 @@ class Planner:
             answer_tokens_per_sec=speed,
             beyond=self._beyond(method, footprint),
         )
+
+    def _disk_bytes(self, footprint: Footprint) -> int:
+        """Full slabs are written once. The rest is written anew each time, beside what was saved of it before."""
+        kept = footprint.usage.bytes
+        return 2 * footprint.saved_bytes + kept.get(HOST, 0) + kept.get(DISK, 0) + footprint.host_spare_bytes
 
     def _beyond(self, method: Method, footprint: Footprint) -> str:
         window, most = self.model.spec.window, footprint.usage.entries[DEVICE]

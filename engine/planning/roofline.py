@@ -71,7 +71,7 @@ class Roofline:
         """Of comparing one token's queries with keys of the host tier, which are half of its bytes."""
         if not footprint.searched:
             return 0.0
-        spec, rates = self.model.spec, self.rates
+        spec, rates = self.model.spec.looking_far, self.rates
         entries = footprint.usage.entries
         keys = _far_bytes(footprint) / 2 * footprint.searched / (entries[HOST] + entries.get(DISK, 0))
         moved = keys + 12 * spec.query_heads * footprint.searched

@@ -7,15 +7,19 @@ import dataclasses
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
-from engine import Model, Reader, make_method
+from engine import Context, Conversation, Model, Reader, make_method
 from engine.errors import OutOfMemory
 from engine.footprint import Task
 from engine.host.host_tier import HostTier, Slab
 from engine.records import DISK, HOST
+from engine.seam import ModelSpec
 from kernels import choice
 from kernels.rows import Pages
-from tests.engine.reading import loaded, next_logits, read
+from tests.engine.conftest import byte_tokenizer
+from tests.engine.reading import answer, loaded, next_logits, read
+from tests.engine.test_architectures import small_config
 
 HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
 
@@ -219,6 +223,35 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
     logits = next_logits(model, method, reader.memory, question)
     kept = make_method("exact", **settings)
     torch.testing.assert_close(logits, next_logits(model, kept, read(model, kept, ids, 32).memory, question))
+
+
+def sliding() -> Model:
+    """Layers with a sliding window and without, in turns."""
+    torch.manual_seed(0)
+    return Model(AutoModelForCausalLM.from_config(small_config("gemma2")), byte_tokenizer(), "sliding", "-")
+
+
+@pytest.mark.parametrize("name", ["exact", "infllm", "infinitehip"])
+@pytest.mark.parametrize("store", ["float32", "int8"])
+def test_layers_with_a_sliding_window_keep_nothing_here(
+    ids: Tensor, name: str, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They took host memory and disk for what they never look at: of Gemma 3 five layers in six."""
+    model, method = sliding(), make_method(name, store=store)
+    context = read(model, method, ids)
+    planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    assert context.usage() == planned.usage
+    with monkeypatch.context() as before:
+        before.setattr(ModelSpec, "looking_far", property(lambda spec: spec))
+        everywhere = read(model, method, ids)
+    assert context.usage().bytes[HOST] < 0.55 * everywhere.usage().bytes[HOST]
+    parts, meta = everywhere.state()  # as it was saved before
+    restored = Context.load(model, method, loaded(parts), meta)
+    question = torch.arange(10, 150)
+    expected = next_logits(model, method, everywhere.memory, question)
+    for memory in (context.memory, restored.memory):
+        torch.testing.assert_close(next_logits(model, method, memory, question), expected)
+    assert answer(Conversation(context), "What?") == answer(Conversation(restored), "What?")
 
 
 def test_the_host_tier_counts_its_bytes(tier: HostTier) -> None:

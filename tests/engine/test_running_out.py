@@ -223,3 +223,17 @@ def test_what_was_saved_and_finds_no_memory_need_not_be_read_again(
     monkeypatch.setattr(SlotMemory, "restore", none_left)
     with pytest.raises(OutOfMemory, match="Memory ran out on cpu while what was saved was opened"):
         Context.load(model, TIGHT["full"], loaded(parts), meta)
+
+
+def test_what_runs_out_where_novelty_is_worked_out_is_told_in_a_sentence(
+    model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came out as PyTorch's own error: the pass itself had fitted, the logits of all its tokens did not."""
+
+    def starved(hidden: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    reader = Reader(model, TIGHT["infinipot-nuc"], ids, chunk=64)
+    monkeypatch.setattr(model, "logits", starved)
+    with pytest.raises(OutOfMemory, match="in a pass of 16 tokens; nothing read so far is lost"):
+        next(reader.run())
