@@ -119,6 +119,7 @@ def in_template(model: Model, row: Row, max_tokens: int) -> tuple[list[int], lis
     room = max_tokens - len(model.chat.prefix) - len(turn) - len(said)
     if room < CUT_ROOM:
         raise SettingsError(
-            f"A question of {len(turn)} tokens leaves no room for its text in {max_tokens} tokens: raise --max-tokens."
+            f"A question of {len(turn)} tokens leaves no room for its text in {max_tokens} tokens: shorten "
+            f"it, or raise --max-tokens."
         )
     return [*model.chat.prefix, *model.encode(row.text).ids[:room].tolist()], turn, said

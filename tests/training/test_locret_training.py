@@ -272,6 +272,19 @@ def test_long_texts_are_cut_and_questions_are_not(model: Model, chosen: LocretSe
     assert "very end of it all?" in model.decode(this.ids.tolist())
 
 
+def test_no_example_is_longer_than_the_window_of_the_model(
+    model: Model, chosen: LocretSettings, tmp_path: Path
+) -> None:
+    """With the default of 10,240 tokens, models of 2,048 were asked what they look at five times beyond."""
+    path = tmp_path / "long.jsonl"
+    row = {"text": "a word " * 2 * model.spec.window, "question": "What?", "answer": "A word."}
+    path.write_text(f"{json.dumps(row)}\n" * 5)
+    most = LocretSettings.max_tokens
+    assert model.spec.window < most
+    rows = Rows(dataclasses.replace(chosen, data=path, max_tokens=most), model)
+    assert len(rows.draw(0).ids) == model.spec.window
+
+
 def test_generated_examples_ask_about_their_document(
     chosen: LocretSettings, settings: PocketSettings, materials: Materials, library: Path
 ) -> None:

@@ -102,7 +102,9 @@ class Rows:
         return self._put(self._rows.held_out(number))
 
     def _put(self, row: Row) -> Example:
-        text, turn, said = in_template(self._model, row, self._settings.max_tokens)
+        # heads learn where the model looks, which beyond its own window says nothing
+        most = min(self._settings.max_tokens, self._model.spec.window)
+        text, turn, said = in_template(self._model, row, most)
         ids = torch.tensor([*text, *turn, *said])
         place = torch.arange(len(ids))
         if self._settings.queries == "answer":
