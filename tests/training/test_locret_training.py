@@ -339,6 +339,11 @@ def test_the_shipped_model_needs_no_prose_of_its_own_training(
         ('{"text": "a", "question": "b", "answer": "c"}\nnonsense\n', "Line 2"),
         ('{"text": "a", "question": "b", "answer": 3}\n', "Line 1"),
         ('{"text": "a", "question": "b", "answer": "c"}\n', "1 rows, and 3 are held out"),
+        (  # which ended a training in the middle, and again whenever it was resumed
+            '{"text": "a", "question": "b", "answer": "c"}\n{"text": "a", "question": "%s", "answer": "c"}\n'
+            % ("word " * 300),
+            r"Line 2 .*question of .* tokens leaves no room for its text in 256 tokens: shorten it",
+        ),
     ],
 )
 def test_bad_data_is_named(model: Model, chosen: LocretSettings, tmp_path: Path, content: str, named: str) -> None:
