@@ -145,8 +145,9 @@ def _locate(kind: Kind, spec: ModelSpec, given: str) -> Path:
         )
     path = Path(given).expanduser() if given else Path(spec.folder or "") / kind.file
     if not _files(path):
+        found = f"no safetensors file lies in {path}" if path.is_dir() else f"there is no file {path}"
         raise WeightsError(
-            f"{kind.method} needs {kind.things} for this model, and there is no file {path}. Train them with "
+            f"{kind.method} needs {kind.things} for this model, and {found}. Train them with "
             f"'stockpot train {kind.method}', or give the file of trained ones with {kind.setting}=PATH."
         )
     return path

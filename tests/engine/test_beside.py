@@ -79,3 +79,10 @@ def test_other_files_of_a_folder_do_not_speak_for_the_one_that_is_meant(model: M
     assert find_beacons(model.spec, str(tmp_path)).window == 128
     with pytest.raises(WeightsError, match=r"retaining heads in .* for another model"):
         find_heads(model.spec, str(tmp_path))
+
+
+def test_a_folder_without_weights_is_named_as_one(model: Model, tmp_path: Path) -> None:
+    """It was said not to be there."""
+    (tmp_path / "model.bin").touch()
+    with pytest.raises(WeightsError, match="no safetensors file lies in"):
+        find_beacons(model.spec, str(tmp_path))
