@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -21,6 +22,7 @@ from training.settings import TrainingSettings
 from training.stopping import PATIENCE, Stopped
 
 Line = TypeVar("Line")
+logger = logging.getLogger(__name__)
 
 
 class Optimiser(Protocol):
@@ -137,6 +139,16 @@ def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[st
     return state
 
 
+def _set_aside(*files: Path) -> None:
+    """Files that an earlier run left get other names: hours of work are not lost for want of `--resume`."""
+    there = {file: file.with_stem(f"{file.stem}.before") for file in files if file.is_file()}
+    for file, name in there.items():
+        file.replace(name)
+    if there:
+        names = " and ".join(name.name for name in there.values())
+        logger.warning("begun anew; what the run before left in %s is now %s", files[0].parent, names)
+
+
 def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[Line], None] | None) -> None:
     """Make all steps; the checkpoint and log.jsonl are in `settings.work_dir`.
 
@@ -148,7 +160,7 @@ def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[
     if settings.resume:
         run.restore(_state_at(path, run, settings))
     else:
-        path.unlink(missing_ok=True)  # of an earlier run, whose log goes too
+        _set_aside(path, log_of(settings))
     settings.work_dir.mkdir(parents=True, exist_ok=True)
     log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)

@@ -209,6 +209,18 @@ def test_a_run_that_begins_anew_leaves_no_checkpoint_of_the_one_before(begun: Lo
         train(begun)
 
 
+def test_a_run_that_begins_anew_keeps_what_the_one_before_left(begun: LocretSettings) -> None:
+    """Whoever forgot to resume lost the steps made so far."""
+    files = [begun.work_dir / name for name in ("checkpoint.safetensors", "log.jsonl")]
+    left = [file.read_bytes() for file in files]
+    train(dataclasses.replace(begun, resume=False, seed=7))
+    assert [file.read_bytes() for file in files] != left
+    for file in files:
+        file.with_stem(f"{file.stem}.before").replace(file)
+    assert [file.read_bytes() for file in files] == left
+    assert train(begun).is_file()
+
+
 def test_what_is_no_checkpoint_of_heads_is_named(begun: LocretSettings) -> None:
     path = begun.work_dir / "checkpoint.safetensors"
     whole = path.read_bytes()
