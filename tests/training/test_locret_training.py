@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from benchmarks.options import variant
-from engine import Model, Reader, SettingsError, load_model, make_method
+from engine import Model, OutOfMemory, Reader, SettingsError, load_model, make_method
 from engine.retaining import FILE, find_heads
 from tests.engine.conftest import tiny_config
 from tests.training.resuming import Interrupted, bench_command, trained_and_resumed
@@ -219,6 +219,25 @@ def test_a_run_that_begins_anew_keeps_what_the_one_before_left(begun: LocretSett
         file.with_stem(f"{file.stem}.before").replace(file)
     assert [file.read_bytes() for file in files] == left
     assert train(begun).is_file()
+
+
+def test_memory_that_runs_out_in_a_step_is_told_with_what_takes_less(
+    begun: LocretSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a traceback, and the advice was a smaller budget, which no training has."""
+
+    def run_out(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    saved = (begun.work_dir / "checkpoint.safetensors").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", run_out)
+        with pytest.raises(OutOfMemory, match=r"step 3, with examples of up to 256 tokens.*--max-tokens.*--resume"):
+            train(begun)
+        with pytest.raises(OutOfMemory, match=r"step 1, .*--max-tokens\.$"):
+            train(dataclasses.replace(begun, resume=False))
+    kept = begun.work_dir / "checkpoint.before.safetensors"
+    assert kept.read_bytes() == saved
 
 
 def test_what_is_no_checkpoint_of_heads_is_named(begun: LocretSettings) -> None:
