@@ -15,6 +15,7 @@ from training.pocket.prose import DataMissing
 from training.pocket.settings import PocketSettings
 from training.pocket.tokenizer import is_pocket
 
+CUT_ROOM = 64  # tokens of a long text that must remain beside question and answer
 OWN = "give examples of your own: --data FILE.jsonl"
 
 
@@ -52,23 +53,23 @@ class Row:
 
 
 class RowFile:
-    """Text, question and answer from a JSONL file."""
+    """Text, question and answer from a JSONL file, put to a model in the words of its chat template."""
 
-    def __init__(self, path: Path, held_out: int, seed: int) -> None:
-        """Checks every line once and remembers where it begins; held_out: rows set apart.
+    def __init__(self, path: Path, held_out: int, seed: int, model: Model, max_tokens: int) -> None:
+        """Checks every line once and remembers where it begins; held_out: rows set apart; max_tokens: longest example.
 
         Raises:
             SettingsError: no such file, a line that is not what it should be, or too few lines.
         """
         if not path.is_file():
             raise SettingsError(f"There is no file {path}: give a JSONL file of text, question and answer.")
-        self._path = path
+        self._path, self._model, self._max_tokens = path, model, max_tokens
         starts = []
         with open(path, "rb") as file:
             at = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    self._parse(line, number)
+                    self._check_room(self._parse(line, number), number)
                     starts.append(at)
                 at += len(line)
         random.Random(seed).shuffle(starts)
@@ -103,22 +104,23 @@ class RowFile:
             file.seek(start)
             return self._parse(file.readline(), 0)
 
+    def in_template(self, row: Row) -> tuple[list[int], list[int], list[int]]:
+        """Ids of text, question and answer in the words of the chat template, at most `max_tokens` in all: of a longer
+        text the end is cut, of an answer what is beyond a quarter.
+        """
+        prefix, (turn, said) = self._model.chat.prefix, self._turn(row)
+        room = self._max_tokens - len(prefix) - len(turn) - len(said)
+        return [*prefix, *self._model.encode(row.text).ids[:room].tolist()], turn, said
 
-CUT_ROOM = 64  # tokens of a long text that must remain beside question and answer
+    def _turn(self, row: Row) -> tuple[list[int], list[int]]:
+        said = self._model.encode(row.answer).ids.tolist()[: self._max_tokens // 4]
+        return self._model.chat.turn(row.question), said
 
-
-def in_template(model: Model, row: Row, max_tokens: int) -> tuple[list[int], list[int], list[int]]:
-    """Ids of text, question and answer in the words of the chat template, at most `max_tokens` in all: of a longer
-    text the end is cut, of an answer what is beyond a quarter.
-
-    Raises:
-        SettingsError: a question that leaves no room for its text.
-    """
-    turn = model.chat.turn(row.question)
-    said = model.encode(row.answer).ids.tolist()[: max_tokens // 4]
-    room = max_tokens - len(model.chat.prefix) - len(turn) - len(said)
-    if room < CUT_ROOM:
-        raise SettingsError(
-            f"A question of {len(turn)} tokens leaves no room for its text in {max_tokens} tokens: raise --max-tokens."
-        )
-    return [*model.chat.prefix, *model.encode(row.text).ids[:room].tolist()], turn, said
+    def _check_room(self, row: Row, number: int) -> None:
+        turn, said = self._turn(row)
+        least = len(self._model.chat.prefix) + len(turn) + len(said) + CUT_ROOM
+        if least > self._max_tokens:
+            raise SettingsError(
+                f"Line {number} of {self._path}: a question of {len(turn):,} tokens leaves no room for its text in "
+                f"{self._max_tokens:,} tokens: shorten it, or raise --max-tokens."
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -13,7 +14,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
-from engine import Model, SettingsError
+from engine import Model, OutOfMemory, SettingsError
+from engine.measure import ran_out
 from engine.stopping import asked_to_stop
 from engine.trained.beside import Trained
 from training.pocket import checkpoint
@@ -21,6 +23,7 @@ from training.settings import TrainingSettings
 from training.stopping import PATIENCE, Stopped
 
 Line = TypeVar("Line")
+logger = logging.getLogger(__name__)
 
 
 class Optimiser(Protocol):
@@ -137,25 +140,54 @@ def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[st
     return state
 
 
+def _set_aside(*files: Path) -> None:
+    """Files that an earlier run left get other names: hours of work are not lost for want of `--resume`."""
+    there = {file: file.with_stem(f"{file.stem}.before") for file in files if file.is_file()}
+    for file, name in there.items():
+        file.replace(name)
+    if there:
+        names = " and ".join(name.name for name in there.values())
+        logger.warning("begun anew; what the run before left in %s is now %s", files[0].parent, names)
+
+
+def _step_of(run: Run[Line], settings: TrainingSettings, saved: Path) -> Line:
+    """One step; saved: where the last checkpoint is, if there is one.
+
+    Raises:
+        OutOfMemory: with what takes less.
+    """
+    try:
+        return run.step()
+    except (OutOfMemory, RuntimeError, MemoryError) as error:
+        if not (isinstance(error, OutOfMemory) or ran_out(error)):
+            raise
+        kept = f" What was saved is kept at {saved}: --resume goes on from there." if saved.is_file() else ""
+        raise OutOfMemory(
+            f"Memory ran out in step {run.steps + 1:,}, with examples of up to {settings.max_tokens:,} tokens: close "
+            f"other programs, or begin anew with a smaller --max-tokens.{kept}"
+        ) from error
+
+
 def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[Line], None] | None) -> None:
     """Make all steps; the checkpoint and log.jsonl are in `settings.work_dir`.
 
     Raises:
         SettingsError: `resume` with a checkpoint that is damaged, of another run, or beyond the last step.
         Stopped: by a signal; the checkpoint has every step made by then.
+        OutOfMemory: in a step; the checkpoint is the last one.
     """
     path = checkpoint_of(settings)
     if settings.resume:
         run.restore(_state_at(path, run, settings))
     else:
-        path.unlink(missing_ok=True)  # of an earlier run, whose log goes too
+        _set_aside(path, log_of(settings))
     settings.work_dir.mkdir(parents=True, exist_ok=True)
     log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)
     saved = time.monotonic()
     with open(log_path, "a", encoding="utf-8") as log, asked_to_stop(PATIENCE) as asked:
         while run.steps < settings.steps and not asked():
-            line = run.step()
+            line = _step_of(run, settings, path)
             log.write(json.dumps(asdict(line)) + "\n")  # type: ignore[call-overload]
             if progress:
                 progress(line)

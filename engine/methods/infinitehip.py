@@ -224,10 +224,14 @@ class InfiniteHiPMemory(RetrievingMemory):
         newest = self.settings.first_recent > 0 and layer < self.settings.first_layers
         return not newest and self.layers[layer].layer.sliding_window is None
 
-    def recent(self, blocks: QueryBlocks) -> Tensor:
-        """The newest far entries of each block, int64 [NB, first_recent]: what the first layers see instead."""
-        first = (blocks.evicted - self.settings.first_recent).clamp_min(0)
-        return first[:, None] + torch.arange(self.settings.first_recent, device=first.device)
+    def recent(self, blocks: QueryBlocks, *, static: bool = False) -> Tensor:
+        """The newest far entries of each block, int64 [NB, most]: what the first layers see instead.
+
+        most: first_recent, or what is far where that is less; static: first_recent, whatever is far.
+        """
+        most = self.settings.first_recent if static else min(self.settings.first_recent, blocks.last)
+        first = (blocks.evicted - most).clamp_min(0)
+        return first[:, None] + torch.arange(most, device=first.device)
 
     def static_kind(self) -> int | None:
         """The stage with which choosing begins anew, but for the first; None at a second look, or with true places."""

@@ -109,7 +109,7 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
         if layer in self.stages.before:
             index = self.stages.choose(memory.pruning, layer, q, self.blocks, self.far[layer])
         else:
-            index = memory.recent(blocks)
+            index = memory.recent(blocks, static=True)
         keys, values = self.behind_sinks[layer]
         far, source = memory.listed(layer, q, blocks, index, memory.settings.attention, keys, values)
         return [*segments, far], [*sources, source]

@@ -8,6 +8,7 @@ trains says in the file's header which model it was trained for.
 from __future__ import annotations
 
 import hashlib
+import os
 import pickle
 import re
 from abc import ABC, abstractmethod
@@ -145,8 +146,9 @@ def _locate(kind: Kind, spec: ModelSpec, given: str) -> Path:
         )
     path = Path(given).expanduser() if given else Path(spec.folder or "") / kind.file
     if not _files(path):
+        found = f"no safetensors file lies in {path}" if path.is_dir() else f"there is no file {path}"
         raise WeightsError(
-            f"{kind.method} needs {kind.things} for this model, and there is no file {path}. Train them with "
+            f"{kind.method} needs {kind.things} for this model, and {found}. Train them with "
             f"'stockpot train {kind.method}', or give the file of trained ones with {kind.setting}=PATH."
         )
     return path
@@ -233,9 +235,31 @@ def _digest_of(weights: Mapping[str, Tensor]) -> str:
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
-    """Write weights in bfloat16, aside first. facts: for the header, besides the model they are for."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write weights in bfloat16. facts: for the header, besides the model they are for.
+
+    Raises:
+        WeightsError: see `write_tensors`.
+    """
     tensors = {name: weight.detach().cpu().bfloat16().contiguous() for name, weight in weights.items()}
+    write_tensors(tensors, path, {"format": "pt", "embedding": spec.embedding, **facts})
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file aside and rename it; after a crash `path` holds either the old or the new one, whole.
+
+    Raises:
+        WeightsError: it cannot be written, as on a full disk.
+    """
     aside = path.with_name(path.name + ".part")
-    save_file(tensors, aside, metadata={"format": "pt", "embedding": spec.embedding, **facts})
-    aside.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(dict(tensors), aside, metadata=dict(metadata))
+        with open(aside, "rb+") as file:
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except (SafetensorError, OSError) as error:
+        aside.unlink(missing_ok=True)
+        raise WeightsError(
+            f"{path} cannot be written ({error}). What was saved before is intact: free some room, or name another "
+            f"folder, then go on from there."
+        ) from error

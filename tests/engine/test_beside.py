@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,27 @@ def test_other_files_of_a_folder_do_not_speak_for_the_one_that_is_meant(model: M
     assert find_beacons(model.spec, str(tmp_path)).window == 128
     with pytest.raises(WeightsError, match=r"retaining heads in .* for another model"):
         find_heads(model.spec, str(tmp_path))
+
+
+def test_a_folder_without_weights_is_named_as_one(model: Model, tmp_path: Path) -> None:
+    """It was said not to be there."""
+    (tmp_path / "model.bin").touch()
+    with pytest.raises(WeightsError, match="no safetensors file lies in"):
+        find_beacons(model.spec, str(tmp_path))
+
+
+def test_weights_that_cannot_be_written_leave_the_old_ones(model: Model, tmp_path: Path) -> None:
+    """A full disk, here a limit on the size of files, ended a training in a traceback."""
+    path = tmp_path / "heads.safetensors"
+    save_heads(RetainingHeads(model.spec, [4] * len(model.spec.layers)), path, model.spec, {})
+    old, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(old), limits[1]))
+    try:
+        with pytest.raises(WeightsError, match=r"heads\.safetensors cannot be written .*saved before is intact"):
+            save_heads(RetainingHeads(model.spec, [64] * len(model.spec.layers)), path, model.spec, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == old
+    assert list(tmp_path.iterdir()) == [path]

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from benchmarks.options import variant
-from engine import Model, Reader, SettingsError, load_model, make_method
+from engine import Model, OutOfMemory, Reader, SettingsError, load_model, make_method
 from engine.trained.retaining import FILE, find_heads
 from tests.engine.conftest import tiny_config
 from tests.training.resuming import Interrupted, bench_command, trained_and_resumed
@@ -209,6 +209,37 @@ def test_a_run_that_begins_anew_leaves_no_checkpoint_of_the_one_before(begun: Lo
         train(begun)
 
 
+def test_a_run_that_begins_anew_keeps_what_the_one_before_left(begun: LocretSettings) -> None:
+    """Whoever forgot to resume lost the steps made so far."""
+    files = [begun.work_dir / name for name in ("checkpoint.safetensors", "log.jsonl")]
+    left = [file.read_bytes() for file in files]
+    train(dataclasses.replace(begun, resume=False, seed=7))
+    assert [file.read_bytes() for file in files] != left
+    for file in files:
+        file.with_stem(f"{file.stem}.before").replace(file)
+    assert [file.read_bytes() for file in files] == left
+    assert train(begun).is_file()
+
+
+def test_memory_that_runs_out_in_a_step_is_told_with_what_takes_less(
+    begun: LocretSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a traceback, and the advice was a smaller budget, which no training has."""
+
+    def run_out(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    saved = (begun.work_dir / "checkpoint.safetensors").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", run_out)
+        with pytest.raises(OutOfMemory, match=r"step 3, with examples of up to 256 tokens.*--max-tokens.*--resume"):
+            train(begun)
+        with pytest.raises(OutOfMemory, match=r"step 1, .*--max-tokens\.$"):
+            train(dataclasses.replace(begun, resume=False))
+    kept = begun.work_dir / "checkpoint.before.safetensors"
+    assert kept.read_bytes() == saved
+
+
 def test_what_is_no_checkpoint_of_heads_is_named(begun: LocretSettings) -> None:
     path = begun.work_dir / "checkpoint.safetensors"
     whole = path.read_bytes()
@@ -272,6 +303,19 @@ def test_long_texts_are_cut_and_questions_are_not(model: Model, chosen: LocretSe
     assert "very end of it all?" in model.decode(this.ids.tolist())
 
 
+def test_no_example_is_longer_than_the_window_of_the_model(
+    model: Model, chosen: LocretSettings, tmp_path: Path
+) -> None:
+    """With the default of 10,240 tokens, models of 2,048 were asked what they look at five times beyond."""
+    path = tmp_path / "long.jsonl"
+    row = {"text": "a word " * 2 * model.spec.window, "question": "What?", "answer": "A word."}
+    path.write_text(f"{json.dumps(row)}\n" * 5)
+    most = LocretSettings.max_tokens
+    assert model.spec.window < most
+    rows = Rows(dataclasses.replace(chosen, data=path, max_tokens=most), model)
+    assert len(rows.draw(0).ids) == model.spec.window
+
+
 def test_generated_examples_ask_about_their_document(
     chosen: LocretSettings, settings: PocketSettings, materials: Materials, library: Path
 ) -> None:
@@ -326,6 +370,11 @@ def test_the_shipped_model_needs_no_prose_of_its_own_training(
         ('{"text": "a", "question": "b", "answer": "c"}\nnonsense\n', "Line 2"),
         ('{"text": "a", "question": "b", "answer": 3}\n', "Line 1"),
         ('{"text": "a", "question": "b", "answer": "c"}\n', "1 rows, and 3 are held out"),
+        (  # which ended a training in the middle, and again whenever it was resumed
+            '{"text": "a", "question": "b", "answer": "c"}\n{"text": "a", "question": "%s", "answer": "c"}\n'
+            % ("word " * 300),
+            r"Line 2 .*question of .* tokens leaves no room for its text in 256 tokens: shorten it",
+        ),
     ],
 )
 def test_bad_data_is_named(model: Model, chosen: LocretSettings, tmp_path: Path, content: str, named: str) -> None:

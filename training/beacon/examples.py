@@ -17,7 +17,7 @@ from torch import Tensor
 from engine import Model, SettingsError, make_method
 from engine.methods.beacon import Beacon
 from training.beacon.settings import BeaconSettings
-from training.data import Row, RowFile, builders, in_template
+from training.data import Row, RowFile, builders
 from training.pocket.documents import Builder, Recipe
 
 LOOKED_AT = 32  # examples whose length is looked at before a training
@@ -92,7 +92,7 @@ class Rows:
         """
         assert settings.data is not None
         self._settings, self._model, self._window = settings, model, window_of(settings, model)
-        self._rows = RowFile(settings.data, settings.held_out, settings.seed)
+        self._rows = RowFile(settings.data, settings.held_out, settings.seed, model, settings.max_tokens)
 
     def draw(self, number: int, plain: bool) -> Example:
         """Every row in turn, in an order of the seed's."""
@@ -113,7 +113,7 @@ class Rows:
 
     def _asked(self, row: Row) -> Example:
         """The loss is on the answer and on the token that ends it."""
-        text, turn, said = in_template(self._model, row, self._settings.max_tokens)
+        text, turn, said = self._rows.in_template(row)
         said = [*said, *self._end()]
         ids = torch.tensor([*text, *turn, *said])
         return Example(ids, (torch.arange(len(ids)) >= len(ids) - len(said)).float())

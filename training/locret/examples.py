@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine import Model
-from training.data import Row, RowFile, builders, in_template
+from training.data import Row, RowFile, builders
 from training.locret.settings import LocretSettings
 from training.pocket.documents import Builder, Recipe
 
@@ -90,8 +90,10 @@ class Rows:
             SettingsError: see `training.data.RowFile`.
         """
         assert settings.data is not None
-        self._settings, self._model = settings, model
-        self._rows = RowFile(settings.data, settings.held_out, settings.seed)
+        self._queries = settings.queries
+        # Heads learn where the model looks, which beyond its own window says nothing.
+        most = min(settings.max_tokens, model.spec.window)
+        self._rows = RowFile(settings.data, settings.held_out, settings.seed, model, most)
 
     def draw(self, number: int) -> Example:
         """Every row in turn, in an order of the seed's."""
@@ -102,10 +104,10 @@ class Rows:
         return self._put(self._rows.held_out(number))
 
     def _put(self, row: Row) -> Example:
-        text, turn, said = in_template(self._model, row, self._settings.max_tokens)
+        text, turn, said = self._rows.in_template(row)
         ids = torch.tensor([*text, *turn, *said])
         place = torch.arange(len(ids))
-        if self._settings.queries == "answer":
+        if self._queries == "answer":
             before_answer = len(text) + len(turn)
             return Example(ids, before_answer, place >= before_answer - 1)
         return Example(ids, len(text), place >= len(text))

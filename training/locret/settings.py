@@ -10,7 +10,7 @@ from training.settings import TrainingSettings
 
 @dataclass(frozen=True)
 class LocretSettings(TrainingSettings):
-    """Settings of the training of retaining heads.
+    """Settings of the training of retaining heads. No example is longer than the model's own window.
 
     Attributes:
         rate: highest learning rate; from the end of the warm-up on it falls to nothing.

@@ -1,15 +1,14 @@
 """Checkpoints as safetensors: nested dictionaries of tensors and plain values, written aside and renamed into place."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from engine import SettingsError
+from engine.trained.beside import write_tensors
 
 
 def _flatten(value: Any, tensors: dict[str, Tensor]) -> Any:
@@ -36,15 +35,14 @@ def _restore(value: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `state`; after a crash `path` holds either the old or the new one, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write `state`; after a crash `path` holds either the old or the new one, whole.
+
+    Raises:
+        WeightsError: it cannot be written.
+    """
     tensors: dict[str, Tensor] = {}
     tree = _flatten(state, tensors)
-    aside = path.with_suffix(".part")
-    save_file(tensors, aside, metadata={"tree": json.dumps(tree)})
-    with open(aside, "rb+") as file:
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+    write_tensors(tensors, path, {"tree": json.dumps(tree)})
 
 
 def load(path: Path) -> dict[str, Any]:
