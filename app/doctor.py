@@ -89,7 +89,7 @@ def _disk(root: Path) -> Check:
 def _home(root: Path) -> Check:
     from sessions import Store, StoreError, nearest
 
-    if not os.access(nearest(root), os.W_OK):
+    if not (nearest(root).is_dir() and os.access(nearest(root), os.W_OK)):
         return Check("home", False, True, f"{root} cannot be written.", "Choose another place with --home.")
     if not (root / "stockpot.db").exists():
         return Check("home", True, True, f"{root}, to be made at first use.")

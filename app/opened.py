@@ -223,7 +223,10 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
 
 
 def open_conversation(
-    service: "Service", session_id: str, on_pass: Callable[[], None] = lambda: None
+    service: "Service",
+    session_id: str,
+    on_pass: Callable[[], None] = lambda: None,
+    on_turn: Callable[[int, int], None] = lambda done, total: None,
 ) -> OpenConversation:
     """The session's conversation, with everything said so far in it.
 
@@ -232,6 +235,7 @@ def open_conversation(
 
     Args:
         on_pass: called after every pass of that reading. What it raises ends it; nothing of it is kept.
+        on_turn: told how many of those turns are read, and how many there are.
     """
     opened = open_context(service, service.store.session(session_id).context_id)  # which is in use from now on
 
@@ -242,18 +246,26 @@ def open_conversation(
     held = _untouched(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
     if not held.conversation.turns:
         try:
-            _replay(service, session_id, held, on_pass)
+            _replay(service, session_id, held, on_pass, on_turn)
         except BaseException:
             conversations.drop(session_id)  # it knows a part of its turns
             raise
     return held
 
 
-def _replay(service: "Service", session_id: str, held: OpenConversation, on_pass: Callable[[], None]) -> None:
+def _replay(
+    service: "Service",
+    session_id: str,
+    held: OpenConversation,
+    on_pass: Callable[[], None],
+    on_turn: Callable[[int, int], None],
+) -> None:
     started = time.perf_counter()
-    for turn in service.store.turns(session_id):
-        if turn.status == "done":
-            held.conversation.replay(turn.question, turn.answer, on_pass)
+    said = [turn for turn in service.store.turns(session_id) if turn.status == "done"]
+    for done, turn in enumerate(said):
+        on_turn(done, len(said))
+        held.conversation.replay(turn.question, turn.answer, on_pass)
+    on_turn(len(said), len(said))
     held.replay_sec = time.perf_counter() - started
 
 

@@ -40,7 +40,7 @@ UNDER_WAY = ("queued", "running")
 
 def context_title(service: Service, row: ContextRow) -> str:
     """What a context is called: the titles of its documents."""
-    return ", ".join(service.store.document(each).title for each in row.document_ids)
+    return ", ".join(each.title for each in service.store.context_documents(row.id))
 
 
 def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Row, str]]:

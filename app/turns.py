@@ -92,6 +92,7 @@ def answer(
     on_piece: Callable[[str], None] = lambda text: None,
     should_stop: Callable[[], bool] = lambda: False,
     on_reasoning: Callable[[str], None] = lambda text: None,
+    on_turn: Callable[[int, int], None] = lambda done, total: None,
 ) -> TurnRow:
     """Answer a turn; what is generated is in the store as it comes.
 
@@ -99,6 +100,7 @@ def answer(
         on_piece: called with every piece of the answer; on_reasoning: of the reasoning before it, if there is any.
         should_stop: asked at every piece, and after every pass over the question and the turns that a branch begins
             with; the conversation is then as it was before the question.
+        on_turn: told how many of those turns are read, and how many there are.
 
     Returns:
         The turn: done, or cancelled with what there was of the answer.
@@ -108,7 +110,7 @@ def answer(
     """
     turn = service.store.turn(turn_id)
     try:
-        return _answer(service, turn, options, on_piece, should_stop, on_reasoning)
+        return _answer(service, turn, options, on_piece, should_stop, on_reasoning, on_turn)
     except BaseException as error:
         service.conversations.drop(turn.session_id)
         with suppress(StoreError):  # the turn may have been deleted meanwhile
@@ -123,6 +125,7 @@ def _answer(
     on_piece: Callable[[str], None],
     should_stop: Callable[[], bool],
     on_reasoning: Callable[[str], None],
+    on_turn: Callable[[int, int], None],
 ) -> TurnRow:
     import engine
 
@@ -134,7 +137,7 @@ def _answer(
         while service.store.is_behind(turn.id):  # another program answers in this session
             on_pass()
             time.sleep(WAIT_SEC)
-        open_one = open_conversation(service, turn.session_id, on_pass)
+        open_one = open_conversation(service, turn.session_id, on_pass, on_turn)
     except Stopped:
         return service.store.finish_turn(turn.id, status="cancelled")
     waited, open_one.replay_sec = open_one.replay_sec, 0.0

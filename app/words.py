@@ -39,6 +39,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def said_before(done: int, total: int) -> str:
+    """How far a branch has read the turns that it begins with."""
+    return f"Reading what was said before: {done:,} of {plural(total, 'turn')}"
+
+
 def shorten(text: str, most: int) -> str:
     """Text of at most `most` characters: "A very long ti…"."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

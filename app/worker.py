@@ -332,7 +332,7 @@ class Worker(threading.Thread):
 
     def _answer(self, job: JobRow) -> None:
         store = self.service.store
-        asked = 0.0
+        asked = told = 0.0
 
         def should_stop() -> bool:
             nonlocal asked
@@ -341,7 +341,14 @@ class Worker(threading.Thread):
             asked = time.monotonic()
             return self._stopping.is_set() or store.cancel_requested(job.id)
 
-        turn = turns.answer(self.service, job.subject_id, turns.AnswerOptions(**job.payload), should_stop=should_stop)
+        def on_turn(done: int, total: int) -> None:
+            nonlocal told
+            if time.monotonic() - told > 0.2 or done == total:
+                told = time.monotonic()
+                store.update_job(job.id, done=done, total=total)
+
+        options = turns.AnswerOptions(**job.payload)
+        turn = turns.answer(self.service, job.subject_id, options, should_stop=should_stop, on_turn=on_turn)
         self._end(job, turn.status)
 
 

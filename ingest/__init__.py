@@ -82,9 +82,14 @@ def ingest(
 
     try:
         check_file(path, limits)
+        sha256 = fingerprint(path)
         kind, warnings = detect(path, limits)
         reading = _read(path, kind, password, ocr, limits, report)
-        sha256 = fingerprint(path)
+        if fingerprint(path) != sha256:  # by which its text would be taken for that of the other
+            raise BrokenFile(
+                f"{path.name} changed while it was being read: ingest it again when nothing writes to it any more, "
+                "or a copy of it."
+            )
     except Exception as error:  # a file made to confuse a parser must not end more than its own job
         if stopped:
             raise stopped[0] from None

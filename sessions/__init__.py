@@ -6,7 +6,16 @@ neither engine, ingest nor app.
 """
 
 from sessions.conversations import MOST_HITS
-from sessions.errors import AlreadyRead, DiskFull, FingerprintMismatch, InUse, NotFound, StoreCorrupt, StoreError
+from sessions.errors import (
+    AlreadyRead,
+    DiskFull,
+    FingerprintMismatch,
+    InUse,
+    NotFound,
+    StoreCorrupt,
+    StoreError,
+    is_disk_full,
+)
 from sessions.files import disk_free, nearest
 from sessions.parts import Part
 from sessions.processes import stamp
@@ -44,6 +53,7 @@ __all__ = [
     "TurnRow",
     "WorkerRow",
     "disk_free",
+    "is_disk_full",
     "nearest",
     "stamp",
 ]

@@ -120,7 +120,12 @@ class Contexts(Documents):
 
     def context_documents(self, id: str) -> list[DocumentRow]:
         """The documents of a context, in reading order."""
-        return [self.document(document_id) for document_id in self.context(id).document_ids]
+        rows = self._rows(
+            "SELECT documents.* FROM context_documents JOIN documents ON documents.id = document_id "
+            "WHERE context_id = ? ORDER BY position",
+            [self.context(id).id],
+        )
+        return [make_row(DocumentRow, row) for row in rows]
 
     def context_state(self, id: str) -> TensorFolder:
         """Where the tensors of a reading live. Saving there after the context was deleted is NotFound."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from sessions.database import ID, kind_of
 from sessions.errors import DiskFull, FingerprintMismatch, NotFound, StoreCorrupt, StoreError, is_disk_full
 from sessions.files import crc32_of, disk_free, flush_directory, remove_tree, write_whole
 from sessions.parts import Part, header_crc32, summary, write_part
@@ -219,7 +220,10 @@ class TensorFolder:
         return StoreCorrupt(f"The contents of {file} are not what was written: {self._again()}")
 
     def _again(self) -> str:
-        return f"delete {self.path.name}, then read its documents again, or begin a new session."
+        name = self.path.name
+        if ID.fullmatch(name) and kind_of(name) == "session":
+            return f"branch {name} and go on in the branch, which reads the turns that it keeps from their text."
+        return f"delete {name}, then read its documents again."
 
     def _take_back(self) -> None:
         """Remove what a failed save wrote, unless its manifest is already the valid one."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from app.commands.common import (
     Arguments,
     Commands,
+    ProgressLine,
     add_context,
     add_json_flag,
     note,
@@ -18,7 +19,7 @@ from app.commands.common import (
     titles_before_places,
 )
 from app.errors import phrase, wrong_usage
-from app.words import printable
+from app.words import printable, said_before
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -153,10 +154,17 @@ def _answer(
     from app.turns import answer, keep_question
     from engine.stopping import asked_to_stop
 
-    with asked_to_stop() as asked:
+    with asked_to_stop() as asked, ProgressLine() as progress:
+
+        def on_turn(done: int, total: int) -> None:
+            if done < total:
+                progress.show(said_before(done, total))
+            else:
+                progress.end()
+
         turn = keep_question(service, session.id, question)
         show = (lambda text: None) if quiet else _show
-        turn = answer(service, turn.id, options, show, asked, _Thinking())
+        turn = answer(service, turn.id, options, show, asked, _Thinking(), on_turn)
     if not quiet:
         print(flush=True)
         _note_sources(turn, titles_before_places(service, session.context_id))

@@ -86,7 +86,7 @@ def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
 class ProgressLine:
     """Progress on standard error: one line that is written over in a terminal, a line now and then elsewhere.
 
-    Leaving it as a context manager ends the line, so that what is said next does not stand behind it.
+    Leaving it as a context manager ends the line.
     """
 
     def __init__(self) -> None:
@@ -99,6 +99,10 @@ class ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the line, if there is one, so that something else can be said."""
         if self._width:
             self._width = 0
             with suppress(OSError):  # the terminal was closed

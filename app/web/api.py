@@ -1,7 +1,7 @@
 """The HTTP API, `/api/...`: the same functions as the page, for programs on this machine.
 
 Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (cannot be done, or not asked for
-properly), 404 (not there) or 409 (in use, or done already).
+properly), 404 (not there), 409 (in use, or done already) or 500 (a fault of the program).
 """
 
 from collections.abc import Callable
@@ -251,7 +251,11 @@ def add_error_handlers(app: FastAPI) -> None:
         wrong = f"The request cannot be read ({error.detail}): send JSON in UTF-8, or a form with files."
         return JSONResponse({"error": wrong}, error.status_code, error.headers)
 
-    for kind in (AppError, StoreError, IngestError, EngineError):
+    def unexpected(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": phrase(error)}, 500)
+
+    for kind in (AppError, StoreError, IngestError, EngineError, OSError, MemoryError):
         app.add_exception_handler(kind, answer)
     app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(HTTPException, unreadable)
+    app.add_exception_handler(Exception, unexpected)

@@ -19,7 +19,7 @@ from app.web.views.live import panel
 from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
-from app.words import plural
+from app.words import plural, said_before
 from app.worker import ANSWER, READ
 from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
@@ -172,7 +172,7 @@ class Screen:
     def _talk_props(
         self, context: ContextRow | None, session: SessionRow | None, turns: list[TurnRow], answering: list[TurnRow]
     ) -> Props:
-        head, past = "", ""
+        head, earlier, past = "", "", ""
         if context is not None:
             documents = self.store.context_documents(context.id)
             lines = [self._coverage(document.id) for document in documents]
@@ -180,14 +180,14 @@ class Screen:
                 lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
             title = shelf.context_title(self.service, context)
             head = context_head(context, title, documents, lines, expanded=not turns)
-            past = conversation(
-                [turn for turn in turns if turn.status != "answering"],
-                {document.id: document.title for document in documents},
-            )
-            if not turns:
-                past = EMPTY
+            titles = {document.id: document.title for document in documents}
+            finished = [turn for turn in turns if turn.status != "answering"]
+            apart = max(0, len(finished) - 1) // AT_ONCE * AT_ONCE
+            earlier = conversation(finished[:apart], titles)
+            past = conversation(finished[apart:], titles, last=True) if turns else EMPTY
         return {
             "head": {"value": head},
+            "earlier": {"value": earlier},
             "past": {"value": past},
             "live": {"value": self.live_value(context, answering)},
             "stop": {"visible": bool(answering)},
@@ -200,9 +200,18 @@ class Screen:
         """The turns that are being answered."""
         if context is None:
             return ""
-        ready = context.id in self.service.contexts
-        stage = "Thinking" if ready else "Opening the context"
-        return "".join(live_turn(turn, stage if turn is answering[0] else "Waiting for its turn") for turn in answering)
+        return "".join(
+            live_turn(turn, self._stage(context, turn) if turn is answering[0] else "Waiting for its turn")
+            for turn in answering
+        )
+
+    def _stage(self, context: ContextRow, turn: TurnRow) -> str:
+        """What happens before the first word of an answer."""
+        if context.id not in self.service.contexts:
+            return "Opening the context"
+        jobs = self.store.jobs(status="running", subject_id=turn.id)
+        before = next((said_before(job.done, job.total) for job in jobs if job.done < job.total), "")
+        return before or "Thinking"
 
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:
@@ -218,6 +227,8 @@ class Screen:
         return [job for turn_id in waiting for job in self.store.jobs(subject_id=turn_id, kind=ANSWER)]
 
 
+AT_ONCE = 20
+"""Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
 EMPTY = (
     '<div class="empty"><p>It has been read. Ask for a name, a number, a place, a reason, or the passage '
     "that mentions something.</p></div>"

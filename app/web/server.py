@@ -101,7 +101,9 @@ def _not_a_goodbye(record: logging.LogRecord) -> bool:
 
 def _keep_private(home: Path) -> None:
     """Keep Gradio's temporary files in the home, and its calls home off; to be set before it is imported."""
-    os.environ["GRADIO_TEMP_DIR"] = str(home / "uploads" / "incoming")
+    from app.web.uploads import cache
+
+    os.environ["GRADIO_TEMP_DIR"] = str(cache(home))
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
@@ -115,7 +117,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from app.web.api import add_error_handlers, router
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
-    from app.web.uploads import MOST_BYTES, sweep
+    from app.web.uploads import MOST_BYTES, Incoming, cache, sweep
     from app.worker import Worker
 
     worker = Worker(service)
@@ -154,5 +156,6 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
         allowed_paths=[],
         enable_monitoring=False,
     )
+    app.add_middleware(Incoming, folder=cache(service.home))
     app.add_middleware(Guard, login=login)
     return app

@@ -12,10 +12,15 @@ TELL_EDITED = """element.addEventListener("click", (event) => {
 
 @dataclass(frozen=True)
 class Talk:
-    """Its components. past: tells "edit", with the id of a turn, when the question of that turn is to be edited."""
+    """Its components.
+
+    earlier, past: finished turns, those of long ago and the last ones. Both tell "edit", with the id of a turn, when
+    the question of that turn is to be edited.
+    """
 
     area: gr.Column
     head: gr.HTML
+    earlier: gr.HTML
     past: gr.HTML
     live: gr.HTML
     edit_area: gr.Row
@@ -51,6 +56,7 @@ def build_talk() -> Talk:
     with gr.Column(visible=False, elem_id="talk-view") as area:
         head = gr.HTML(apply_default_css=False, elem_id="context-head")
         with gr.Column(elem_id="conversation"):
+            earlier = gr.HTML(apply_default_css=False, elem_id="earlier", js_on_load=TELL_EDITED)
             past = gr.HTML(apply_default_css=False, elem_id="past", js_on_load=TELL_EDITED)
             live = gr.HTML(apply_default_css=False, elem_id="live-turn")
         with gr.Column(elem_id="composer"):
@@ -95,7 +101,7 @@ def build_talk() -> Talk:
                     )
                 manage = _build_manage()
     edit = (edit_area, edit_line, never_mind)
-    return Talk(area, head, past, live, *edit, question, ask, stop, temperature, top_p, max_tokens, manage)
+    return Talk(area, head, earlier, past, live, *edit, question, ask, stop, temperature, top_p, max_tokens, manage)
 
 
 def _build_manage() -> Manage:

@@ -78,6 +78,7 @@ class Page:
             "resume": self.reading.resume,
             "discard": self.reading.discard,
             "head": self.talk.head,
+            "earlier": self.talk.earlier,
             "past": self.talk.past,
             "live": self.talk.live,
             "edit_area": self.talk.edit_area,
@@ -231,6 +232,7 @@ class Wiring:
         given = [talk.question, talk.temperature, talk.top_p, talk.max_tokens]
         self.on(talk.question.submit, do.ask, given)
         self.on(talk.ask.click, do.ask, given)
+        self.on(talk.earlier.edit, do.edit, told="turn")
         self.on(talk.past.edit, do.edit, told="turn")
         self.on(talk.never_mind.click, do.never_mind)
         self.on(talk.stop.click, do.stop_answer)

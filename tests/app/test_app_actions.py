@@ -1,6 +1,7 @@
 """What is done on the page is done to what the page named."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import pytest
 from app.errors import NotFound
 from app.service import Service
 from app.web.actions import Actions
-from app.web.screen import Chosen, Screen
+from app.web.screen import AT_ONCE, Chosen, Screen
 from app.worker import Worker
 from sessions import InUse
 from tests.app.test_app_find import add_context, add_document
-from tests.app.test_app_readings import add, begin
+from tests.app.test_app_readings import add, begin, read_through
 
 
 def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Path) -> None:
@@ -101,3 +102,18 @@ def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, 
     assert values(actions.choose_method("infllm", "no/such model")) == [1024, "as it was", 8]
     assert values(actions.choose_preset("infllm", None, "mistral-12k")) == [13054, "as it was", 128]
     assert values(actions.choose_preset("infllm", "wide", None)) == ["as it was"] * 3  # of another method
+
+
+def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: Service, book: Path) -> None:
+    store, screen = service.store, Screen(service)
+    session = store.add_session(read_through(service, add(service, book)).id)
+    chosen = Chosen(session.context_id, session.id)
+    sent: list[str] = []
+    for number in range(1, 48):
+        store.finish_turn(store.add_turn(session.id, f"Question {number}?").id, answer=f"Answer {number}.")
+        props = screen.props(chosen)
+        shown = props["earlier"]["value"] + props["past"]["value"]
+        assert re.findall(r"Answer (\d+)\.", shown) == [str(each) for each in range(1, number + 1)]
+        assert 1 <= props["past"]["value"].count("<article") <= AT_ONCE
+        sent.append(props["earlier"]["value"])
+    assert len(set(sent)) == 3

@@ -1,5 +1,7 @@
 """Branches: asking something else, or the same again, after the first turns of a session."""
 
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from sessions import TurnRow
+from tests.app.helpers import ended
 from tests.app.test_app_readings import SHORT, add, begin, read, read_through
 
 # Answered by all methods in words that the tokenizer gives the same tokens again, so that both sides have equally many.
@@ -69,6 +72,28 @@ def test_the_first_answer_counts_what_the_branch_took_to_read(
     held.replay_sec = 1000.0
     waits = [ask(service, branch, "Who?").measurements["time_to_first_token_seconds"] for _ in range(2)]
     assert waits[0] > 1000 > waits[1]
+
+
+def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
+    service: Service, worker: Worker, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A branch of two hundred turns was "Thinking" for minutes."""
+    session = service.store.add_session(read_through(service, add(service, book)).id)
+    for question in FIRST:
+        ask(service, session.id, question)
+    branch, screen, shown = service.store.branch_session(session.id, 2), Screen(service), []
+    replay = engine.Conversation.replay
+
+    def look_and_replay(*given: Any) -> None:
+        shown.append(screen.props(Chosen(branch.context_id, branch.id))["live"]["value"])
+        replay(*given)
+        time.sleep(0.25)  # said a few times a second
+
+    monkeypatch.setattr(engine.Conversation, "replay", look_and_replay)
+    job = worker.answer(keep_question(service, branch.id, THEN).id, SHORT)
+    assert ended(service, job.id) == "done"
+    said = [re.findall("Reading what was said before: . of 2 turns", each) for each in shown]
+    assert said == [[f"Reading what was said before: {done} of 2 turns"] for done in (0, 1)]
 
 
 @pytest.mark.parametrize("passes", range(1, 8))

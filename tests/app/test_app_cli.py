@@ -327,6 +327,13 @@ def test_methods_and_doctor_are_objects_for_programs(
     assert (status, found["ok"]) == (0, True)
     status, out, _ = in_process(tmp_path / "home", capsys, "doctor", "--json", "--model", str(tmp_path / "none"))
     assert (status, json.loads(out)["ok"]) == (1, False)
+    (tmp_path / "file").write_text("no folder")
+    for home in (tmp_path / "file", tmp_path / "file" / "home"):  # of which it said that they would be made
+        status, out, _ = in_process(home, capsys, "doctor", "--json", "--model", str(tiny))
+        assert (status, [each["name"] for each in json.loads(out)["checks"] if each["needed"] and not each["ok"]]) == (
+            1,
+            ["home"],
+        )
 
 
 def test_a_model_of_a_long_window_is_read_with_settings_that_suit_it(

@@ -158,8 +158,11 @@ def test_a_damaged_tail_stops_its_own_session_only(service: Service, book: Path)
     opened = open_context(service, row.id)
     file = max((service.home / "sessions" / one).glob("*.safetensors"), key=lambda each: each.stat().st_size)
     flip(file)
-    with pytest.raises(StoreCorrupt, match=f"The contents of .*delete {one}, .* or begin a new session"):
-        ask(service, one)
+    with pytest.raises(StoreCorrupt, match=f"The contents of .*: branch {one} and go on in the branch"):
+        ask(service, one)  # to delete it, as was advised, would lose what was said
+    branch = service.store.branch_session(one, service.store.session(one).turns).id
+    assert ask(service, branch).status == "done"
+    assert [turn.status for turn in service.store.turns(branch)] == ["done", "done"]
     assert ask(service, two).status == "done"
     assert open_context(service, row.id) is opened
 

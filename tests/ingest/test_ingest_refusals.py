@@ -226,6 +226,18 @@ def test_pages_without_text_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(bool(ocr_languages()), reason="Tesseract is installed here")
+def test_a_file_that_is_saved_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    """The old text was kept for the new file, which was known from then on and never read."""
+    path = makers.pdf(tmp_path / "paper.pdf", [[(50, 300, "An early draft.")]])
+
+    def save(done: int, total: int) -> None:
+        makers.pdf(tmp_path / "new.pdf", [[(50, 300, "The paper as it was printed.")]]).replace(path)
+
+    with pytest.raises(BrokenFile, match="changed while it was being read"):
+        read(path, on_page=save)
+    assert "as it was printed" in read(path).text
+
+
 def test_ocr_demanded_where_there_is_none(tmp_path: Path) -> None:
     path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")]])
     with pytest.raises(OcrUnavailable, match="Tesseract"):

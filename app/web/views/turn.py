@@ -13,10 +13,15 @@ NOTES = {
 }
 
 
-def conversation(turns: Sequence[TurnRow], titles: Mapping[str, str]) -> str:
-    """Finished turns, oldest first. titles: of the context's documents, by id."""
-    last = turns[-1].id if turns else None
-    return "".join(turn_article(turn, titles, expanded=turn.id == last) for turn in turns)
+def conversation(turns: Sequence[TurnRow], titles: Mapping[str, str], *, last: bool = False) -> str:
+    """Finished turns, oldest first.
+
+    Args:
+        titles: of the context's documents, by id.
+        last: the last of all is among them; its sources are unfolded.
+    """
+    unfolded = turns[-1].id if last and turns else None
+    return "".join(turn_article(turn, titles, expanded=turn.id == unfolded) for turn in turns)
 
 
 def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = False) -> str:
