@@ -136,7 +136,8 @@ PLAN = [
     Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, "1024"), False),
     Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 20, "1024"), False),
     Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
-    Run("passkey-1m-kept", "needle", passkeys("infllm,recall", "1M", 1, "1024") + " --depths 0.5", False),
+    Run("passkey-1m-recall", "needle", passkeys("recall", "1M", 1, "1024") + " --depths 0.5", False),
+    Run("passkey-1m-infllm", "needle", passkeys("infllm", "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
 ]
 
