@@ -128,6 +128,7 @@ PLAN = [
     Run("passkey-halves", "needle", passkeys("infinipot-cap,infinipot-nuc", "2K,8K", 20, "1024")),
     Run("passkey-retrieving", "needle", passkeys(RETRIEVING, "2K,8K", 20, "1024")),
     Run("passkey-heads", "needle", passkeys(HEADS, "2K,8K", 20, "1024")),
+    Run("passkey-beacon", "needle", passkeys("beacon,beacon:ratio=2", "1K,2K,8K", 20, "1024")),
     Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING},locret", "2K,8K", 20, "512,2048,4096")),
     Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING}", "32K", 20, "1024")),
     Run("passkey-32k-retrieving", "needle", passkeys(RETRIEVING, "32K", 20, "1024")),
@@ -135,7 +136,8 @@ PLAN = [
     Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, "1024"), False),
     Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 20, "1024"), False),
     Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
-    Run("passkey-1m-kept", "needle", passkeys("infllm,recall", "1M", 1, "1024") + " --depths 0.5", False),
+    Run("passkey-1m-recall", "needle", passkeys("recall", "1M", 1, "1024") + " --depths 0.5", False),
+    Run("passkey-1m-infllm", "needle", passkeys("infllm", "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
 ]
 
