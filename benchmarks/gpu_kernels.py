@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.gpu_check.gauge import median_seconds
 from kernels import attention, columns, gathering, pruning
 from kernels.attention import Lists, Span
 from kernels.gathering import Room
@@ -42,7 +41,6 @@ CHOSEN = 3072  # rows of a list, InfiniteHiP's 3K
 PRUNED = 256  # rows of a chunk in the first stage of pruning
 WATCHED = 32  # tokens of a catalyst
 KEPT = 4096  # entries that condensing keeps
-REPEATS = 10
 EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
 EXACT_BLOCKS = 2  # blocks that are compared with float64; all of them would take the memory of many kernels
 ON_DEVICE = "device"
@@ -154,8 +152,8 @@ class _Bench:
             "error": error,
             "reference_error": plain,
             "agrees": None if error is None or plain is None else error <= 2 * plain + 1e-5,
-            "seconds": _seconds(run) if timed else None,
-            "sdpa_seconds": _seconds(dense) if timed else None,
+            "seconds": median_seconds(self.device, run) if timed else None,
+            "sdpa_seconds": median_seconds(self.device, dense) if timed else None,
         }
 
     def _sdpa(self, count: int) -> Callable[[], object]:
@@ -274,18 +272,6 @@ def _numbers(slab: Bank, device: torch.device) -> Tensor:
 
 def _errors(found: Tensor, plain: Tensor, exact: Tensor) -> tuple[float, float]:
     return float((found - exact).abs().max()), float((plain - exact).abs().max())
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    """Median wall time of a call on a GPU, after two to warm up."""
-    times = []
-    for _ in range(REPEATS + 2):
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        run()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - started)
-    return statistics.median(times[2:])
 
 
 def main() -> None:

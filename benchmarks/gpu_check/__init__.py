@@ -3,12 +3,13 @@
     python -m benchmarks.gpu_check                       # the whole, on CUDA
     python -m benchmarks.gpu_check --tiny --device cpu   # the very same code with tiny shapes, in under a minute
 
-Random weights of real shapes in NF4, the process held to 24 GiB of the device. Four parts:
+Random weights of real shapes in NF4, the process held to 24 GiB of the device. Five parts:
 
 1. `parity.py`: the seam in bf16 against transformers' own attention, both against float32, and every kernel;
 2. `methods.py`: reading up to a million tokens with each method: speed and bytes, against the planner's prediction;
 3. there too, at 64K, 256K and 1M on the way: seconds to the first token of a question, tokens/s of an answer;
-4. `caches.py`: the same for transformers' dense and offloaded caches, and for kvpress where it is installed.
+4. `caches.py`: the same for transformers' dense and offloaded caches, and for kvpress where it is installed;
+5. `attention.py`: a layer's attention at 32K to 1M tokens, beside dense attention and hip-attn where it is installed.
 
 `schedule.py` says who comes when and with how much time, `check.py` keeps the time and the table, `gauge.py` measures,
 `report.py` prints and writes, and `__main__.py` is the command line.

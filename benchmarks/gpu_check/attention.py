@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.gpu_check.check import Check, Row
-from benchmarks.gpu_check.gauge import wait
+from benchmarks.gpu_check.gauge import median_seconds, wait
 from benchmarks.gpu_kernels import HEADS, QUERY_HEADS, SIZE
 from engine import make_method
 from engine.memories import flash
@@ -34,7 +34,7 @@ SMALL = {"stages": "32:16:128:8 32:4:32:4", "first_layers": 0, "first_keep": 32,
 PREFILL, RENEWED, DECODE = "prefill", "a token, all stages", "a token, of 96"
 QUERIES = {True: 32, False: 2048}  # of a prefill pass; tiny or not
 ANSWER = 96  # tokens: 3k-flash begins all stages anew once in so many
-REPEATS = 5
+LAST = 5  # passes before a length whose median is its time
 
 
 def cells(check: Check) -> Iterator[Row]:
@@ -58,15 +58,14 @@ def check_attention(check: Check) -> None:
             passes.append(_attending(check, memory, source))
         answer, said = memory.fork(), torch.full((1,), NOT_IN_SOURCE, dtype=torch.int32)
         first, *others = [_attending(check, answer, said) for _ in range(1 + ANSWER)]  # the first begins all stages
-        for what, count, seconds in (
-            (PREFILL, queries, statistics.median(passes[-REPEATS:])),
-            (RENEWED, 1, first),
-            (DECODE, 1, statistics.mean(others)),
+        for count, taken in (
+            (queries, {PREFILL: statistics.median(passes[-LAST:])}),
+            (1, {RENEWED: first, DECODE: statistics.mean(others)}),
         ):
-            facts = _beside(check, count, length)
-            ratio = facts["sdpa_seconds"] / seconds
-            row = check.row("attention", what=what, length=length)
-            row |= {"queries": count, "seconds": seconds, "to_dense": ratio, **facts, "status": "done"}
+            beside = {"queries": count, **_beside(check, count, length)}
+            for what, seconds in taken.items():
+                row = check.row("attention", what=what, length=length)
+                row |= {**beside, "seconds": seconds, "to_dense": beside["sdpa_seconds"] / seconds, "status": "done"}
 
 
 def _spec(check: Check) -> ModelSpec:
@@ -99,10 +98,12 @@ def _beside(check: Check, queries: int, length: int) -> Row:
     def sdpa() -> Tensor:
         return F.scaled_dot_product_attention(q[None], k[None], v[None], enable_gqa=True)
 
-    facts: Row = {"sdpa_seconds": _seconds(check, sdpa)}
+    facts: Row = {"sdpa_seconds": median_seconds(check.place, sdpa)}
     function, _ = flash.choice()
     if function is not None and flash.usable(q):
-        facts["flash_seconds"] = _seconds(check, lambda: flash.attend(function, q, k, v, SIZE**-0.5, causal=True))
+        facts["flash_seconds"] = median_seconds(
+            check.place, lambda: flash.attend(function, q, k, v, SIZE**-0.5, causal=True)
+        )
     return facts | _hip_attn(check, q, k, v)
 
 
@@ -120,17 +121,7 @@ def _hip_attn(check: Check, q: Tensor, k: Tensor, v: Tensor) -> Row:
             require_stage_caches=False,
         )
         rows = [each.transpose(0, 1)[None].contiguous() for each in (q, k, v)]  # it wants [batch, tokens, heads, D]
-        seconds = _seconds(check, lambda: package.hip_attention_12(*rows, args=settings))
+        seconds = median_seconds(check.place, lambda: package.hip_attention_12(*rows, args=settings))
     except Exception as error:  # whatever a package raises that is not ours, or one that it needs
         return {HIP_ATTN: f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
     return {"hip_attn_seconds": seconds, HIP_ATTN: "done"}
-
-
-def _seconds(check: Check, run: Callable[[], object]) -> float:
-    """Median wall time of a call, after one to warm up."""
-    times = []
-    for _ in range(1 + REPEATS):
-        began = wait(check.place)
-        run()
-        times.append(wait(check.place) - began)
-    return statistics.median(times[1:])

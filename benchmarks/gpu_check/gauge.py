@@ -1,14 +1,17 @@
-"""What a device is doing: the time at which it is done, its bytes, and both over a reading."""
+"""What a device is doing: the time at which it is done, how long a call takes, its bytes, and both over a reading."""
 
 from __future__ import annotations
 
 import gc
+import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psutil
 import torch
+
+REPEATS, WARMING = 10, 2
 
 
 def wait(place: torch.device) -> float:
@@ -16,6 +19,16 @@ def wait(place: torch.device) -> float:
     if place.type == "cuda":
         torch.cuda.synchronize(place)
     return time.monotonic()
+
+
+def median_seconds(place: torch.device, run: Callable[[], object]) -> float:
+    """Wall time of a call until the device is done with it, after some to warm up."""
+    times = []
+    for _ in range(WARMING + REPEATS):
+        began = wait(place)
+        run()
+        times.append(wait(place) - began)
+    return statistics.median(times[WARMING:])
 
 
 def free_all(place: torch.device) -> None:

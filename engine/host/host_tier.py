@@ -66,8 +66,8 @@ def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
 
 def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
     """Bytes of what is beside the slabs at most: of codes, a page that is not full, and the levels."""
-    page, width = page_of(dtype), sum(2 * layer.kv_heads * layer.head_size for layer in spec.layers)
-    return 0 if page == 1 else (page - 1) * (width * spec.dtype.itemsize + 4) + 2 * width * 4
+    page = page_of(dtype)
+    return host_bytes(spec, dtype, 2 * page - 1, page) - slab_bytes(spec, dtype, page)
 
 
 class Arriving(NamedTuple):

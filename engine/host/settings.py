@@ -95,10 +95,8 @@ def plan_retrieving(
     seen = plan_window(spec, task, sinks, window)
     far = max(0, task.total - sinks)
     dtype, looking = DTYPES[store], spec.looking_far
-    kept, away = (
-        host_bytes(looking, dtype, far, task.total),
-        full_entries(dtype, far, task.total) if tier == DISK else 0,
-    )
+    kept = host_bytes(looking, dtype, far, task.total)
+    away = full_entries(dtype, far, task.total) if tier == DISK else 0
     usage = Usage({**seen.usage.entries, HOST: far - away}, {**seen.usage.bytes, HOST: kept})
     if away:
         size = slab_bytes(looking, dtype, away)
