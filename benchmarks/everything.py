@@ -136,6 +136,7 @@ PLAN = [
     Run("passkey-32k-heads", "needle", passkeys(HEADS, "32K", 20, "1024")),
     Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, "1024"), False),
     Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 20, "1024"), False),
+    Run("passkey-128k-infinitehip", "needle", passkeys("infinitehip", "128K", 20, "1024"), False),
     Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-1m-recall", "needle", passkeys("recall", "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-1m-infllm", "needle", passkeys("infllm", "1M", 1, "1024") + " --depths 0.5", False),
