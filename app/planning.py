@@ -13,7 +13,7 @@ from app.errors import AppError, UsageError
 from app.home import local_path, model_source, split_model
 from app.local_models import local_folder
 from app.words import byte_size, roughly, short_seconds
-from sessions import disk_free
+from sessions import disk_free, write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -97,9 +97,7 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
     try:
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         home.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps({**known, key: asdict(rates)}, indent=2), encoding="utf-8")
-        fresh.replace(path)
+        write_whole(path, json.dumps({**known, key: asdict(rates)}, indent=2).encode())
     except (OSError, ValueError):
         path.unlink(missing_ok=True)
     return rates
@@ -115,23 +113,16 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
 
     import engine
 
-    source = model_source(name)
+    source, here = model_source(name), wanted.gpu is None
     config = engine.read_config(source)
-    if wanted.gpu is not None:
-        place, dtype = torch.device("cuda"), engine.dtype_on(torch.device("cuda"), config)
-        rates = wanted.rates
-    else:
-        place = engine.device_named(device)
-        dtype = engine.dtype_on(place, config)
-        rates = wanted.rates or measured_rates(home, place, dtype)
+    place = engine.device_named(device) if here else torch.device("cuda")
+    dtype, shared = engine.dtype_on(place, config), place.type == "cpu"
     host = engine.free_bytes(torch.device("cpu")) if wanted.host is None else wanted.host
-    shared = place.type == "cpu"
-    here = wanted.gpu is None
     machine = engine.Machine(
         device=wanted.gpu if wanted.gpu is not None else host if shared else engine.free_bytes(place),
         host=host,
         shared=shared,
-        rates=rates,
+        rates=wanted.rates or (measured_rates(home, place, dtype) if here else None),
         base=0 if here else engine.GPU_BASE,
         disk=disk_free(home) if here else None,
     )
@@ -289,27 +280,24 @@ def require_disk(plan: "engine.Plan", home: Path) -> None:
         )
 
 
-def shortage(plan: "engine.Plan", shared: bool) -> str:
-    """What a plan that does not fit lacks, in a sentence."""
-    on_device = plan.device_bytes > plan.device_limit
-    needed, free = (plan.device_bytes, plan.device_limit) if on_device else (plan.host_bytes, plan.host_limit)
-    where = "memory" if shared else "GPU memory" if on_device else "host memory"
-    return (
-        f"Reading {plan.tokens:,} tokens with {plan.method.name} needs {byte_size(needed)} of {where}, "
-        f"and there are {byte_size(free)}."
-    )
-
-
 def _refusal(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> AppError:
     """Of a plan that does not fit, with what would. weights: whether those of the model count, as they did for it."""
-    return AppError(f"{shortage(plan, planner.machine.shared)} {_instead(planner, plan, weights=weights)}")
+    on_device = plan.device_bytes > plan.device_limit
+    needed, free = (plan.device_bytes, plan.device_limit) if on_device else (plan.host_bytes, plan.host_limit)
+    where = "memory" if planner.machine.shared else "GPU memory" if on_device else "host memory"
+    return AppError(
+        f"Reading {plan.tokens:,} tokens with {plan.method.name} needs {byte_size(needed)} of {where}, "
+        f"and there are {byte_size(free)}. {_instead(planner, plan, weights=weights)}"
+    )
 
 
 def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> str:
     import engine
 
-    best = planner.best(plan.tokens, plan.quantize, weights)
-    ways = [in_words(best.plan)] if best else []
+    ways = []
+    if best := planner.best(plan.tokens, plan.quantize, weights):
+        budget = best.plan.method.budget
+        ways.append(best.plan.method.name + ("" if budget is None else f" with a budget of {budget:,}"))
     if plan.method.settings().get("tier") == "host":
         on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})
         if planner.plan(on_disk, plan.tokens, plan.quantize, weights).fits:
@@ -317,9 +305,3 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
     if plan.longest:
         ways.append(f"up to {plan.longest:,} tokens with {plan.method.name}")
     return f"What would fit: {', or '.join(ways)}." if ways else "Close other programs, or choose a smaller model."
-
-
-def in_words(plan: "engine.Plan") -> str:
-    """A method with its budget: "infinipot with a budget of 4,096"."""
-    budget = plan.method.budget
-    return plan.method.name if budget is None else f"{plan.method.name} with a budget of {budget:,}"
