@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app import shelf
-from app.documents import coverage
 from app.errors import phrase
 from app.service import Service
 from app.uploads import INGEST, is_locked
@@ -216,7 +215,7 @@ class Screen:
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:
             try:
-                self._coverages[document_id] = coverage(self.service, document_id)
+                self._coverages[document_id] = self.service.library.document(document_id).coverage()
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
