@@ -19,9 +19,9 @@ from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
 from app.turns import AnswerOptions, checked_question, keep_question, session_for
+from app.uploads import copy_in, move_in
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
-from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
 from app.worker import Worker
 from sessions import MOST_HITS

@@ -24,7 +24,7 @@ from app.methods import method_for, methods_table
 from app.opened import check_ready
 from app.service import Service
 from app.turns import AnswerOptions, keep_question
-from app.web.uploads import copy_in
+from app.uploads import copy_in
 from app.worker import ANSWER, Worker
 from ingest import IngestError
 from sessions import AlreadyRead, InUse, NotFound, StoreError
