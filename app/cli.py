@@ -16,13 +16,10 @@ from collections.abc import Sequence
 from app.commands import asking, bench, machine, planning, reading, serving, shelf, train
 from app.errors import expected, phrase, wrong_usage
 from app.home import QUANTIZED
+from training.checks import MOST_SEED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
 GROUPS = (serving, reading, asking, shelf, planning, machine, bench, train)
-
-
-MOST_SEED = 2**32 - 1
-"""The largest that all generators of random numbers take."""
 
 
 def seed(text: str) -> int:
@@ -73,7 +70,7 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         metavar="N",
         type=seed,
         default=default(None),
-        help="seed of everything random, 0 to 4294967295 (default: 0; `train pocket` has its own)",
+        help=f"seed of everything random, 0 to {MOST_SEED} (default: 0; `train pocket` has its own)",
     )
     group.add_argument(
         "--verbose",
