@@ -18,7 +18,7 @@ from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
-from app.turns import AnswerOptions, checked_question, keep_question, session_for
+from app.turns import AnswerOptions, checked_question, keep_question, new_session
 from app.uploads import copy_in, move_in
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
@@ -221,7 +221,7 @@ class Actions:
         elif chosen.session and any(turn.status == "answering" for turn in store.turns(chosen.session)):
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
         else:
-            session = chosen.session or session_for(self.service, chosen.context, None).id
+            session = chosen.session or new_session(self.service, chosen.context).id
         turn = keep_question(self.service, session, question)
         self.worker.answer(turn.id, options)
         return Chosen(chosen.context, session)
