@@ -1,9 +1,9 @@
 """From a file to a Document: pages, text, table of contents, and the page of every character.
 
-This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py` and `sections.py` hold what
-formats share, `layout.py` and `running_heads.py` what pages of print need. Untrusted input is its everyday work:
-whatever the file, `ingest` either returns a Document, with warnings in it where something was doubtful, or raises an
-IngestError that says what to do.
+This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py`, `sections.py` and `xml.py`
+hold what formats share, `layout.py` and `running_heads.py` what pages of print need. Untrusted input is its everyday
+work: whatever the file, `ingest` either returns a Document, with warnings in it where something was doubtful, or raises
+an IngestError that says what to do.
 
     document = ingest(Path("book.epub"))
     document.locate(10_000).label        # "Chapter 3: The Storm, paragraph 14"
@@ -23,6 +23,7 @@ from ingest.document import (
     Page,
     PageQuality,
     Place,
+    Reading,
     TocEntry,
 )
 from ingest.errors import (
@@ -141,8 +142,8 @@ def _read(
     password: str | None,
     ocr: bool | None,
     limits: Limits,
-    on_page: Callable[[int, int], None] | None,
-) -> pdf.Reading:
+    on_page: Callable[[int, int], None],
+) -> Reading:
     match kind:
         case "pdf":
             return pdf.read(path, limits=limits, password=password, ocr=ocr, on_page=on_page)

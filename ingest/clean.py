@@ -8,9 +8,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-LIGATURES = {
+_LIGATURES = str.maketrans({
     "ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st",
-}  # fmt: skip
+})  # fmt: skip
 # Armenian ligatures and the Arabic letters in their presentation forms; the spaced vowel signs FE70-FE7F and
 # the whole-phrase signs FDF0-FDFF stay as they are.
 _SHAPED = re.compile("[\ufb13-\ufb17\ufb50-\ufbb1\ufbd3-\ufd3d\ufd50-\ufdc7\ufe80-\ufefc]")
@@ -51,9 +51,7 @@ def tidy(text: str) -> str:
     if PLAIN.fullmatch(text):
         return text
     text = _BREAKS.sub("\n", text).translate(_WINDOWS)
-    text = _JUNK.sub("", text)
-    for ligature, letters in LIGATURES.items():
-        text = text.replace(ligature, letters)
+    text = _JUNK.sub("", text).translate(_LIGATURES)
     text = _SYMBOL_BULLETS.sub("•", text)
     text = _SHAPED.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
     text = unicodedata.normalize("NFC", text)

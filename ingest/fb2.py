@@ -9,12 +9,12 @@ from lxml import etree
 
 from ingest.charset import decode
 from ingest.clean import one_line
-from ingest.epub import parse_xml
+from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
 from ingest.limits import Limits, check_archive, read_member
-from ingest.pdf import Reading
 from ingest.sections import Block, paginate
 from ingest.table import TALLEST, Cell, span, table_lines
+from ingest.xml import parse_xml
 
 DEEPEST = 100  # nested elements; text below is kept but flattened
 _PARAGRAPHS = frozenset({"p", "v", "text-author", "date"})
