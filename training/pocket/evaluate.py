@@ -23,6 +23,7 @@ from training.pocket.prepare import Materials, prepare
 from training.pocket.reader import Reader
 from training.pocket.settings import PocketSettings
 
+SEED = 1  # of all documents
 TASKS = ("facts", "turns", "absent", "quote", "prose quote", "passkey", "unseen relations", "unseen wordings")
 
 
@@ -49,10 +50,8 @@ class Cell:
 class Measure:
     """Makes documents of the measuring share and counts right answers."""
 
-    def __init__(
-        self, network: PocketNetwork, materials: Materials, window: int = 256, top_k: int = 64, seed: int = 1
-    ) -> None:
-        self.network, self.materials, self.window, self.top_k, self.seed = network, materials, window, top_k, seed
+    def __init__(self, network: PocketNetwork, materials: Materials, window: int, top_k: int) -> None:
+        self.network, self.materials, self.window, self.top_k = network, materials, window, top_k
 
     def builder(self, task: str) -> Builder:
         """Documents with held-out prose and reserved names; relations as the task wants."""
@@ -64,7 +63,7 @@ class Measure:
         begun = time.monotonic()
         asked = correct = 0
         for number in range(documents):
-            rng = random.Random(f"{self.seed}/{task}/{tokens}/{number}")
+            rng = random.Random(f"{SEED}/{task}/{tokens}/{number}")
             builder = self.builder(task)
             ids, conversations = self.document(rng, builder, task, tokens)
             reader = Reader(self.network, len(ids) + 1200, self.window if method == "exact" else 0, self.top_k)
