@@ -18,7 +18,7 @@ from engine import Model, OutOfMemory, SettingsError
 from engine.measure import ran_out
 from engine.stopping import asked_to_stop
 from engine.trained.beside import Trained
-from training.pocket import checkpoint
+from training import checkpoint
 from training.settings import TrainingSettings
 from training.stopping import PATIENCE, Stopped
 
