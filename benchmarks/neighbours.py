@@ -20,7 +20,7 @@ import torch
 from benchmarks import options as shared
 from benchmarks.asking import ANSWER, answer_to, read
 from benchmarks.haystack import Haystack, Trial, is_right
-from benchmarks.presses import PRESSES, Neighbours, NoPresses
+from benchmarks.presses import PRESSES, Neighbours, open_neighbours
 from benchmarks.report import named, publish
 from engine import Conversation, Method, Model
 from engine.methods.locret import Locret
@@ -71,12 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
     rows: list[dict[str, Any]] = []
-    neighbours, reason = None, ""
-    try:
-        neighbours = Neighbours(model, str(shared.POCKET) if chosen.model == "pocket" else chosen.model)
-    except NoPresses as error:
-        reason = str(error)
-        print(f"Without kvpress: {reason}", file=sys.stderr, flush=True)
+    neighbours, reason = open_neighbours(model, shared.model_source(chosen))
     for tokens in chosen.tokens:
         trials = [haystack.trial("facts", tokens, 0.0, chosen.seed + number) for number in range(chosen.trials)]
         for entries in [None, *chosen.entries]:

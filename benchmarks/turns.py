@@ -20,7 +20,7 @@ from benchmarks import options as shared
 from benchmarks.asking import ANSWER, answer_to, read
 from benchmarks.haystack import Haystack, Question, Trial, is_right
 from benchmarks.neighbours import own_method
-from benchmarks.presses import Neighbours, NoPresses
+from benchmarks.presses import Neighbours, open_neighbours
 from benchmarks.report import named, publish
 from engine import Conversation, Method, Model
 
@@ -71,11 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     haystack = Haystack(model, chosen.data)
     neighbours, reason = None, "not asked for"
     if not chosen.no_press:
-        try:
-            neighbours, reason = Neighbours(model, str(shared.POCKET) if chosen.model == "pocket" else chosen.model), ""
-        except NoPresses as error:
-            reason = str(error)
-            print(f"Without kvpress: {reason}", file=sys.stderr, flush=True)
+        neighbours, reason = open_neighbours(model, shared.model_source(chosen))
     rows: list[dict[str, Any]] = []
     for tokens in chosen.tokens:
         trials = [haystack.trial("facts", tokens, 0.0, chosen.seed + number) for number in range(chosen.trials)]
