@@ -39,9 +39,14 @@ class Optimiser(Protocol):
 class Run(ABC, Generic[Line]):
     """A training run: weights, optimiser and counters. `step` makes one step."""
 
-    def __init__(self, trained: Trained, optimiser: Optimiser, basis: dict[str, Any]) -> None:
-        """basis: what a continuation must agree with, plain values by their names for people; see `basis_of`."""
-        self._trained, self._optimiser, self.basis = trained, optimiser, basis
+    settings: TrainingSettings
+
+    def __init__(
+        self, settings: TrainingSettings, model: Model, trained: Trained, optimiser: Optimiser, basis: dict[str, Any]
+    ) -> None:
+        """trained: the weights that learn; basis: what a continuation must agree with, plain values; see `basis_of`."""
+        self.settings, self.model = settings, model
+        self.trained, self._optimiser, self.basis = trained, optimiser, basis
         self.steps = 0
         self.tokens = 0
         self.seconds = 0.0  # of work, over interruptions
@@ -54,7 +59,7 @@ class Run(ABC, Generic[Line]):
         """Everything that a continuation needs."""
         return {
             "basis": self.basis,
-            "weights": self._trained.named_weights(),
+            "weights": self.trained.named_weights(),
             "optimiser": self._optimiser.state_dict(),
             "steps": self.steps,
             "tokens": self.tokens,
@@ -64,7 +69,7 @@ class Run(ABC, Generic[Line]):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` gave."""
-        for name, weight in self._trained.named_weights().items():
+        for name, weight in self.trained.named_weights().items():
             weight.copy_(state["weights"][name])
         self._optimiser.load_state_dict(state["optimiser"])
         self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
@@ -125,17 +130,17 @@ def output_of(settings: TrainingSettings, file: str) -> Path:
     return out
 
 
-def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[str, Any]:
+def _state_at(path: Path, run: Run[Line]) -> dict[str, Any]:
     """What the checkpoint holds, after checking that it is this run's.
 
     Raises:
         SettingsError: see `checkpoint.load_run`; or it is beyond the last step.
     """
-    state = checkpoint.load_run(path, run.basis)
-    if state["steps"] > settings.steps:
+    state, steps = checkpoint.load_run(path, run.basis), run.settings.steps
+    if state["steps"] > steps:
         raise SettingsError(
-            f"The checkpoint at {path} is {state['steps']} steps on, and steps is {settings.steps}: give more steps, "
-            f"or start without --resume."
+            f"The checkpoint at {path} is {state['steps']} steps on, and steps is {steps}: give more steps, or start "
+            f"without --resume."
         )
     return state
 
@@ -150,7 +155,7 @@ def _set_aside(*files: Path) -> None:
         logger.warning("begun anew; what the run before left in %s is now %s", files[0].parent, names)
 
 
-def _step_of(run: Run[Line], settings: TrainingSettings, saved: Path) -> Line:
+def _step_of(run: Run[Line], saved: Path) -> Line:
     """One step; saved: where the last checkpoint is, if there is one.
 
     Raises:
@@ -163,31 +168,31 @@ def _step_of(run: Run[Line], settings: TrainingSettings, saved: Path) -> Line:
             raise
         kept = f" What was saved is kept at {saved}: --resume goes on from there." if saved.is_file() else ""
         raise OutOfMemory(
-            f"Memory ran out in step {run.steps + 1:,}, with examples of up to {settings.max_tokens:,} tokens: close "
-            f"other programs, or begin anew with a smaller --max-tokens.{kept}"
+            f"Memory ran out in step {run.steps + 1:,}, with examples of up to {run.settings.max_tokens:,} tokens: "
+            f"close other programs, or begin anew with a smaller --max-tokens.{kept}"
         ) from error
 
 
-def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[Line], None] | None) -> None:
-    """Make all steps; the checkpoint and log.jsonl are in `settings.work_dir`.
+def run_through(run: Run[Line], progress: Callable[[Line], None] | None) -> None:
+    """Make all steps; the checkpoint and log.jsonl are in the settings' `work_dir`.
 
     Raises:
         SettingsError: `resume` with a checkpoint that is damaged, of another run, or beyond the last step.
         Stopped: by a signal; the checkpoint has every step made by then.
         OutOfMemory: in a step; the checkpoint is the last one.
     """
-    path = checkpoint_of(settings)
+    settings = run.settings
+    path, log_path = checkpoint_of(settings), log_of(settings)
     if settings.resume:
-        run.restore(_state_at(path, run, settings))
+        run.restore(_state_at(path, run))
     else:
-        _set_aside(path, log_of(settings))
+        _set_aside(path, log_path)
     settings.work_dir.mkdir(parents=True, exist_ok=True)
-    log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)
     saved = time.monotonic()
     with open(log_path, "a", encoding="utf-8") as log, asked_to_stop(PATIENCE) as asked:
         while run.steps < settings.steps and not asked():
-            line = _step_of(run, settings, path)
+            line = _step_of(run, path)
             log.write(json.dumps(asdict(line)) + "\n")  # type: ignore[call-overload]
             if progress:
                 progress(line)
