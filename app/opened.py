@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import engine
     from app.service import Service
 
-INTERRUPTED = "failed"
-
 
 @dataclass(frozen=True)
 class OpenContext:
@@ -283,7 +281,7 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
 
 def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
     """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer."""
-    if service.store.turn(turn["id"]).status == INTERRUPTED:
+    if service.store.turn(turn["id"]).status == "failed":
         service.store.finish_turn(
             turn["id"],
             answer=turn["answer"],

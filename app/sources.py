@@ -2,8 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from app.library import Library
 from app.quotes import quotations_in, sentence_around
@@ -33,10 +33,6 @@ class Source:
     focus: tuple[int, int]
     start: int
     end: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As it is kept in the store."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from app.errors import UsageError, phrase
@@ -175,10 +175,10 @@ def _answer(
 
 def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer") -> TurnRow:
     opened = open_one.opened
-    sources = [source.to_json() for source in find_sources(done.passages, opened.stream, service.library)]
+    sources = [asdict(source) for source in find_sources(done.passages, opened.stream, service.library)]
     measured = measurements(done)
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
-    measured["quotations"] = [vars(each) for each in quotations]
+    measured["quotations"] = [asdict(each) for each in quotations]
     measured["warnings"] = _warnings(done, opened)
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
     said: dict[str, Any] = {

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -288,11 +289,11 @@ class Worker(threading.Thread):
         def report(now: Report) -> None:
             nonlocal history, leaving
             store.update_job(
-                job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total, progress=now.to_json()
+                job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total, progress=asdict(now)
             )
             if now.usage and (time.monotonic() - history >= MEASURE_SEC or now.stage == "ready"):
                 history = time.monotonic()
-                store.add_measurement("reading", job.subject_id, {**now.to_json(), **_memory()})
+                store.add_measurement("reading", job.subject_id, {**asdict(now), **_memory()})
             leaving = self._another_is_asked(model)  # two models may not fit: the reading makes room, and goes on later
             if not leaving:
                 self._answer_waiting()

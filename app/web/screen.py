@@ -25,6 +25,12 @@ from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnR
 Props = dict[str, dict[str, Any]]
 RECENT_SEC = 24 * 3600.0
 """A failed upload is listed this long, unless it is removed; one that waits for a password, until it is."""
+AT_ONCE = 20
+"""Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
+EMPTY = (
+    '<div class="empty"><p>It has been read. Ask for a name, a number, a place, a reason, or the passage '
+    "that mentions something.</p></div>"
+)
 
 
 @dataclass(frozen=True)
@@ -224,14 +230,6 @@ class Screen:
         """The jobs of this session's unanswered turns."""
         waiting = [turn.id for turn in self.store.turns(session_id) if turn.status == "answering"]
         return [job for turn_id in waiting for job in self.store.jobs(subject_id=turn_id, kind=ANSWER)]
-
-
-AT_ONCE = 20
-"""Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
-EMPTY = (
-    '<div class="empty"><p>It has been read. Ask for a name, a number, a place, a reason, or the passage '
-    "that mentions something.</p></div>"
-)
 
 
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
