@@ -4,7 +4,7 @@ import importlib.metadata
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,11 +32,14 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones; None for this machine's."""
+    """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones; None for this machine's.
+
+    settings: of the method, if one is named.
+    """
 
     tokens: int
     method: str | None = None
-    settings: dict[str, Any] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
     quantize: str | None = None
     gpu: int | None = None
     host: int | None = None
@@ -142,8 +145,7 @@ def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]
     quantize = wanted.quantize or split_model(name)[1]
     window = planner.model.spec.window
     chosen = [wanted.method] if wanted.method else list(engine.METHODS)
-    given = wanted.settings or {} if wanted.method else {}
-    methods = [engine.suited_method(window, each, **given) for each in chosen]
+    methods = [engine.suited_method(window, each, **wanted.settings) for each in chosen]
     best = planner.best(wanted.tokens, quantize if wanted.quantize or quantize != "none" else None)
     machine, model = planner.machine, planner.model
     return {

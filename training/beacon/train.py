@@ -66,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of held-out examples at one ratio."""
+    """What held-out examples gave at one ratio: loss of answers in nats a token, and the share of right ones."""
 
     ratio: int
     loss: float
