@@ -24,7 +24,7 @@ from app.documents import Added, OnPage, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
-from app.uploads import INGEST, discard, discard_locked, forget_unread, is_locked, remove_uploads
+from app.uploads import INGEST, discard_locked, forget_unread, is_locked, remove_uploads
 from ingest import PasswordNeeded, WrongPassword, fingerprint
 from sessions import JobRow, NotFound, StoreError, stamp
 
@@ -113,10 +113,6 @@ class Worker(threading.Thread):
         self.service.store.update_job(job_id, progress={"dismissed": True})
         wait = bool(job.payload.get("wait")) and password is not None
         return self._queue_ingest({"since": job.started_at, **job.payload, "wait": wait}, password)
-
-    def discard(self, job_id: str) -> None:
-        """Let go of an upload that failed, or waits for a password, and of what was made of it so far."""
-        discard(self.service, self.service.store.job(job_id))
 
     def answer(self, turn_id: str, options: turns.AnswerOptions) -> JobRow:
         """Queue a question."""

@@ -45,6 +45,16 @@ __all__ = [
     "check_file", "fingerprint", "ingest", "ocr_languages",
 ]  # fmt: skip
 
+_READERS: dict[str, Callable[[Path, Limits], Reading]] = {
+    "mobi": mobi.read,
+    "fb2": fb2.read,
+    "html": html.read,
+    "docx": docx.read,
+    "md": text.read_markdown,
+    "txt": text.read_text,
+}
+"""Of formats that need nothing but the file; of PDF and EPUB see `_read`."""
+
 
 def ingest(
     path: Path,
@@ -144,20 +154,8 @@ def _read(
     limits: Limits,
     on_page: Callable[[int, int], None],
 ) -> Reading:
-    match kind:
-        case "pdf":
-            return pdf.read(path, limits=limits, password=password, ocr=ocr, on_page=on_page)
-        case "epub":
-            return epub.read(path, limits=limits, on_page=on_page)
-        case "mobi":
-            return mobi.read(path, limits)
-        case "fb2":
-            return fb2.read(path, limits)
-        case "html":
-            return html.read(path, limits)
-        case "docx":
-            return docx.read(path, limits)
-        case "md":
-            return text.read_markdown(path, limits)
-        case _:
-            return text.read_text(path, limits)
+    if kind == "pdf":
+        return pdf.read(path, limits=limits, password=password, ocr=ocr, on_page=on_page)
+    if kind == "epub":
+        return epub.read(path, limits=limits, on_page=on_page)
+    return _READERS[kind](path, limits)

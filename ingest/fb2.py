@@ -87,22 +87,26 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
         elif tag == "section":
             _visit(child, depth + 1, blocks)
         elif tag in ("title", "subtitle"):
-            lines = [one_line("".join(map(str, line.itertext()))) for line in child.iterfind("{*}p")]
-            text = ": ".join(line for line in lines if line) or one_line("".join(map(str, child.itertext())))
+            lines = [_words(line) for line in child.iterfind("{*}p")]
+            text = ": ".join(line for line in lines if line) or _words(child)
             level = min(6, max(1, depth)) if tag == "title" else 6
             blocks.append(Block(text, level))
         elif tag == "table":
             rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iterfind("{*}tr")]
             blocks.extend(Block(line, tight=True) for line in table_lines(rows))
         elif tag == "stanza":
-            verses = [one_line("".join(map(str, verse.itertext()))) for verse in child.iterfind("{*}*")]  # or a title
+            verses = [_words(verse) for verse in child.iterfind("{*}*")]  # or a title
             blocks.append(Block("\n".join(verses)))
         elif tag in _PARAGRAPHS:
-            blocks.append(Block(one_line("".join(map(str, child.itertext())))))
+            blocks.append(Block(_words(child)))
         elif tag not in ("image", "empty-line"):  # epigraph, cite, poem, annotation and what is unknown
             _visit(child, depth + 1, blocks)
 
 
 def _cell(element: etree._Element) -> Cell:
-    text = one_line("".join(map(str, element.itertext())))
-    return Cell(text, span(element.get("colspan")), span(element.get("rowspan"), TALLEST))
+    return Cell(_words(element), span(element.get("colspan")), span(element.get("rowspan"), TALLEST))
+
+
+def _words(element: etree._Element) -> str:
+    """What an element and those within say, on one line."""
+    return one_line("".join(map(str, element.itertext())))

@@ -19,7 +19,7 @@ from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
 from app.turns import AnswerOptions, checked_question, keep_question, new_session
-from app.uploads import copy_in, move_in
+from app.uploads import copy_in, discard, move_in
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
 from app.web.views.markup import esc
@@ -195,7 +195,7 @@ class Actions:
     def discard_reading(self, chosen: Chosen) -> Chosen:
         """Remove a reading that stopped, or the note of an upload that failed."""
         if chosen.context.startswith("j-"):
-            self.worker.discard(chosen.context)
+            discard(self.service, self.service.store.job(chosen.context))
         else:
             shelf.delete(self.service, "context", self.service.store.context(chosen.context))
         return Chosen()
