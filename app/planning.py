@@ -296,10 +296,8 @@ def _refusal(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
 def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> str:
     import engine
 
-    ways = []
-    if best := planner.best(plan.tokens, plan.quantize, weights):
-        budget = best.plan.method.budget
-        ways.append(best.plan.method.name + ("" if budget is None else f" with a budget of {budget:,}"))
+    best = planner.best(plan.tokens, plan.quantize, weights)
+    ways = [in_words(best.plan)] if best else []
     if plan.method.settings().get("tier") == "host":
         on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})
         if planner.plan(on_disk, plan.tokens, plan.quantize, weights).fits:
@@ -307,3 +305,9 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
     if plan.longest:
         ways.append(f"up to {plan.longest:,} tokens with {plan.method.name}")
     return f"What would fit: {', or '.join(ways)}." if ways else "Close other programs, or choose a smaller model."
+
+
+def in_words(plan: "engine.Plan") -> str:
+    """A method with its budget: "infinipot with a budget of 4,096"."""
+    budget = plan.method.budget
+    return plan.method.name if budget is None else f"{plan.method.name} with a budget of {budget:,}"

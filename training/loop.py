@@ -130,17 +130,17 @@ def output_of(settings: TrainingSettings, file: str) -> Path:
     return out
 
 
-def _state_at(path: Path, run: Run[Line]) -> dict[str, Any]:
+def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[str, Any]:
     """What the checkpoint holds, after checking that it is this run's.
 
     Raises:
         SettingsError: see `checkpoint.load_run`; or it is beyond the last step.
     """
-    state, steps = checkpoint.load_run(path, run.basis), run.settings.steps
-    if state["steps"] > steps:
+    state = checkpoint.load_run(path, run.basis)
+    if state["steps"] > settings.steps:
         raise SettingsError(
-            f"The checkpoint at {path} is {state['steps']} steps on, and steps is {steps}: give more steps, or start "
-            f"without --resume."
+            f"The checkpoint at {path} is {state['steps']} steps on, and steps is {settings.steps}: give more steps, "
+            f"or start without --resume."
         )
     return state
 
@@ -155,7 +155,7 @@ def _set_aside(*files: Path) -> None:
         logger.warning("begun anew; what the run before left in %s is now %s", files[0].parent, names)
 
 
-def _step_of(run: Run[Line], saved: Path) -> Line:
+def _step_of(run: Run[Line], settings: TrainingSettings, saved: Path) -> Line:
     """One step; saved: where the last checkpoint is, if there is one.
 
     Raises:
@@ -168,8 +168,8 @@ def _step_of(run: Run[Line], saved: Path) -> Line:
             raise
         kept = f" What was saved is kept at {saved}: --resume goes on from there." if saved.is_file() else ""
         raise OutOfMemory(
-            f"Memory ran out in step {run.steps + 1:,}, with examples of up to {run.settings.max_tokens:,} tokens: "
-            f"close other programs, or begin anew with a smaller --max-tokens.{kept}"
+            f"Memory ran out in step {run.steps + 1:,}, with examples of up to {settings.max_tokens:,} tokens: close "
+            f"other programs, or begin anew with a smaller --max-tokens.{kept}"
         ) from error
 
 
@@ -182,17 +182,18 @@ def run_through(run: Run[Line], progress: Callable[[Line], None] | None) -> None
         OutOfMemory: in a step; the checkpoint is the last one.
     """
     settings = run.settings
-    path, log_path = checkpoint_of(settings), log_of(settings)
+    path = checkpoint_of(settings)
     if settings.resume:
-        run.restore(_state_at(path, run))
+        run.restore(_state_at(path, run, settings))
     else:
-        _set_aside(path, log_path)
+        _set_aside(path, log_of(settings))
     settings.work_dir.mkdir(parents=True, exist_ok=True)
+    log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)
     saved = time.monotonic()
     with open(log_path, "a", encoding="utf-8") as log, asked_to_stop(PATIENCE) as asked:
         while run.steps < settings.steps and not asked():
-            line = _step_of(run, path)
+            line = _step_of(run, settings, path)
             log.write(json.dumps(asdict(line)) + "\n")  # type: ignore[call-overload]
             if progress:
                 progress(line)
