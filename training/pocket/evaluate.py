@@ -24,6 +24,10 @@ from training.pocket.reader import Reader
 from training.pocket.settings import PocketSettings
 
 SEED = 1  # of all documents
+QUICK = (  # about two minutes of measuring
+    "facts:256:full:6,facts:512:full:6,facts:1000:full:5,facts:1000:exact:5,facts:4000:exact:5,absent:512:full:5,"
+    "quote:512:full:5,turns:512:full:16,passkey:1000:full:12,unseen relations:512:full:6,unseen wordings:512:full:6"
+)
 TASKS = ("facts", "turns", "absent", "quote", "prose quote", "passkey", "unseen relations", "unseen wordings")
 
 
@@ -165,23 +169,6 @@ def table(cells: list[Cell]) -> str:
     return "\n".join(lines)
 
 
-def quick_cells() -> list[tuple[str, int, str, int]]:
-    """About two minutes of measuring."""
-    return [
-        ("facts", 256, "full", 6),
-        ("facts", 512, "full", 6),
-        ("facts", 1000, "full", 5),
-        ("facts", 1000, "exact", 5),
-        ("facts", 4000, "exact", 5),
-        ("absent", 512, "full", 5),
-        ("quote", 512, "full", 5),
-        ("turns", 512, "full", 16),
-        ("passkey", 1000, "full", 12),
-        ("unseen relations", 512, "full", 6),
-        ("unseen wordings", 512, "full", 6),
-    ]
-
-
 def _cells(text: str) -> list[tuple[str, int, str, int]]:
     """Cells as the command line gives them.
 
@@ -208,7 +195,10 @@ def main() -> None:
     )
     parser.add_argument("--data-dir", type=Path, default=PocketSettings.data_dir, help="folder with books/ and qa/")
     parser.add_argument(
-        "--cells", type=_cells, help="task:tokens:method:documents, parted by commas (default: a quick set)"
+        "--cells",
+        type=_cells,
+        default=QUICK,
+        help="task:tokens:method:documents, parted by commas (default: a quick set)",
     )
     parser.add_argument("--window", type=int, default=256, help="sliding window of exact, in tokens")
     parser.add_argument("--top-k", type=int, default=64, help="far keys a head and token")
@@ -216,8 +206,7 @@ def main() -> None:
     arguments = parser.parse_args()
     materials = prepare(PocketSettings(data_dir=arguments.data_dir, work_dir=arguments.work_dir, start=arguments.model))
     network = load_network(arguments.model).eval()
-    cells = arguments.cells or quick_cells()
-    done = measure(network, materials, cells, arguments.window, arguments.top_k, arguments.show)
+    done = measure(network, materials, arguments.cells, arguments.window, arguments.top_k, arguments.show)
     print(table(done))
     print(json.dumps([asdict(cell) for cell in done]))
 
