@@ -62,7 +62,7 @@ class Measure:
         maker = FactMaker(self.materials.nouns, task == "unseen relations", task == "unseen wordings")
         return Builder(self.materials.tokenizer, self.materials.held_out, maker, reserved=True)
 
-    def cell(self, task: str, tokens: int, method: str, documents: int, show: int = 0) -> Cell:
+    def cell(self, task: str, tokens: int, method: str, documents: int, show: int) -> Cell:
         """Measure one cell over `documents` documents."""
         begun = time.monotonic()
         asked = correct = 0
@@ -141,9 +141,9 @@ def measure(
     network: PocketNetwork,
     materials: Materials,
     cells: list[tuple[str, int, str, int]],
-    window: int = 256,
-    top_k: int = 64,
-    show: int = 0,
+    window: int,
+    top_k: int,
+    show: int,
 ) -> list[Cell]:
     """Measure (task, tokens, method, documents) cells, printing each as it is done."""
     torch.set_num_threads(1)
