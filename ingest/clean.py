@@ -43,6 +43,9 @@ _WORD = re.compile(r"[^\W\d_]+(?:[-‐][^\W\d_]+)*")
 _HYPHEN_END = re.compile(r"([^\W\d_]+)[-‐]$")
 _WORD_START = re.compile(r"[^\W\d_]+")
 _TERMINAL = re.compile(r"[.!?…:。！？؟۔।][\"'”’»)\]\d*†‡]*$")
+# Written without spaces between words: Han, Kana, and their punctuation.
+_UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
+_HANGUL = re.compile("[\uac00-\ud7a3]+")
 _OPEN_DASH = re.compile(r"(?:[\w.,;:!?”’)][-‐‑–—]|[-–—]{2}|—|/)$")
 
 
@@ -137,9 +140,8 @@ def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_s
         return 0, ""  # "high-" + "dimensional", "COVID-" + "19", "Wen-" + "Tau"
     if _OPEN_DASH.search(end) and not spaced:
         return 0, ""
-    if _unspaced(end[-1]) and _unspaced(second[0]):
-        return 0, ""
-    if trust_spaces and not spaced and _hangul(end[-1]) and _hangul(second[0]):
+    border = end[-1] + second[0]
+    if _UNSPACED.fullmatch(border) or (trust_spaces and not spaced and _HANGUL.fullmatch(border)):
         return 0, ""
     return 0, " "
 
@@ -159,21 +161,6 @@ def _is_compound(head: str, tail: str, words: set[str]) -> bool:
     if (f"-{tail}" in words and len(tail) >= 4) or (f"{head}-" in words and tail in words and len(tail) >= 4):
         return True
     return min(len(head), len(tail)) >= 4 and head in words and tail in words
-
-
-def _unspaced(char: str) -> bool:
-    """Scripts that are written without spaces between words: Han, Kana, and their punctuation."""
-    code = ord(char)
-    return (
-        0x2E80 <= code <= 0x312F
-        or 0x31A0 <= code <= 0x9FFF
-        or 0xF900 <= code <= 0xFAFF
-        or (0xFF00 <= code <= 0xFFEF or 0x20000 <= code <= 0x3FFFF)
-    )
-
-
-def _hangul(char: str) -> bool:
-    return 0xAC00 <= ord(char) <= 0xD7A3
 
 
 def doubts(text: str) -> tuple[str, ...]:
