@@ -1,6 +1,17 @@
 """The faces of Stockpot: web page, HTTP API and command line over one set of functions.
 
 This is the only room that knows documents (`ingest`), models (`engine`) and what is kept (`sessions`) together;
-nothing imports it. What all faces share lives beside this file; `commands/` holds the command line, `web/` the
-page and the HTTP API. No tensor arithmetic, no SQL and no file formats here.
+nothing imports it. `cli.py` and `commands/` are the command line, `web/` is the page and the HTTP API; what they share
+lives beside this file, and all of it works on a `Service`, which is one home in use (`service.py`):
+
+documents.py, uploads.py, library.py   files become documents, which stay at hand
+readings.py, stream.py                 documents become tokens, and are read into contexts
+opened.py, lru.py                      contexts and conversations that are open in memory
+turns.py, sources.py, quotes.py        questions become answers with sources
+planning.py, methods.py, models.py, local_models.py, doctor.py   what there is, and what it needs
+shelf.py                               finding, listing, renaming and deleting what is kept
+worker.py                              the thread that reads and answers for the page and the API
+home.py, errors.py, words.py           where things are, and how things are said to people
+
+No tensor arithmetic, no SQL and no file formats here.
 """

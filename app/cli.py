@@ -19,8 +19,6 @@ from app.home import QUANTIZED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
 GROUPS = (serving, reading, asking, shelf, planning, machine, bench, train)
-
-
 MOST_SEED = 2**32 - 1
 """The largest that all generators of random numbers take."""
 
@@ -73,7 +71,7 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         metavar="N",
         type=seed,
         default=default(None),
-        help="seed of everything random, 0 to 4294967295 (default: 0; `train pocket` has its own)",
+        help=f"seed of everything random, 0 to {MOST_SEED} (default: 0; `train pocket` has its own)",
     )
     group.add_argument(
         "--verbose",

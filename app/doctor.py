@@ -32,13 +32,7 @@ def examine(home: str | None = None, model: str | None = None, device: str = "au
     """Look at everything; never raises."""
     root = home_folder(home)
     return [
-        Check(
-            "python",
-            sys.version_info >= (3, 11),
-            True,
-            f"{platform.python_version()} on {platform.platform()}.",
-            "" if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed.",
-        ),
+        _python(),
         *_packages(),
         _memory(),
         _disk(root),
@@ -48,6 +42,16 @@ def examine(home: str | None = None, model: str | None = None, device: str = "au
         _ocr(),
         _sample(),
     ]
+
+
+def _check(name: str, ok: bool, detail: str, advice: str, *, needed: bool = False) -> Check:
+    """A check with advice, which is left out if all is well."""
+    return Check(name, ok, needed, detail, "" if ok else advice)
+
+
+def _python() -> Check:
+    detail = f"{platform.python_version()} on {platform.platform()}."
+    return _check("python", sys.version_info >= (3, 11), detail, "Python 3.11 or newer is needed.", needed=True)
 
 
 def _packages() -> Iterator[Check]:
@@ -62,28 +66,17 @@ def _memory() -> Check:
     import psutil
 
     memory = psutil.virtual_memory()
-    enough = memory.available >= LEAST_MEMORY_BYTES
-    return Check(
-        "memory",
-        enough,
-        False,
-        f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB are free.",
-        "" if enough else "Close other programs, or use a condensing method with a small budget.",
-    )
+    detail = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB are free."
+    advice = "Close other programs, or use a condensing method with a small budget."
+    return _check("memory", memory.available >= LEAST_MEMORY_BYTES, detail, advice)
 
 
 def _disk(root: Path) -> Check:
     from sessions import disk_free
 
     free = disk_free(root)
-    enough = free >= LEAST_DISK_BYTES
-    return Check(
-        "disk",
-        enough,
-        False,
-        f"{free / 1e9:.1f} GB are free for {root}.",
-        "" if enough else "Free some space, or choose another place with --home.",
-    )
+    advice = "Free some space, or choose another place with --home."
+    return _check("disk", free >= LEAST_DISK_BYTES, f"{free / 1e9:.1f} GB are free for {root}.", advice)
 
 
 def _home(root: Path) -> Check:

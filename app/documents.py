@@ -137,8 +137,3 @@ def page_of(service: Service, document_id: str, number: int) -> ingest.Page:
         numbers = f"its pages are 1 to {pages[-1].number:,}" if pages else "it has none"
         raise NotFound(f"There is no page {number} in {document_id}: {numbers}.")
     return found
-
-
-def coverage(service: Service, document_id: str) -> str:
-    """One line: how many pages have text, and what to do about those without."""
-    return service.library.document(document_id).coverage()

@@ -28,10 +28,6 @@ class Recent(Generic[Key, Value]):
             self._held.move_to_end(key)
             return self._held[key]
 
-    def __contains__(self, key: Key) -> bool:
-        """Whether the value is held now."""
-        return key in self._held
-
     def drop(self, key: Key) -> None:
         """Forget one value, if it is held."""
         with self._lock:

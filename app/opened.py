@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import engine
     from app.service import Service
 
-INTERRUPTED = "failed"
-
 
 @dataclass(frozen=True)
 class OpenContext:
@@ -99,18 +97,18 @@ class OpenContexts:
             return self._awake[key]
 
     def _make_room(self, coming: int, keep: str) -> None:
-        while len(self._awake) > (keep in self._awake) and any(
-            held + coming > self.limit for held in self.bytes().values()
-        ):
-            if self._asleep and self.bytes()["host"] + coming > self.limit:
+        """Put away what has not been used for longest, but for one context, until so many bytes more are allowed."""
+        while True:
+            over = {tier for tier, held in self.bytes().items() if held + coming > self.limit}
+            if self._asleep and "host" in over:
                 self._asleep.popitem(last=False)
-                continue
-            key, opened = next(each for each in self._awake.items() if each[0] != keep)
-            self.drop(key)
-            if opened.model.device.type != "cpu":
-                self._asleep[key] = Asleep.of(opened)
-        while self._asleep and self.bytes()["host"] + coming > self.limit:
-            self._asleep.popitem(last=False)
+            elif over and len(self._awake) > (keep in self._awake):
+                key, opened = next(each for each in self._awake.items() if each[0] != keep)
+                self.drop(key)
+                if opened.model.device.type != "cpu":
+                    self._asleep[key] = Asleep.of(opened)
+            else:
+                return
 
     def bytes(self) -> dict[str, int]:
         """Bytes in use, "device" and "host"; without a GPU all is on the host. Tails of conversations included."""
@@ -283,7 +281,7 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
 
 def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
     """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer."""
-    if service.store.turn(turn["id"]).status == INTERRUPTED:
+    if service.store.turn(turn["id"]).status == "failed":
         service.store.finish_turn(
             turn["id"],
             answer=turn["answer"],

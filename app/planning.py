@@ -4,7 +4,7 @@ import importlib.metadata
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from app.errors import AppError, UsageError
 from app.home import local_path, model_source, split_model
 from app.local_models import local_folder
 from app.words import byte_size, roughly, short_seconds
-from sessions import disk_free
+from sessions import disk_free, write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -32,11 +32,14 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones; None for this machine's."""
+    """What is asked of a plan. gpu, host: bytes of a stated machine; rates: stated ones; None for this machine's.
+
+    settings: of the method, if one is named.
+    """
 
     tokens: int
     method: str | None = None
-    settings: dict[str, Any] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
     quantize: str | None = None
     gpu: int | None = None
     host: int | None = None
@@ -97,9 +100,7 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
     try:
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         home.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps({**known, key: asdict(rates)}, indent=2), encoding="utf-8")
-        fresh.replace(path)
+        write_whole(path, json.dumps({**known, key: asdict(rates)}, indent=2).encode())
     except (OSError, ValueError):
         path.unlink(missing_ok=True)
     return rates
@@ -115,23 +116,16 @@ def planner_for(name: str, wanted: Wanted, home: Path, device: str) -> "engine.P
 
     import engine
 
-    source = model_source(name)
+    source, here = model_source(name), wanted.gpu is None
     config = engine.read_config(source)
-    if wanted.gpu is not None:
-        place, dtype = torch.device("cuda"), engine.dtype_on(torch.device("cuda"), config)
-        rates = wanted.rates
-    else:
-        place = engine.device_named(device)
-        dtype = engine.dtype_on(place, config)
-        rates = wanted.rates or measured_rates(home, place, dtype)
+    place = engine.device_named(device) if here else torch.device("cuda")
+    dtype, shared = engine.dtype_on(place, config), place.type == "cpu"
     host = engine.free_bytes(torch.device("cpu")) if wanted.host is None else wanted.host
-    shared = place.type == "cpu"
-    here = wanted.gpu is None
     machine = engine.Machine(
         device=wanted.gpu if wanted.gpu is not None else host if shared else engine.free_bytes(place),
         host=host,
         shared=shared,
-        rates=rates,
+        rates=wanted.rates or (measured_rates(home, place, dtype) if here else None),
         base=0 if here else engine.GPU_BASE,
         disk=disk_free(home) if here else None,
     )
@@ -151,8 +145,7 @@ def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]
     quantize = wanted.quantize or split_model(name)[1]
     window = planner.model.spec.window
     chosen = [wanted.method] if wanted.method else list(engine.METHODS)
-    given = wanted.settings or {} if wanted.method else {}
-    methods = [engine.suited_method(window, each, **given) for each in chosen]
+    methods = [engine.suited_method(window, each, **wanted.settings) for each in chosen]
     best = planner.best(wanted.tokens, quantize if wanted.quantize or quantize != "none" else None)
     machine, model = planner.machine, planner.model
     return {
@@ -289,20 +282,15 @@ def require_disk(plan: "engine.Plan", home: Path) -> None:
         )
 
 
-def shortage(plan: "engine.Plan", shared: bool) -> str:
-    """What a plan that does not fit lacks, in a sentence."""
-    on_device = plan.device_bytes > plan.device_limit
-    needed, free = (plan.device_bytes, plan.device_limit) if on_device else (plan.host_bytes, plan.host_limit)
-    where = "memory" if shared else "GPU memory" if on_device else "host memory"
-    return (
-        f"Reading {plan.tokens:,} tokens with {plan.method.name} needs {byte_size(needed)} of {where}, "
-        f"and there are {byte_size(free)}."
-    )
-
-
 def _refusal(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> AppError:
     """Of a plan that does not fit, with what would. weights: whether those of the model count, as they did for it."""
-    return AppError(f"{shortage(plan, planner.machine.shared)} {_instead(planner, plan, weights=weights)}")
+    on_device = plan.device_bytes > plan.device_limit
+    needed, free = (plan.device_bytes, plan.device_limit) if on_device else (plan.host_bytes, plan.host_limit)
+    where = "memory" if planner.machine.shared else "GPU memory" if on_device else "host memory"
+    return AppError(
+        f"Reading {plan.tokens:,} tokens with {plan.method.name} needs {byte_size(needed)} of {where}, "
+        f"and there are {byte_size(free)}. {_instead(planner, plan, weights=weights)}"
+    )
 
 
 def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> str:

@@ -77,31 +77,21 @@ def sentence_around(text: str, start: int, end: int, limit: int = QUOTE_CHARACTE
     """
     start, end = max(0, min(start, len(text))), max(0, min(end, len(text)))
     end = min(end, start + limit)
-    spare = max(0, limit - (end - start))
-    floor, ceiling = max(0, start - spare), min(len(text), end + spare)
-    first, last = floor, ceiling
-    for match in _sentence_ends(text, floor, start):
-        first = match
-    if first == floor and floor > 0:
-        space = text.find(" ", floor, start)
+    first = max(0, end - limit)
+    if before := _sentence_ends(text, first, start):
+        first = before[-1]
+    elif first > 0:
+        space = text.find(" ", first, start)
         first = space + 1 if space >= 0 else start
-    room = limit - (end - first)
-    ceiling = min(len(text), end + max(0, room))
-    for match in _sentence_ends(text, max(start, end - 2), ceiling + 1):
-        if match >= end - 1:
-            last = match
-            break
-    else:
-        last = ceiling
-        if ceiling < len(text):
-            space = text.rfind(" ", end, ceiling)
-            last = space if space >= 0 else end
-    last = min(last, len(text))
-    while first < last and text[first].isspace():
-        first += 1
-    while last > first and text[last - 1].isspace():
-        last -= 1
-    return Span(first, last)
+    last = min(len(text), first + limit)
+    if after := [each for each in _sentence_ends(text, max(start, end - 2), last + 1) if each >= end - 1]:
+        last = after[0]
+    elif last < len(text):
+        space = text.rfind(" ", end, last)
+        last = space if space >= 0 else end
+    quote = text[first:last].lstrip()
+    first = last - len(quote)
+    return Span(first, first + len(quote.rstrip()))
 
 
 def _sentence_ends(text: str, start: int, end: int) -> list[int]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
@@ -23,7 +23,10 @@ CHECKPOINT_SEC = 10.0
 
 @dataclass(frozen=True)
 class Report:
-    """Where a reading stands: what the page, the command line and the job table show. Tokens are those of the text."""
+    """Where a reading stands: what the page, the command line and the job table show. Tokens are those of the text.
+
+    Kept as a job's progress and in measurements; usage: as `usage_json` gives it.
+    """
 
     stage: str
     tokens_done: int = 0
@@ -32,10 +35,6 @@ class Report:
     seconds_left: float | None = None
     tokens_per_second: float = 0.0
     usage: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """As a job's progress and a measurement keep it."""
-        return asdict(self)
 
 
 OnReport = Callable[[Report], None]

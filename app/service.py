@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import ingest
 from app.home import home_folder
+from app.library import Library
 from app.lru import Recent
 from app.models import Models
 from app.opened import OpenContexts
-from app.sources import Library
 from sessions import Store
 
 if TYPE_CHECKING:
@@ -46,13 +46,9 @@ class Service:
         self.store = Store(self.home)
         self.models = Models(model, device, self.forget_open)
         self.seed = seed
-        self.library = Library(self.document)
+        self.library = Library(lambda id: ingest.Document.from_json(self.store.document_content(id)))
         self.conversations: Recent[str, OpenConversation] = Recent(OPEN_CONVERSATIONS)
         self.contexts = OpenContexts(memory, self.conversations)
-
-    def document(self, document_id: str) -> ingest.Document:
-        """The pages and text of a document."""
-        return ingest.Document.from_json(self.store.document_content(document_id))
 
     def forget_open(self) -> None:
         """Let go of everything that is open in memory; it is on disk and is opened again when needed."""

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sessions
-from app.documents import coverage
 from app.errors import Ambiguous, NotFound
 from app.service import Service
 from app.uploads import discard_locked
@@ -140,18 +139,17 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     facts: dict[str, Any] = {"kind": kind, **asdict(row)}
     if isinstance(row, DocumentRow):
         document = service.library.document(row.id)
-        facts["coverage"] = coverage(service, row.id)
+        facts["coverage"] = document.coverage()
         facts["contents"] = [asdict(entry) for entry in document.toc]
         facts["contexts"] = [each.id for each in store.contexts(row.id)]
-        facts["bytes_on_disk"] = store.size_on_disk(row.id)
     elif isinstance(row, ContextRow):
         facts["title"] = context_title(service, row)
         facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
         facts["sessions"] = [each.id for each in store.sessions(row.id)]
         facts["job"] = next((asdict(job) for job in store.jobs(subject_id=row.id) if job.status in UNDER_WAY), None)
-        facts["bytes_on_disk"] = store.size_on_disk(row.id)
     elif isinstance(row, SessionRow):
         facts["turns"] = [asdict(each) for each in store.turns(row.id)]
+    if kind in KINDS:
         facts["bytes_on_disk"] = store.size_on_disk(row.id)
     return facts
 

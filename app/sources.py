@@ -1,44 +1,18 @@
 """Where an answer rested: passages of tokens become places with the words there, and quotations are checked."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from app.lru import Recent
-from app.quotes import PageWords, quotations_in, sentence_around
+from app.library import Library
+from app.quotes import quotations_in, sentence_around
 
 if TYPE_CHECKING:
     import engine
-    import ingest
     from app.stream import Stream
 
 MOST_SOURCES = 5
-MOST_DOCUMENTS = 16
-
-
-class Library:
-    """The texts that sources are looked up in, and their page words; built once per document."""
-
-    def __init__(self, fetch: Callable[[str], "ingest.Document"]) -> None:
-        """fetch: gives the document of an id."""
-        self._fetch = fetch
-        self._documents: Recent[str, ingest.Document] = Recent(MOST_DOCUMENTS)
-        self._words: Recent[str, PageWords] = Recent(MOST_DOCUMENTS)
-
-    def document(self, document_id: str) -> "ingest.Document":
-        """The document of an id."""
-        return self._documents.get(document_id, lambda: self._fetch(document_id))
-
-    def words(self, document_id: str) -> PageWords:
-        """The words of its pages, for looking up quotations."""
-        pages = self.document(document_id).pages
-        return self._words.get(document_id, lambda: PageWords([page.text for page in pages]))
-
-    def drop(self, document_id: str) -> None:
-        """Forget a document that was deleted."""
-        self._documents.drop(document_id)
-        self._words.drop(document_id)
 
 
 @dataclass(frozen=True)
@@ -60,10 +34,6 @@ class Source:
     start: int
     end: int
 
-    def to_json(self) -> dict[str, Any]:
-        """As it is kept in the store."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Quotation:
@@ -76,10 +46,12 @@ class Quotation:
     place: str | None
 
 
-def find_sources(
-    passages: Sequence["engine.Passage"], stream: "Stream", library: Library, most: int = MOST_SOURCES
-) -> list[Source]:
-    """The places of an answer's passages, the heaviest first; passages whose quotes overlap are one source."""
+def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", library: Library) -> list[Source]:
+    """The places of an answer's passages, at most MOST_SOURCES; passages whose quotes overlap are one source.
+
+    Returns:
+        The heaviest first.
+    """
     found: list[Source] = []
     for passage in sorted(passages, key=lambda passage: -passage.weight):
         spans = stream.spans(passage.start, passage.end)
@@ -92,7 +64,7 @@ def find_sources(
                 found.append(source)
             else:
                 found[same] = replace(found[same], weight=found[same].weight + source.weight)
-    return sorted(found, key=lambda source: -source.weight)[:most]
+    return sorted(found, key=lambda source: -source.weight)[:MOST_SOURCES]
 
 
 def _overlap(first: Source, second: Source) -> bool:

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from app.errors import AppError, UsageError, phrase
+from app.errors import UsageError, phrase
 from app.opened import OpenContext, OpenConversation, check_ready, open_context, open_conversation, save_conversation
 from app.readings import Stopped, usage_json
 from app.service import Service
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 FLUSH_SEC = 0.08
 """Pieces of an answer are written to the store at most this often."""
+
+WAIT_SEC = 0.1
+"""After this long it is looked again whether the turns before are answered."""
 
 LONGEST_QUESTION = 20_000
 """Characters."""
@@ -45,18 +48,14 @@ class AnswerOptions:
             raise UsageError(f"A reasoning has 1 to 100,000 tokens, not {self.max_reasoning}.")
 
 
-WAIT_SEC = 0.1  # until it is looked again whether the turns before are answered
+def new_session(service: Service, context_id: str, title: str | None = None) -> SessionRow:
+    """A new session over a context.
 
-
-def session_for(service: Service, context_id: str, session_id: str | None) -> SessionRow:
-    """The session to ask in: the one named, which must be over this context, or a new one if it has been read."""
-    if session_id is None:
-        check_ready(service.store.context(context_id))
-        return service.store.add_session(context_id)
-    session = service.store.session(session_id)
-    if session.context_id != context_id:
-        raise AppError(f"Session {session.id} is over context {session.context_id}, not {context_id}.")
-    return session
+    Raises:
+        AppError: the context has not been read to its end.
+    """
+    check_ready(service.store.context(context_id))
+    return service.store.add_session(context_id, title)
 
 
 def keep_question(service: Service, session_id: str, question: str) -> TurnRow:
@@ -176,10 +175,10 @@ def _answer(
 
 def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer") -> TurnRow:
     opened = open_one.opened
-    sources = [source.to_json() for source in find_sources(done.passages, opened.stream, service.library)]
+    sources = [asdict(source) for source in find_sources(done.passages, opened.stream, service.library)]
     measured = measurements(done)
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
-    measured["quotations"] = [vars(each) for each in quotations]
+    measured["quotations"] = [asdict(each) for each in quotations]
     measured["warnings"] = _warnings(done, opened)
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
     said: dict[str, Any] = {

@@ -4,15 +4,93 @@ An upload whose job failed for want of a password is locked: its files stay, and
 which. They go when it is unlocked or removed, and when the same file is ingested in another way, or deleted.
 """
 
+import os
+import re
+import secrets
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
+from app.errors import AppError
 from app.service import Service
-from sessions import JobRow, Store
+from app.words import byte_size
+from sessions import DiskFull, JobRow, disk_free, is_disk_full
 
 INGEST = "ingest"
 """The kind of an upload's job."""
+UPLOADS = "uploads"
+"""Their folder in the home; each upload has one of its own there."""
+MOST_BYTES = 1 << 30
+"""Of one file."""
+
+
+def cache(home: Path) -> Path:
+    """Gradio's cache, of this process alone: what is under way in it is known."""
+    return home / UPLOADS / f"incoming-{os.getpid()}"
+
+
+def safe_name(name: str) -> str:
+    """One harmless path component that a person still recognises."""
+    plain = re.sub(r"[^\w .,()'-]", "_", Path(name).name).strip(" .")
+    stem, dot, suffix = plain.rpartition(".")
+    return f"{stem[:100]}{dot}{suffix[:10]}" if stem else plain[:100] or "document"
+
+
+def _folder(home: Path) -> Path:
+    folder = home / UPLOADS / secrets.token_hex(8)
+    folder.mkdir(mode=0o700, parents=True)
+    return folder
+
+
+def _target(folder: Path, name: str) -> Path:
+    """Where a file of that name goes, of which there may be several."""
+    target = folder / safe_name(name)
+    return folder / f"{len(list(folder.iterdir()))} {target.name}" if target.exists() else target
+
+
+def move_in(home: Path, cached: Iterable[str]) -> list[Path]:
+    """Move files from Gradio's cache to a folder of their own; the cache keeps nothing.
+
+    Raises:
+        AppError: the cache has let go of one of them. None is moved.
+    """
+    sources = [Path(each) for each in cached]
+    if not all(source.is_file() for source in sources):
+        raise AppError("The files were dropped in too long ago: drop them in again.")
+    folder, moved = _folder(home), []
+    for source in sources:
+        target = _target(folder, source.name)
+        shutil.move(source, target)
+        if not any(source.parent.iterdir()):
+            source.parent.rmdir()
+        moved.append(target)
+    return moved
+
+
+def copy_in(home: Path, files: Sequence[tuple[str, BinaryIO]]) -> list[Path]:
+    """Copy files that came over HTTP, by name and open stream, to a folder of their own.
+
+    Raises:
+        AppError: one is too large. sessions.DiskFull: there is no room. Nothing is kept.
+    """
+    folder, copied = _folder(home), []
+    try:
+        for name, stream in files:
+            target = _target(folder, name)
+            with target.open("wb") as handle:
+                while block := stream.read(1 << 20):
+                    if handle.tell() + len(block) > MOST_BYTES:
+                        raise AppError(f"{target.name} is larger than {byte_size(MOST_BYTES)}: split it.")
+                    handle.write(block)
+            copied.append(target)
+    except BaseException as error:
+        shutil.rmtree(folder)
+        if is_disk_full(error):
+            needed = sum(stream.seek(0, os.SEEK_END) for _, stream in files)
+            raise DiskFull(home, needed, disk_free(home)) from error
+        raise
+    return copied
 
 
 def is_locked(job: JobRow) -> bool:
@@ -20,17 +98,20 @@ def is_locked(job: JobRow) -> bool:
     return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
 
 
-def wanted_uploads(store: Store) -> list[Path]:
-    """The files of uploads that are still to be done, or wait for a password."""
-    jobs = [job for job in store.jobs(kind=INGEST) if job.status in ("queued", "running") or is_locked(job)]
-    return [Path(each) for job in jobs for each in job.payload["files"]]
-
-
 def remove_uploads(files: list[Path], home: Path) -> None:
     """Remove the copies that were made of uploads, and nothing outside their folder."""
-    uploads = home / "uploads"
     for folder in {path.parent for path in files}:
-        if folder.parent == uploads:
+        if folder.parent == home / UPLOADS:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(service: Service) -> None:
+    """Remove what is left of uploads: Gradio's cache, and copies that no job will come for."""
+    jobs = service.store.jobs(kind=INGEST)
+    wanted = [job for job in jobs if job.status in ("queued", "running") or is_locked(job)]
+    kept = {Path(each).parent for job in wanted for each in job.payload["files"]}
+    for folder in (service.home / UPLOADS).glob("*"):
+        if folder not in kept:
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from app.documents import Added, OnPage, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
-from app.uploads import INGEST, discard, discard_locked, forget_unread, is_locked, remove_uploads
+from app.uploads import INGEST, discard_locked, forget_unread, is_locked, remove_uploads
 from ingest import PasswordNeeded, WrongPassword, fingerprint
 from sessions import JobRow, NotFound, StoreError, stamp
 
@@ -112,10 +113,6 @@ class Worker(threading.Thread):
         self.service.store.update_job(job_id, progress={"dismissed": True})
         wait = bool(job.payload.get("wait")) and password is not None
         return self._queue_ingest({"since": job.started_at, **job.payload, "wait": wait}, password)
-
-    def discard(self, job_id: str) -> None:
-        """Let go of an upload that failed, or waits for a password, and of what was made of it so far."""
-        discard(self.service, self.service.store.job(job_id))
 
     def answer(self, turn_id: str, options: turns.AnswerOptions) -> JobRow:
         """Queue a question."""
@@ -288,11 +285,11 @@ class Worker(threading.Thread):
         def report(now: Report) -> None:
             nonlocal history, leaving
             store.update_job(
-                job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total, progress=now.to_json()
+                job.id, stage=now.stage, done=now.tokens_done, total=now.tokens_total, progress=asdict(now)
             )
             if now.usage and (time.monotonic() - history >= MEASURE_SEC or now.stage == "ready"):
                 history = time.monotonic()
-                store.add_measurement("reading", job.subject_id, {**now.to_json(), **_memory()})
+                store.add_measurement("reading", job.subject_id, {**asdict(now), **_memory()})
             leaving = self._another_is_asked(model)  # two models may not fit: the reading makes room, and goes on later
             if not leaving:
                 self._answer_waiting()

@@ -58,7 +58,7 @@ class Table(DeviceCache):
         self.attended(layer, index, probability)
 
     def move(self, layer: int, held: CachedLayer, host: HostTier, units: list[int], places: list[int]) -> None:
-        """Nothing."""
+        """Nothing is moved."""
 
 
 def main(argv: list[str] | None = None) -> int:

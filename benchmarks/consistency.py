@@ -35,8 +35,8 @@ from engine.memories.slots import SlotMemory
 from engine.methods.infinipot import PROMPTS
 from engine.passes import novelties
 from engine.trained.retaining import RetainingHeads, find_heads
+from training.locret.labels import overlap
 
-TOP = 0.1
 WINDOW = 64  # tokens that a SnapKV-like scorer looks back from; they are not judged
 ROWS = 256  # queries whose attention exists at a time
 PASS = 256  # tokens
@@ -100,13 +100,6 @@ def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str,
     return found
 
 
-def agreement(early: Tensor, late: Tensor) -> float:
-    """Of the top tenth of `late` [heads, N], the share that is in the top tenth of `early` too, 0 to 1."""
-    count = max(1, round(TOP * late.shape[1]))
-    chosen, wanted = (torch.zeros_like(x).scatter_(1, x.topk(count, dim=1).indices, 1.0) for x in (early, late))
-    return float((chosen * wanted).sum() / wanted.sum())
-
-
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Consistency of what scorers find important in a prefix and in the whole.")
@@ -130,7 +123,7 @@ def main(argv: list[str] | None = None) -> int:
         for prefix in prefixes:
             early, judged = scores(model, ids[:prefix], heads), prefix - WINDOW
             for name, late in whole.items():
-                found[name, prefix].append(agreement(early[name][:, :judged], late[:, :judged]))
+                found[name, prefix].append(overlap(early[name][:, :judged], late[:, :judged]))
         print(f"document {number + 1} of {chosen.trials}", file=sys.stderr, flush=True)
     rows: list[dict[str, Any]] = [
         {"scorer": name, "prefix": prefix, "tokens": chosen.tokens, "consistency": sum(each) / len(each)}

@@ -11,9 +11,11 @@ import argparse
 import json
 import subprocess
 import sys
+from collections import deque
 from typing import Any
 
 from benchmarks import options as shared
+from benchmarks.asking import answer_to
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Answer, Conversation, EngineError, Machine, Planner, Reader, Sampling, measure_rates, memory_report
@@ -38,18 +40,11 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
     machine = Machine.now(model.device, measure_rates(model.device, model.spec.dtype))
     plan = Planner.of_loaded(model, machine).plan(method, len(trial.ids), options.quantize, weights=False)
     reader = Reader(model, method, trial.ids)
-    progress = None
-    for progress in reader.run():  # noqa: B007 - the last record counts
-        pass
-    assert progress is not None
+    (progress,) = deque(reader.run(), maxlen=1)
     conversation = Conversation(reader.context())
     question = trial.questions[0].text
-    first = second = None
-    for first in conversation.ask(question, Sampling(max_tokens=2)):  # noqa: B007
-        pass
-    for second in conversation.ask(question, Sampling(temperature=1.5, max_tokens=DECODED, seed=1)):  # noqa: B007
-        pass
-    assert isinstance(first, Answer)
+    answer_to(conversation, question, 2)  # what is made at a first answer is no part of the second's time
+    *_, second = conversation.ask(question, Sampling(temperature=1.5, max_tokens=DECODED, seed=1))
     assert isinstance(second, Answer)
     return {
         "method": name,

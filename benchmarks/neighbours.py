@@ -19,8 +19,8 @@ import torch
 
 from benchmarks import options as shared
 from benchmarks.asking import ANSWER, answer_to, read
-from benchmarks.haystack import Haystack, Trial, is_right
-from benchmarks.presses import PRESSES, Neighbours, NoPresses
+from benchmarks.haystack import Haystack, Trial
+from benchmarks.presses import PRESSES, Neighbours, open_neighbours
 from benchmarks.report import named, publish
 from engine import Conversation, Method, Model
 from engine.methods.locret import Locret
@@ -44,7 +44,7 @@ def with_ours(model: Model, method: Method, trial: Trial) -> dict[str, float]:
     context, right = reader.context(), 0
     for question in trial.questions:
         answer = answer_to(Conversation(context), question.text)
-        right += is_right(answer.text, question.answer)
+        right += question.is_right(answer.text)
     return {"correct": right, "held": context.usage().entries[DEVICE], "read_seconds": seconds}
 
 
@@ -57,7 +57,7 @@ def with_press(
     right = 0
     for question in trial.questions:
         tokens, _ = pressed.answer(model.chat.turn(question.text), ANSWER)
-        right += is_right(model.decode(tokens), question.answer)
+        right += question.is_right(model.decode(tokens))
     return {"correct": right, "held": pressed.held(), "read_seconds": seconds}
 
 
@@ -71,12 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     model = shared.open_model(chosen)
     haystack = Haystack(model, chosen.data)
     rows: list[dict[str, Any]] = []
-    neighbours, reason = None, ""
-    try:
-        neighbours = Neighbours(model, str(shared.POCKET) if chosen.model == "pocket" else chosen.model)
-    except NoPresses as error:
-        reason = str(error)
-        print(f"Without kvpress: {reason}", file=sys.stderr, flush=True)
+    neighbours, reason = open_neighbours(model, shared.model_source(chosen))
     for tokens in chosen.tokens:
         trials = [haystack.trial("facts", tokens, 0.0, chosen.seed + number) for number in range(chosen.trials)]
         for entries in [None, *chosen.entries]:

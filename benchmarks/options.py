@@ -98,12 +98,16 @@ def words(text: str) -> list[str]:
     return text.split(",")
 
 
+def model_source(options: argparse.Namespace) -> str:
+    """The folder or hub id that --model names."""
+    return str(POCKET if options.model == "pocket" else options.model)
+
+
 def open_model(options: argparse.Namespace) -> Model:
     """The model that --model, --quantize, --device and --threads ask for."""
     if options.threads:
         torch.set_num_threads(options.threads)
-    source = POCKET if options.model == "pocket" else options.model
-    return load_model(source, options.device, quantize=options.quantize)
+    return load_model(model_source(options), options.device, quantize=options.quantize)
 
 
 VARIANTS = {

@@ -51,7 +51,7 @@ def percent(cells: list[Row]) -> str:
     return f"{100 * sum(cell['correct'] for cell in cells) / asked:.0f}" if asked else ""
 
 
-def accuracy(title: str, rows: list[Row]) -> str:
+def accuracy(title: str, rows: list[Row]) -> list[str]:
     """Accuracy by method and length, depths side by side, shaped like InfiniPot's Table 4."""
     lengths = sorted({row["tokens"] for row in rows})
     depths = sorted({row["depth"] for row in rows if row["depth"] is not None})
@@ -70,10 +70,10 @@ def accuracy(title: str, rows: list[Row]) -> str:
     depth_note = f", depths {'/'.join(str(d) for d in depths)}" if depths else ""
     number = f"{asked[0]} to {asked[-1]}" if asked[0] < asked[-1] else f"{asked[0]}"
     note = f"Exact answers in %{depth_note}; {number} questions a cell."
-    return f"### {title}\n\n{note}\n\n" + markdown(["", *map(length, lengths)], lines)
+    return [f"### {title}", note, markdown(["", *map(length, lengths)], lines)]
 
 
-def kept_stores(rows: list[Row]) -> str:
+def kept_stores(rows: list[Row]) -> list[str]:
     """What kept entries in codes still know, and the bytes that they take."""
     lines, plain = [], 0
     for row in rows:
@@ -88,7 +88,7 @@ def kept_stores(rows: list[Row]) -> str:
         "CPU, float32."
     )
     header = ["", "store", "tokens", "right", "KV MB", "of `model`"]
-    return "\n\n".join(["### Kept entries in codes", note, markdown(header, lines)])
+    return ["### Kept entries in codes", note, markdown(header, lines)]
 
 
 TITLES = {
@@ -145,7 +145,7 @@ def _save(figure: Any, name: str) -> str:
     return f"![{name}](figures/{name}.svg)"
 
 
-def sources(rows: list[Row]) -> str:
+def sources(rows: list[Row]) -> list[str]:
     """Of right answers, the share whose first source holds the fact."""
     lines = []
     for name in dict.fromkeys(label(row) for row in rows):
@@ -156,10 +156,10 @@ def sources(rows: list[Row]) -> str:
     right, sourced = (sum(row[what] for row in rows) for what in ("correct", "sourced"))
     note = f"In {sourced:,} of all {right:,} right answers the first source shown holds the fact."
     table = markdown(["", "right answers", "first source holds the fact"], lines)
-    return "\n\n".join(["## Sources", note, table])
+    return ["## Sources", note, table]
 
 
-def consistency(rows: list[Row]) -> str:
+def consistency(rows: list[Row]) -> list[str]:
     """Of what matters in the whole text, the share that each scorer finds in a prefix: table and curves."""
     prefixes = sorted({row["prefix"] for row in rows})
     figure, axes = pyplot.subplots(figsize=(6, 3))
@@ -179,10 +179,10 @@ def consistency(rows: list[Row]) -> str:
         "read (Locret's Figure 1)."
     )
     table = markdown(["", *(str(prefix) for prefix in prefixes)], lines)
-    return "\n\n".join(["## What a scorer knows before the end", note, table, _save(figure, "consistency")])
+    return ["## What a scorer knows before the end", note, table, _save(figure, "consistency")]
 
 
-def neighbours(rows: list[Row]) -> str:
+def neighbours(rows: list[Row]) -> list[str]:
     """Ours and kvpress's at the same number of entries."""
     lines = [
         [
@@ -200,10 +200,10 @@ def neighbours(rows: list[Row]) -> str:
         "entries once it has seen the whole text, our methods choose while they read."
     )
     header = ["", "tokens", "entries allowed", "held", "right", "reading, s"]
-    return "\n\n".join(["## Beside kvpress", note, markdown(header, lines)])
+    return ["## Beside kvpress", note, markdown(header, lines)]
 
 
-def rounds(rows: list[Row]) -> str:
+def rounds(rows: list[Row]) -> list[str]:
     """A conversation of thousands of rounds: its first block, one in the middle, its last; games and answers of all."""
     lines = []
     for name, preference in dict.fromkeys((label(row), row.get("preference", "–")) for row in rows):
@@ -224,10 +224,10 @@ def rounds(rows: list[Row]) -> str:
     )
     header = ["", "prefers", "rounds", "tokens", "ms a round", "KV MB"]
     header += ["won", "tied", "lost", "no move", "1 round", "4 rounds", "16 rounds"]
-    return "\n\n".join(["## A conversation longer than its memory", note, markdown(header, lines)])
+    return ["## A conversation longer than its memory", note, markdown(header, lines)]
 
 
-def turns(rows: list[Row]) -> str:
+def turns(rows: list[Row]) -> list[str]:
     """One question a turn: accuracy and seconds by turn."""
     lines = []
     for name, tokens in dict.fromkeys((label(row), row["tokens"]) for row in rows):
@@ -236,26 +236,19 @@ def turns(rows: list[Row]) -> str:
         lines.append([name, length(tokens), *cells])
     note = "Exact answers in % / seconds a turn; the first turn includes reading the text."
     header = ["", "tokens", "turn 1", "turn 2", "turn 3"]
-    return "\n\n".join(["## One question a turn", note, markdown(header, lines)])
+    return ["## One question a turn", note, markdown(header, lines)]
 
 
-def random_heads(rows: list[Row]) -> str:
+def random_heads(rows: list[Row]) -> list[str]:
     """Locret with trained heads and with random ones."""
     lines = [
         [marked(row["heads"], [row]), str(row["budget"]), length(row["tokens"]), percent([row])]
         for row in sorted(rows, key=lambda row: row["heads"], reverse=True)
     ]
     note = f"Facts as above, {rows[0]['asked']} questions a cell, exact answers in %: Locret's Table 6."
-    return "\n\n".join(["## Retaining heads", note, markdown(["heads", "budget", "tokens", "right"], lines)])
+    return ["## Retaining heads", note, markdown(["heads", "budget", "tokens", "right"], lines)]
 
 
-SECTIONS = {
-    "random-heads": random_heads,
-    "consistency": consistency,
-    "neighbours": neighbours,
-    "rounds": rounds,
-    "turns": turns,
-}
 GROWTH = {"growth": "Time per token against length", "growth-beacon": "Time per token up to 128K tokens"}
 
 
@@ -379,7 +372,7 @@ def growth(title: str, figure_name: str, rows: list[Row], crossover: dict[str, d
     return [*parts, _save(figure, figure_name)]
 
 
-def cache_table(result: dict[str, Any]) -> str:
+def cache_table(result: dict[str, Any]) -> list[str]:
     """Miss rate by policy and size."""
     rows = result["rows"]
     sizes = sorted({row["units"] for row in rows})
@@ -392,7 +385,19 @@ def cache_table(result: dict[str, Any]) -> str:
         f"Misses in %, by the number of units that the cache holds, while InfLLM reads {rows[0]['tokens']:,} tokens "
         f"and each block of queries looks up {result['looked_up']} units of {result['block']} tokens."
     )
-    return f"## The device's cache\n\n{note}\n\n" + markdown(["policy", *map(str, sizes)], lines)
+    return ["## The device's cache", note, markdown(["policy", *map(str, sizes)], lines)]
+
+
+SECTIONS = {
+    "random-heads": random_heads,
+    "consistency": consistency,
+    "neighbours": neighbours,
+    "rounds": rounds,
+    "turns": turns,
+    "latency": latency,
+    "mass": mass,
+    "ablation": ablation,
+}
 
 
 def is_varied(row: Row) -> bool:
@@ -429,26 +434,23 @@ def main() -> int:
     for kind in TITLES:
         own = [row for row in rows if row["kind"] == kind]
         if own:
-            text += [accuracy(TITLES[kind], own), heat_map(kind, own)]
+            text += [*accuracy(TITLES[kind], own), heat_map(kind, own)]
     if varied:
-        text.append(accuracy("Facts again, with one setting changed at a time", varied))
+        text += accuracy("Facts again, with one setting changed at a time", varied)
     if kept:
-        text.append(kept_stores(kept))
+        text += kept_stores(kept)
     if rows:
-        text.append(sources(rows))
+        text += sources(rows)
     for name, section in SECTIONS.items():
         if own := rows_of(results, name):
-            text.append(section(own))
-    for name, parts in {"latency": latency, "mass": mass, "ablation": ablation}.items():
-        if own := rows_of(results, name):
-            text += parts(own)
+            text += section(own)
     for name, title in GROWTH.items():
         if name in results:
             text += growth(title, name, results[name]["rows"], results[name]["crossover"])
     if own := rows_of(results, "speed"):
         text += speed(own)
     if "cache" in results:
-        text.append(cache_table(results["cache"]))
+        text += cache_table(results["cache"])
     (DOCS / "results.md").write_text("\n\n".join(text) + "\n")
     print(f"written to {DOCS / 'results.md'}", file=sys.stderr)
     return 0

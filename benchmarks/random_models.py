@@ -89,14 +89,15 @@ def config_of(name: str, tiny: bool = False, layers: int | None = None) -> Pretr
     return config
 
 
-def random_network(
-    config: PretrainedConfig, place: torch.device, dtype: torch.dtype, nf4: bool, seed: int = 0
-) -> PreTrainedModel:
-    """A network with random weights, made where it is to stay. nf4: its linear layers but the head are packed."""
+def random_network(config: PretrainedConfig, place: torch.device, dtype: torch.dtype, nf4: bool) -> PreTrainedModel:
+    """A network with random weights, always the same, made where it is to stay.
+
+    nf4: its linear layers but the head are packed.
+    """
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
     assert isinstance(network, PreTrainedModel)
-    generator = torch.Generator(place).manual_seed(seed)
+    generator = torch.Generator(place).manual_seed(0)
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
     for parent in list(network.modules()):
         for name, child in list(parent.named_children()):
@@ -165,7 +166,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 def random_model(
     name: str, config: PretrainedConfig, place: torch.device, dtype: torch.dtype, nf4: bool, folder: Path
 ) -> Model:
-    """The same as the engine uses it. folder: where what is trained for a model would lie."""
+    """A model with random weights, as the engine uses it. folder: where what is trained for a model would lie."""
     network = random_network(config, place, dtype, nf4)
     digest = hashlib.sha256(f"{name} {config.to_json_string()}".encode()).hexdigest()
     return Model(network, byte_tokenizer(), name, digest, folder)

@@ -149,10 +149,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=shared.length, default=16384, help="text read for the second comparison")
     chosen = parser.parse_args(argv)
     model = shared.open_model(chosen)
-    folder = str(shared.POCKET) if chosen.model == "pocket" else chosen.model
     haystack = Haystack(model, chosen.data)
     short = [haystack.trial("prose", length, 0.5, chosen.seed).ids for length in (512, 1536)]
-    rows = [against_generate(model, folder, ids) for ids in short]
+    rows = [against_generate(model, shared.model_source(chosen), ids) for ids in short]
     text = haystack.trial("prose", chosen.tokens, 0.5, chosen.seed).ids
     for name, budget in (("streaming", 512), ("exact", 512), ("infinipot", 512), ("infinipot", 2048), ("locret", 1024)):
         rows += [against_bare(model, name, budget, entries, text) for entries in (0, budget)]

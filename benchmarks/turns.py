@@ -18,9 +18,9 @@ import torch
 
 from benchmarks import options as shared
 from benchmarks.asking import ANSWER, answer_to, read
-from benchmarks.haystack import Haystack, Question, Trial, is_right
+from benchmarks.haystack import Haystack, Question, Trial
 from benchmarks.neighbours import own_method
-from benchmarks.presses import Neighbours, NoPresses
+from benchmarks.presses import Neighbours, open_neighbours
 from benchmarks.report import named, publish
 from engine import Conversation, Method, Model
 
@@ -35,7 +35,7 @@ def with_method(model: Model, method: Method, trial: Trial) -> list[tuple[bool, 
     found = []
     for question in _asked(trial):
         answer = answer_to(conversation, question.text)
-        found.append((is_right(answer.text, question.answer), time.perf_counter() - started))
+        found.append((question.is_right(answer.text), time.perf_counter() - started))
         started = time.perf_counter()
     return found
 
@@ -47,7 +47,7 @@ def with_press(model: Model, neighbours: Neighbours, entries: int, trial: Trial)
         ids += model.chat.turn(question.text, first=number == 0)
         pressed, reading = neighbours.read(PRESS, torch.tensor(ids[:-1]), entries)
         tokens, answering = pressed.answer(ids[-1:], ANSWER)
-        found.append((is_right(model.decode(tokens), question.answer), reading + answering))
+        found.append((question.is_right(model.decode(tokens)), reading + answering))
         ids += tokens
     return found
 
@@ -71,11 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     haystack = Haystack(model, chosen.data)
     neighbours, reason = None, "not asked for"
     if not chosen.no_press:
-        try:
-            neighbours, reason = Neighbours(model, str(shared.POCKET) if chosen.model == "pocket" else chosen.model), ""
-        except NoPresses as error:
-            reason = str(error)
-            print(f"Without kvpress: {reason}", file=sys.stderr, flush=True)
+        neighbours, reason = open_neighbours(model, shared.model_source(chosen))
     rows: list[dict[str, Any]] = []
     for tokens in chosen.tokens:
         trials = [haystack.trial("facts", tokens, 0.0, chosen.seed + number) for number in range(chosen.trials)]

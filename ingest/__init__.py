@@ -1,9 +1,9 @@
 """From a file to a Document: pages, text, table of contents, and the page of every character.
 
-This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py` and `sections.py` hold what
-formats share, `layout.py` and `running_heads.py` what pages of print need. Untrusted input is its everyday work:
-whatever the file, `ingest` either returns a Document, with warnings in it where something was doubtful, or raises an
-IngestError that says what to do.
+This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py`, `sections.py` and `xml.py`
+hold what formats share, `layout.py` and `running_heads.py` what pages of print need. Untrusted input is its everyday
+work: whatever the file, `ingest` either returns a Document, with warnings in it where something was doubtful, or raises
+an IngestError that says what to do.
 
     document = ingest(Path("book.epub"))
     document.locate(10_000).label        # "Chapter 3: The Storm, paragraph 14"
@@ -23,6 +23,7 @@ from ingest.document import (
     Page,
     PageQuality,
     Place,
+    Reading,
     TocEntry,
 )
 from ingest.errors import (
@@ -43,6 +44,16 @@ __all__ = [
     "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat", "WrongPassword",
     "check_file", "fingerprint", "ingest", "ocr_languages",
 ]  # fmt: skip
+
+_READERS: dict[str, Callable[[Path, Limits], Reading]] = {
+    "mobi": mobi.read,
+    "fb2": fb2.read,
+    "html": html.read,
+    "docx": docx.read,
+    "md": text.read_markdown,
+    "txt": text.read_text,
+}
+"""Of formats that need nothing but the file; of PDF and EPUB see `_read`."""
 
 
 def ingest(
@@ -141,22 +152,10 @@ def _read(
     password: str | None,
     ocr: bool | None,
     limits: Limits,
-    on_page: Callable[[int, int], None] | None,
-) -> pdf.Reading:
-    match kind:
-        case "pdf":
-            return pdf.read(path, limits=limits, password=password, ocr=ocr, on_page=on_page)
-        case "epub":
-            return epub.read(path, limits=limits, on_page=on_page)
-        case "mobi":
-            return mobi.read(path, limits)
-        case "fb2":
-            return fb2.read(path, limits)
-        case "html":
-            return html.read(path, limits)
-        case "docx":
-            return docx.read(path, limits)
-        case "md":
-            return text.read_markdown(path, limits)
-        case _:
-            return text.read_text(path, limits)
+    on_page: Callable[[int, int], None],
+) -> Reading:
+    if kind == "pdf":
+        return pdf.read(path, limits=limits, password=password, ocr=ocr, on_page=on_page)
+    if kind == "epub":
+        return epub.read(path, limits=limits, on_page=on_page)
+    return _READERS[kind](path, limits)

@@ -8,9 +8,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-LIGATURES = {
+_LIGATURES = str.maketrans({
     "ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st",
-}  # fmt: skip
+})  # fmt: skip
 # Armenian ligatures and the Arabic letters in their presentation forms; the spaced vowel signs FE70-FE7F and
 # the whole-phrase signs FDF0-FDFF stay as they are.
 _SHAPED = re.compile("[\ufb13-\ufb17\ufb50-\ufbb1\ufbd3-\ufd3d\ufd50-\ufdc7\ufe80-\ufefc]")
@@ -43,6 +43,9 @@ _WORD = re.compile(r"[^\W\d_]+(?:[-‐][^\W\d_]+)*")
 _HYPHEN_END = re.compile(r"([^\W\d_]+)[-‐]$")
 _WORD_START = re.compile(r"[^\W\d_]+")
 _TERMINAL = re.compile(r"[.!?…:。！？؟۔।][\"'”’»)\]\d*†‡]*$")
+# Written without spaces between words: Han, Kana, and their punctuation.
+_UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
+_HANGUL = re.compile("[\uac00-\ud7a3]+")
 _OPEN_DASH = re.compile(r"(?:[\w.,;:!?”’)][-‐‑–—]|[-–—]{2}|—|/)$")
 
 
@@ -51,9 +54,7 @@ def tidy(text: str) -> str:
     if PLAIN.fullmatch(text):
         return text
     text = _BREAKS.sub("\n", text).translate(_WINDOWS)
-    text = _JUNK.sub("", text)
-    for ligature, letters in LIGATURES.items():
-        text = text.replace(ligature, letters)
+    text = _JUNK.sub("", text).translate(_LIGATURES)
     text = _SYMBOL_BULLETS.sub("•", text)
     text = _SHAPED.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
     text = unicodedata.normalize("NFC", text)
@@ -139,9 +140,8 @@ def seam(first: str, second: str, words: set[str], spaced: bool = False, trust_s
         return 0, ""  # "high-" + "dimensional", "COVID-" + "19", "Wen-" + "Tau"
     if _OPEN_DASH.search(end) and not spaced:
         return 0, ""
-    if _unspaced(end[-1]) and _unspaced(second[0]):
-        return 0, ""
-    if trust_spaces and not spaced and _hangul(end[-1]) and _hangul(second[0]):
+    border = end[-1] + second[0]
+    if _UNSPACED.fullmatch(border) or (trust_spaces and not spaced and _HANGUL.fullmatch(border)):
         return 0, ""
     return 0, " "
 
@@ -161,21 +161,6 @@ def _is_compound(head: str, tail: str, words: set[str]) -> bool:
     if (f"-{tail}" in words and len(tail) >= 4) or (f"{head}-" in words and tail in words and len(tail) >= 4):
         return True
     return min(len(head), len(tail)) >= 4 and head in words and tail in words
-
-
-def _unspaced(char: str) -> bool:
-    """Scripts that are written without spaces between words: Han, Kana, and their punctuation."""
-    code = ord(char)
-    return (
-        0x2E80 <= code <= 0x312F
-        or 0x31A0 <= code <= 0x9FFF
-        or 0xF900 <= code <= 0xFAFF
-        or (0xFF00 <= code <= 0xFFEF or 0x20000 <= code <= 0x3FFFF)
-    )
-
-
-def _hangul(char: str) -> bool:
-    return 0xAC00 <= ord(char) <= 0xD7A3
 
 
 def doubts(text: str) -> tuple[str, ...]:

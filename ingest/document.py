@@ -149,6 +149,16 @@ class Document:
         )
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a format's reader hands back, before it becomes a Document."""
+
+    pages: list[Page]
+    toc: list[TocEntry]
+    titles: list[str | None]  # candidates, best first
+    warnings: list[str]
+
+
 def count(number: int, noun: str) -> str:
     """Give a number its noun: "1 page", "3 pages"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -15,14 +15,14 @@ import docx as python_docx
 from lxml import etree
 
 from ingest.clean import one_line, tidy
-from ingest.epub import parse_xml
+from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, IngestError
 from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive, read_member
 from ingest.numbering import Numbering, W, is_on, value
-from ingest.pdf import Reading
 from ingest.sections import Block, paginate
 from ingest.table import Cell, span, table_lines
+from ingest.xml import parse_xml
 
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _DELETED = frozenset({f"{W}del", f"{W}moveFrom", _FALLBACK})

@@ -9,7 +9,6 @@ import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
-from html.entities import html5
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,27 +17,20 @@ from lxml import etree
 from ingest import html
 from ingest.charset import decode
 from ingest.clean import one_line
-from ingest.document import count
+from ingest.document import Reading, count
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
 from ingest.limits import Limits, check_archive, read_member
-from ingest.pdf import Reading
 from ingest.sections import LONGEST_LABEL, Block, paginate
+from ingest.xml import parse_xml
 
 CONTAINER = "META-INF/container.xml"
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document")
 
-_NAMED = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([A-Za-z][A-Za-z0-9]{1,30};)")
-
-_DOCTYPE = re.compile(
-    r"(\s*(?:<\?[^>]*>\s*|<!--(?:[^-]|-(?!->))*-->\s*)*)"  # what may stand before it
-    r"<!DOCTYPE[^<>\[]*(?:\[[^\]]*\]\s*)?>"
-)
-
 Target = tuple[str, str]  # member of the archive, fragment
 
 
-def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None] | None = None) -> Reading:
+def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None]) -> Reading:
     """Read an EPUB.
 
     Args:
@@ -59,46 +51,13 @@ def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None] | No
         ) from error
 
 
-def parse_xml(data: bytes | str, name: str) -> etree._Element:
-    """Parse XML without entities, network or document type; mends what it can.
-
-    Args:
-        data: bytes, or what `decode` made of them.
-
-    Raises:
-        BrokenFile: nothing in it can be read.
-    """
-    parser = etree.XMLParser(
-        encoding="utf-8",
-        resolve_entities=False,
-        no_network=True,
-        load_dtd=False,
-        recover=True,
-        remove_comments=True,
-        huge_tree=True,
-    )
-    text = data if isinstance(data, str) else decode(data)[0]
-    if typed := _DOCTYPE.match(text):  # an entity of its own that grows would end the parsing where it stands
-        text = typed[1] + text[typed.end() :]
-    text = _NAMED.sub(lambda found: html5.get(found[1], found[0]), text)  # XML by itself knows only five
-    try:
-        root = etree.fromstring(text.encode("utf-8", errors="replace"), parser)
-    except (etree.XMLSyntaxError, ValueError) as error:
-        raise BrokenFile(
-            f"{name} is not XML that can be read ({one_line(str(error))[:120]}). Fetch it again."
-        ) from error
-    if root is None:
-        raise BrokenFile(f"{name} is not XML that can be read. Fetch it again.")
-    return root
-
-
 class _Book:
     def __init__(self, name: str, archive: zipfile.ZipFile, limits: Limits) -> None:
         self.name, self.archive, self.limits = name, archive, limits
         self.members = {member.casefold(): member for member in archive.namelist()}
         self.warnings: list[str] = []
 
-    def read(self, on_page: Callable[[int, int], None] | None) -> Reading:
+    def read(self, on_page: Callable[[int, int], None]) -> Reading:
         package_path = self._package_path()
         package = parse_xml(self._bytes(package_path), f"{self.name}: {package_path}")
         self.folder = posixpath.dirname(package_path)
@@ -121,7 +80,7 @@ class _Book:
         if not chapters:
             raise BrokenFile(f"{self.name} names no chapters in its spine ({package_path}). Fetch it again.")
         self.limits.check(self.name, "chapters", len(chapters), self.limits.pages)
-        contents = self._contents(package, items, spine)
+        contents = self._contents(items, spine)
         blocks = self._blocks(chapters, contents, on_page)
         headings = sum(0 < block.level <= 2 for block in blocks)
         placed = sum(len(block.toc) for block in blocks)
@@ -170,7 +129,7 @@ class _Book:
         self,
         chapters: list[str],
         contents: dict[Target, list[tuple[int, str]]],
-        on_page: Callable[[int, int], None] | None,
+        on_page: Callable[[int, int], None],
     ) -> list[Block]:
         blocks: list[Block] = []
         wordless, characters = [], 0
@@ -191,15 +150,14 @@ class _Book:
             characters += sum(len(block.text) for block in found)
             self.limits.check(self.name, "characters", characters, self.limits.characters)
             blocks.extend(found)
-            if on_page:
-                on_page(done, len(chapters))
+            on_page(done, len(chapters))
         if wordless:
             names = ", ".join(wordless[:5]) + (", ..." if len(wordless) > 5 else "")
             self.warnings.append(f"No text in {len(wordless)} of {count(len(chapters), 'file')} of the book: {names}.")
         return blocks
 
     def _contents(
-        self, package: etree._Element, items: dict[str | None, etree._Element], spine: etree._Element | None
+        self, items: dict[str | None, etree._Element], spine: etree._Element | None
     ) -> dict[Target, list[tuple[int, str]]]:
         """The table of contents by target: EPUB 3's navigation document, else EPUB 2's NCX. Absent is no error."""
         nav = next((item for item in items.values() if "nav" in (item.get("properties") or "").split()), None)

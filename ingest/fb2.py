@@ -9,12 +9,12 @@ from lxml import etree
 
 from ingest.charset import decode
 from ingest.clean import one_line
-from ingest.epub import parse_xml
+from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
 from ingest.limits import Limits, check_archive, read_member
-from ingest.pdf import Reading
 from ingest.sections import Block, paginate
 from ingest.table import TALLEST, Cell, span, table_lines
+from ingest.xml import parse_xml
 
 DEEPEST = 100  # nested elements; text below is kept but flattened
 _PARAGRAPHS = frozenset({"p", "v", "text-author", "date"})
@@ -87,22 +87,26 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
         elif tag == "section":
             _visit(child, depth + 1, blocks)
         elif tag in ("title", "subtitle"):
-            lines = [one_line("".join(map(str, line.itertext()))) for line in child.iterfind("{*}p")]
-            text = ": ".join(line for line in lines if line) or one_line("".join(map(str, child.itertext())))
+            lines = [_words(line) for line in child.iterfind("{*}p")]
+            text = ": ".join(line for line in lines if line) or _words(child)
             level = min(6, max(1, depth)) if tag == "title" else 6
             blocks.append(Block(text, level))
         elif tag == "table":
             rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iterfind("{*}tr")]
             blocks.extend(Block(line, tight=True) for line in table_lines(rows))
         elif tag == "stanza":
-            verses = [one_line("".join(map(str, verse.itertext()))) for verse in child.iterfind("{*}*")]  # or a title
+            verses = [_words(verse) for verse in child.iterfind("{*}*")]  # or a title
             blocks.append(Block("\n".join(verses)))
         elif tag in _PARAGRAPHS:
-            blocks.append(Block(one_line("".join(map(str, child.itertext())))))
+            blocks.append(Block(_words(child)))
         elif tag not in ("image", "empty-line"):  # epigraph, cite, poem, annotation and what is unknown
             _visit(child, depth + 1, blocks)
 
 
 def _cell(element: etree._Element) -> Cell:
-    text = one_line("".join(map(str, element.itertext())))
-    return Cell(text, span(element.get("colspan")), span(element.get("rowspan"), TALLEST))
+    return Cell(_words(element), span(element.get("colspan")), span(element.get("rowspan"), TALLEST))
+
+
+def _words(element: etree._Element) -> str:
+    """What an element and those within say, on one line."""
+    return one_line("".join(map(str, element.itertext())))

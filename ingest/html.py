@@ -16,11 +16,11 @@ from lxml import etree
 
 from ingest.charset import decode
 from ingest.clean import one_line, tidy, tidy_code
+from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.formulas import of_mathml
 from ingest.limits import Limits
 from ingest.numbering import written
-from ingest.pdf import Reading
 from ingest.sections import Block, paginate
 from ingest.table import TALLEST, Cell, span, table_lines
 

@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from ingest import html
+from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.limits import Limits
-from ingest.pdf import Reading
 from ingest.sections import Block, paginate
 
 _STORED, _PALMDOC = 1, 2

@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pymupdf
 
 from ingest import titles
 from ingest.clean import doubts, mend_accents, one_line, tidy, unreadable
-from ingest.document import Page, PageQuality, TocEntry, count
+from ingest.document import Page, PageQuality, Reading, TocEntry, count
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
 from ingest.layout import Block, Line, Paragrapher, Sheet, rows
 from ingest.limits import Limits
@@ -30,25 +29,15 @@ OCR_HINT = (
 _FLAGS = pymupdf.TEXT_MEDIABOX_CLIP
 
 # MuPDF is not thread-safe and keeps its messages in one place for the whole process.
-mupdf_lock = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a format's reader hands back, before it becomes a Document."""
-
-    pages: list[Page]
-    toc: list[TocEntry]
-    titles: list[str | None]  # candidates, best first
-    warnings: list[str]
+_mupdf_lock = threading.Lock()
 
 
 @contextmanager
-def mupdf() -> Iterator[list[str]]:
+def _mupdf() -> Iterator[list[str]]:
     """Alone with MuPDF, its chatter on stderr off; the list yielded holds its distinct messages afterwards."""
     messages: list[str] = []
     tools = pymupdf.TOOLS
-    with mupdf_lock:
+    with _mupdf_lock:
         errors, warnings = tools.mupdf_display_errors(), tools.mupdf_display_warnings()
         tools.mupdf_display_errors(False)
         tools.mupdf_display_warnings(False)
@@ -75,9 +64,9 @@ def read(
     path: Path,
     *,
     limits: Limits,
-    password: str | None = None,
-    ocr: bool | None = None,
-    on_page: Callable[[int, int], None] | None = None,
+    password: str | None,
+    ocr: bool | None,
+    on_page: Callable[[int, int], None],
 ) -> Reading:
     """Read a PDF.
 
@@ -91,23 +80,23 @@ def read(
     languages = () if ocr is False else ocr_languages()
     if ocr and not languages:
         raise OcrUnavailable(f"{path.name}: OCR was asked for, but Tesseract's language data is not here: {OCR_HINT}.")
-    with mupdf() as messages:
+    with _mupdf() as messages:
         reading = _read(path, limits, password, "+".join(languages[:3]), on_page)
     reading.warnings.extend(_explain(messages))
     return reading
 
 
-def open_document(path: Path, kind: str, password: str | None) -> Any:
-    """Open a file as `kind`, whatever its name says; the caller holds `mupdf()` and closes it.
+def _open(path: Path, password: str | None) -> Any:
+    """Open a file as a PDF, whatever its name says; the caller holds `_mupdf()` and closes it.
 
     Raises:
         BrokenFile, PasswordNeeded, WrongPassword.
     """
     try:
-        document = pymupdf.open(str(path), filetype=kind)
+        document = pymupdf.open(str(path), filetype="pdf")
     except Exception as error:  # FileDataError, RuntimeError, ValueError: MuPDF's own kinds differ by cause
         raise BrokenFile(
-            f"{path.name} cannot be opened as {kind.upper()} ({_reason(error, path)}). "
+            f"{path.name} cannot be opened as PDF ({_reason(error, path)}). "
             "The file is damaged or incomplete: fetch it again, or open and re-save it elsewhere."
         ) from error
     try:
@@ -127,9 +116,9 @@ def _reason(error: Exception, path: Path) -> str:
 
 
 def _read(
-    path: Path, limits: Limits, password: str | None, language: str, on_page: Callable[[int, int], None] | None
+    path: Path, limits: Limits, password: str | None, language: str, on_page: Callable[[int, int], None]
 ) -> Reading:
-    document = open_document(path, "pdf", password)
+    document = _open(path, password)
     try:
         total: int = document.page_count
         if not total:
@@ -144,8 +133,7 @@ def _read(
             sheets.append(sheet)
             sources.append(source)
             warnings.append(doubt)
-            if on_page:
-                on_page(index + 1, total)
+            on_page(index + 1, total)
         pages = _pages(sheets, sources, warnings)
         if not any(page.text for page in pages):
             raise EmptyDocument(_no_text(path.name, document, pages, language))

@@ -5,8 +5,9 @@ joins the one after it; what is too long is parted at paragraph ends.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ingest.clean import doubts, one_line, tidy, tidy_code
 from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, TocEntry
@@ -164,14 +165,11 @@ def _label(titles: list[str]) -> str:
 
 def _distinct(pages: list[Page]) -> list[Page]:
     """Labels that occur more than once get a number, so that a citation leads to one place."""
-    totals: dict[str, int] = {}
-    for page in pages:
-        totals[page.label] = totals.get(page.label, 0) + 1
-    seen: dict[str, int] = {}
+    totals, seen = Counter(page.label for page in pages), Counter[str]()
     named = []
     for page in pages:
         if totals[page.label] > 1:
-            seen[page.label] = seen.get(page.label, 0) + 1
-            page = Page(page.number, f"{page.label} ({seen[page.label]})", page.text, page.quality)
+            seen[page.label] += 1
+            page = replace(page, label=f"{page.label} ({seen[page.label]})")
         named.append(page)
     return named

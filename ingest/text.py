@@ -19,9 +19,9 @@ from markdown_it.rules_block import StateBlock, reference
 from ingest import html
 from ingest.charset import undeclared
 from ingest.clean import seam, tidy, vocabulary
+from ingest.document import Reading
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
-from ingest.pdf import Reading
 from ingest.sections import Block, paginate
 
 _CHAPTER = re.compile(

@@ -16,7 +16,7 @@ from sessions.errors import (
     StoreError,
     is_disk_full,
 )
-from sessions.files import disk_free, nearest
+from sessions.files import disk_free, nearest, write_whole
 from sessions.parts import Part
 from sessions.processes import stamp
 from sessions.rows import (
@@ -56,4 +56,5 @@ __all__ = [
     "is_disk_full",
     "nearest",
     "stamp",
+    "write_whole",
 ]

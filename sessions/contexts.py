@@ -44,7 +44,6 @@ class Contexts(Documents):
             save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
                 raises takes the row back.
         """
-        self._check_documents(document_ids)
         now = time.time()
         with self._write() as db:
             self._check_documents(document_ids)
@@ -132,11 +131,11 @@ class Contexts(Documents):
         self.context(id)
         return TensorFolder(self.home / "contexts" / id, guard=lambda: self.context(id))
 
-    def _open_context(self, id: str) -> ContextRow:
+    def _check_not_ended(self, id: str) -> None:
+        """StoreError for a context whose reading failed or was cancelled."""
         context = self.context(id)
         if context.status in ("failed", "cancelled"):
             raise StoreError(
                 f"Context {id} is {context.status} ({context.error or 'no reason kept'}), so nobody can talk with it: "
                 "read its documents again."
             )
-        return context

@@ -17,15 +17,11 @@ class Measurements(Conversations):
             db.table("measurements").insert(row)
         return make_row(MeasurementRow, row)
 
-    def measurements(
-        self, kind: str | None = None, subject_id: str | None = None, since: float | None = None, limit: int = 1000
-    ) -> list[MeasurementRow]:
-        """The newest `limit` records that match, oldest first. `since` is exclusive: pass the last one's `at`."""
-        wanted = {"kind = ?": kind, "subject_id = ?": subject_id, "at > ?": since}
-        given = {clause: value for clause, value in wanted.items() if value is not None}
-        where = f"WHERE {' AND '.join(given)}" if given else ""
+    def measurements(self, kind: str, subject_id: str, limit: int = 1000) -> list[MeasurementRow]:
+        """The newest `limit` records of a kind about a subject, oldest first."""
         rows = self._rows(
-            f"SELECT * FROM measurements {where} ORDER BY at DESC, key DESC LIMIT ?", [*given.values(), limit]
+            "SELECT * FROM measurements WHERE kind = ? AND subject_id = ? ORDER BY at DESC, key DESC LIMIT ?",
+            [kind, subject_id, limit],
         )
         return [make_row(MeasurementRow, row) for row in reversed(rows)]
 

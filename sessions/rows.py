@@ -10,7 +10,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from sessions.errors import StoreCorrupt
 
 READING_STATUSES = ("reading", "paused", "ready", "failed", "cancelled")
-TURN_STATUSES = ("answering", "done", "cancelled", "failed")
 JOB_STATUSES = ("queued", "running", "done", "failed", "cancelled")
 
 

@@ -7,11 +7,7 @@ add their methods on top of the one before, in the order in which they need each
 from pathlib import Path
 from typing import Any
 
-from sessions.database import NOUNS, kind_of
 from sessions.export import Export
-from sessions.rows import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
-
-AnyRow = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
 
 
 class Store(Export):
@@ -31,16 +27,3 @@ class Store(Export):
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-    def find(self, id: str) -> tuple[str, AnyRow]:
-        """Kind ("document", "context", "session", "turn" or "job") and row of any id.
-
-        Raises:
-            NotFound: no id, or nothing is kept under it.
-        """
-        kind = kind_of(id)
-        row: AnyRow = getattr(self, kind)(id)
-        return kind, row
-
-
-assert all(hasattr(Store, noun) for noun in NOUNS.values())

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from sessions.database import ID, kind_of
 from sessions.errors import DiskFull, FingerprintMismatch, NotFound, StoreCorrupt, StoreError, is_disk_full
-from sessions.files import crc32_of, disk_free, flush_directory, remove_tree, write_whole
+from sessions.files import crc32_of, disk_free, flush_directory, write_whole
 from sessions.parts import Part, header_crc32, summary, write_part
 from sessions.rows import to_json
 
@@ -54,7 +54,7 @@ class TensorFolder:
         """Replace what is kept here by these parts. `meta` comes back as JSON gives it (tuples as lists).
 
         A sealed part that is already listed under this fingerprint, with tensors of the same names, types and
-        shapes, is not written again: its contents are taken to be the same. To begin anew, `delete` first.
+        shapes, is not written again: its contents are taken to be the same.
 
         Raises:
             DiskFull: no room; the old state is intact.
@@ -142,24 +142,6 @@ class TensorFolder:
         """Whether a state is saved here."""
         return (self.path / _MANIFEST).exists()
 
-    def nbytes(self) -> int:
-        """Bytes of the parts that are saved here; 0 if there is none."""
-        return sum(entry["bytes"] for entry in self._manifest()["parts"].values()) if self.exists() else 0
-
-    def meta(self) -> dict[str, Any]:
-        """The saved meta alone, without touching tensors."""
-        meta: dict[str, Any] = self._manifest()["meta"]
-        return meta
-
-    def fingerprint(self) -> str:
-        """The fingerprint of what is saved here."""
-        return str(self._manifest()["fingerprint"])
-
-    def delete(self) -> None:
-        """Remove the folder. The manifest goes first, so that a crash does not leave half a state."""
-        (self.path / _MANIFEST).unlink(missing_ok=True)
-        remove_tree(self.path)
-
     def _manifest(self) -> dict[str, Any]:
         try:
             whole = json.loads((self.path / _MANIFEST).read_bytes())
@@ -198,7 +180,7 @@ class TensorFolder:
 
         file = self._check(entry)
         if contents and crc32_of(file) != entry["crc32"]:
-            raise self._altered(file)
+            raise StoreCorrupt(f"The contents of {file} are not what was written: {self._again()}")
         try:
             tensors: dict[str, torch.Tensor] = load_file(file)
         except SafetensorError as error:
@@ -215,9 +197,6 @@ class TensorFolder:
         if header_crc32(file) != entry["header_crc32"]:
             raise StoreCorrupt(f"The header of {file} is not what was written: {self._again()}")
         return file
-
-    def _altered(self, file: Path) -> StoreCorrupt:
-        return StoreCorrupt(f"The contents of {file} are not what was written: {self._again()}")
 
     def _again(self) -> str:
         name = self.path.name

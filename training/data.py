@@ -19,11 +19,6 @@ CUT_ROOM = 64  # tokens of a long text that must remain beside question and answ
 OWN = "give examples of your own: --data FILE.jsonl"
 
 
-def told(data: Path | None) -> str:
-    """Where examples came from, for a card."""
-    return data.name if data else "documents with facts and questions, made by `training/pocket`"
-
-
 def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, Builder]:
     """Makers of the pocket model's documents: of its training, and of held-out books with names kept for measuring.
 

@@ -21,7 +21,7 @@ class Progress(Protocol):
 
     @property
     def step(self) -> int:
-        """Made so far."""
+        """How many steps have been made."""
 
     def in_words(self) -> str:
         """For people."""

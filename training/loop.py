@@ -18,7 +18,7 @@ from engine import Model, OutOfMemory, SettingsError
 from engine.measure import ran_out
 from engine.stopping import asked_to_stop
 from engine.trained.beside import Trained
-from training.pocket import checkpoint
+from training import checkpoint
 from training.settings import TrainingSettings
 from training.stopping import PATIENCE, Stopped
 
@@ -39,9 +39,14 @@ class Optimiser(Protocol):
 class Run(ABC, Generic[Line]):
     """A training run: weights, optimiser and counters. `step` makes one step."""
 
-    def __init__(self, trained: Trained, optimiser: Optimiser, basis: dict[str, Any]) -> None:
-        """basis: what a continuation must agree with, plain values by their names for people; see `basis_of`."""
-        self._trained, self._optimiser, self.basis = trained, optimiser, basis
+    settings: TrainingSettings
+
+    def __init__(
+        self, settings: TrainingSettings, model: Model, trained: Trained, optimiser: Optimiser, basis: dict[str, Any]
+    ) -> None:
+        """trained: the weights that learn; basis: what a continuation must agree with, plain values; see `basis_of`."""
+        self.settings, self.model = settings, model
+        self.trained, self._optimiser, self.basis = trained, optimiser, basis
         self.steps = 0
         self.tokens = 0
         self.seconds = 0.0  # of work, over interruptions
@@ -54,7 +59,7 @@ class Run(ABC, Generic[Line]):
         """Everything that a continuation needs."""
         return {
             "basis": self.basis,
-            "weights": self._trained.named_weights(),
+            "weights": self.trained.named_weights(),
             "optimiser": self._optimiser.state_dict(),
             "steps": self.steps,
             "tokens": self.tokens,
@@ -64,7 +69,7 @@ class Run(ABC, Generic[Line]):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from what `state` gave."""
-        for name, weight in self._trained.named_weights().items():
+        for name, weight in self.trained.named_weights().items():
             weight.copy_(state["weights"][name])
         self._optimiser.load_state_dict(state["optimiser"])
         self.steps, self.tokens, self.seconds = state["steps"], state["tokens"], state["seconds"]
@@ -168,14 +173,15 @@ def _step_of(run: Run[Line], settings: TrainingSettings, saved: Path) -> Line:
         ) from error
 
 
-def run_through(run: Run[Line], settings: TrainingSettings, progress: Callable[[Line], None] | None) -> None:
-    """Make all steps; the checkpoint and log.jsonl are in `settings.work_dir`.
+def run_through(run: Run[Line], progress: Callable[[Line], None] | None) -> None:
+    """Make all steps; the checkpoint and log.jsonl are in the settings' `work_dir`.
 
     Raises:
         SettingsError: `resume` with a checkpoint that is damaged, of another run, or beyond the last step.
         Stopped: by a signal; the checkpoint has every step made by then.
         OutOfMemory: in a step; the checkpoint is the last one.
     """
+    settings = run.settings
     path = checkpoint_of(settings)
     if settings.resume:
         run.restore(_state_at(path, run, settings))

@@ -18,7 +18,7 @@ from app.commands.common import (
     print_json,
     titles_before_places,
 )
-from app.errors import phrase, wrong_usage
+from app.errors import AppError, phrase, wrong_usage
 from app.words import printable, said_before
 
 if TYPE_CHECKING:
@@ -85,17 +85,18 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", "AnswerOptions"]:
-    """The home, what begins the session to ask in (to be called once) or finds it, and how to answer."""
+    """The home, what gives the session to ask in (a new one at every call, if none is named), and how to answer."""
     from app.shelf import find_context, find_session
-    from app.turns import AnswerOptions, session_for
+    from app.turns import AnswerOptions, new_session
 
     options = AnswerOptions(arguments.temperature, arguments.top_p, arguments.max_tokens, arguments.max_reasoning)
     service = open_service(arguments)
     context = find_context(service, arguments.context)
     note_other_model(arguments, context)
-    named = find_session(service, arguments.session).id if arguments.session else None
-    found = session_for(service, context.id, named) if named else None
-    return service, lambda: found or session_for(service, context.id, None), options
+    session = find_session(service, arguments.session) if arguments.session else None
+    if session and session.context_id != context.id:
+        raise AppError(f"Session {session.id} is over context {session.context_id}, not {context.id}.")
+    return service, lambda: session or new_session(service, context.id), options
 
 
 def run_ask(arguments: Arguments) -> int:

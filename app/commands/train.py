@@ -1,11 +1,14 @@
 """`stockpot train`: trains the small model that ships, or what a method needs beside a model."""
 
 import argparse
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from app.commands.common import Arguments, Commands, ProgressLine
 from app.errors import UsageError
 from app.home import POCKET, model_source, named_model, split_model
+
+if TYPE_CHECKING:
+    from training.flags import Progress
 
 Settings = TypeVar("Settings")
 
@@ -31,58 +34,43 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def run(arguments: Arguments) -> int:
     """Train, with one option for every setting."""
-    return {"pocket": _pocket, "locret": _locret, "beacon": _beacon}[arguments.what](arguments)
+    from training import beacon, locret, pocket
 
-
-def _pocket(arguments: Arguments) -> int:
-    from training.flags import settings_parser
-    from training.pocket import PocketSettings, train
-
-    parser = settings_parser(PocketSettings, "stockpot train pocket")
-    if arguments.seed is not None:
-        parser.set_defaults(seed=arguments.seed)
-    chosen = _checked(PocketSettings, parser.parse_args(arguments.settings))
     with ProgressLine() as line:
-        done = train(chosen, lambda now: line.show(now.in_words()))
+
+        def show(now: "Progress") -> None:
+            line.show(now.in_words())
+
+        match arguments.what:
+            case "pocket":
+                done = pocket.train(_chosen(pocket.PocketSettings, arguments), show)
+            case "locret":
+                done = locret.train(_chosen(locret.LocretSettings, arguments), show)
+            case _:
+                done = beacon.train(_chosen(beacon.BeaconSettings, arguments), show)
     print(done)
     return 0
 
 
-def _locret(arguments: Arguments) -> int:
-    from training.locret import LocretSettings, train
+def _chosen(settings: type[Settings], arguments: Arguments) -> Settings:
+    """The settings of a training that the command line gives.
 
-    chosen = _for_a_model(LocretSettings, "locret", arguments)
-    with ProgressLine() as line:
-        done = train(chosen, lambda now: line.show(now.in_words()))
-    print(done)
-    return 0
-
-
-def _beacon(arguments: Arguments) -> int:
-    from training.beacon import BeaconSettings, train
-
-    chosen = _for_a_model(BeaconSettings, "beacon", arguments)
-    with ProgressLine() as line:
-        done = train(chosen, lambda now: line.show(now.in_words()))
-    print(done)
-    return 0
-
-
-def _for_a_model(settings: type[Settings], what: str, arguments: Arguments) -> Settings:
-    """The settings of a training for the model that the command line names."""
+    Raises:
+        UsageError: they contradict one another.
+    """
     from training.flags import settings_parser
 
-    parser = settings_parser(settings, f"stockpot train {what}")
-    parser.set_defaults(model=arguments.model or POCKET, quantize=arguments.quantize)
-    parser.set_defaults(device=arguments.device, seed=arguments.seed or 0)
-    chosen = parser.parse_args(arguments.settings)
-    name = named_model(chosen.model, chosen.quantize) or POCKET
-    chosen.model, chosen.quantize = model_source(name), split_model(name)[1]
-    return _checked(settings, chosen)
-
-
-def _checked(settings: type[Settings], chosen: argparse.Namespace) -> Settings:
-    """The settings of a training, or wrong usage where they contradict one another."""
+    parser = settings_parser(settings, f"stockpot train {arguments.what}")
+    if arguments.what == "pocket":
+        if arguments.seed is not None:
+            parser.set_defaults(seed=arguments.seed)
+        chosen = parser.parse_args(arguments.settings)
+    else:  # for the model that the global options name
+        parser.set_defaults(model=arguments.model or POCKET, quantize=arguments.quantize)
+        parser.set_defaults(device=arguments.device, seed=arguments.seed or 0)
+        chosen = parser.parse_args(arguments.settings)
+        name = named_model(chosen.model, chosen.quantize) or POCKET
+        chosen.model, chosen.quantize = model_source(name), split_model(name)[1]
     try:
         return settings(**vars(chosen))
     except ValueError as error:

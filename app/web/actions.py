@@ -18,10 +18,10 @@ from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
-from app.turns import AnswerOptions, checked_question, keep_question, session_for
+from app.turns import AnswerOptions, checked_question, keep_question, new_session
+from app.uploads import copy_in, discard, move_in
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
-from app.web.uploads import copy_in, move_in
 from app.web.views.markup import esc
 from app.worker import Worker
 from sessions import MOST_HITS
@@ -195,7 +195,7 @@ class Actions:
     def discard_reading(self, chosen: Chosen) -> Chosen:
         """Remove a reading that stopped, or the note of an upload that failed."""
         if chosen.context.startswith("j-"):
-            self.worker.discard(chosen.context)
+            discard(self.service, self.service.store.job(chosen.context))
         else:
             shelf.delete(self.service, "context", self.service.store.context(chosen.context))
         return Chosen()
@@ -221,7 +221,7 @@ class Actions:
         elif chosen.session and any(turn.status == "answering" for turn in store.turns(chosen.session)):
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
         else:
-            session = chosen.session or session_for(self.service, chosen.context, None).id
+            session = chosen.session or new_session(self.service, chosen.context).id
         turn = keep_question(self.service, session, question)
         self.worker.answer(turn.id, options)
         return Chosen(chosen.context, session)
@@ -246,9 +246,9 @@ class Actions:
         self.service.store.rename_session(chosen.session, title or "")
         return chosen
 
-    def doom(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
+    def ask_to_delete(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether something is really to be deleted."""
-        one, rows = kind.removesuffix("s"), self._doomed(kind, chosen)
+        one, rows = kind.removesuffix("s"), self._to_delete(kind, chosen)
         titles = [f"“{getattr(row, 'title', '') or shelf.context_title(self.service, row)}”" for row in rows]
         if len(titles) > MOST_NAMED:
             titles[MOST_NAMED - 1 :] = [f"{len(titles) - MOST_NAMED + 1:,} others"]
@@ -258,7 +258,7 @@ class Actions:
         text = f'<p role="alert">Delete the {esc(what)}? This cannot be undone.</p>'
         return chosen, [gr.update(visible=True), gr.update(value=text), [(one, row.id) for row in rows]]
 
-    def _doomed(self, kind: str, chosen: Chosen) -> list[Any]:
+    def _to_delete(self, kind: str, chosen: Chosen) -> list[Any]:
         store = self.service.store
         if kind == "session":
             return [store.session(chosen.session)]
@@ -266,11 +266,11 @@ class Actions:
             return [store.context(chosen.context)]
         return store.context_documents(chosen.context)
 
-    def delete(self, chosen: Chosen, doomed: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
+    def delete(self, chosen: Chosen, named: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
         """Delete what was named when it was asked about, whatever has been chosen since."""
-        if doomed:
-            rows = [shelf.find(self.service, id, (kind,))[1] for kind, id in doomed]
-            shelf.delete(self.service, doomed[0][0], *rows)
+        if named:
+            rows = [shelf.find(self.service, id, (kind,))[1] for kind, id in named]
+            shelf.delete(self.service, named[0][0], *rows)
         return self.screen.settle(chosen), [gr.update(visible=False), gr.update(value=""), []]
 
     def search(self, query: str | None) -> list[Any]:

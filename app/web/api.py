@@ -21,10 +21,9 @@ from app.errors import NotFound as NoSuchThing
 from app.home import canonical_model
 from app.local_models import local_models
 from app.methods import method_for, methods_table
-from app.opened import check_ready
 from app.service import Service
-from app.turns import AnswerOptions, keep_question
-from app.web.uploads import copy_in
+from app.turns import AnswerOptions, keep_question, new_session
+from app.uploads import copy_in
 from app.worker import ANSWER, Worker
 from ingest import IngestError
 from sessions import AlreadyRead, InUse, NotFound, StoreError
@@ -178,9 +177,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/sessions", status_code=201)
     def begin_session(given: NewSession) -> dict[str, Any]:
-        row = store.context(given.context)
-        check_ready(row)
-        return asdict(store.add_session(row.id, given.title))
+        return asdict(new_session(service, given.context, given.title))
 
     @api.post("/sessions/{id}/branch", status_code=201)
     def branch(id: str, given: NewBranch) -> dict[str, Any]:

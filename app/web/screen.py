@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app import shelf
-from app.documents import coverage
 from app.errors import phrase
 from app.service import Service
 from app.uploads import INGEST, is_locked
@@ -26,6 +25,12 @@ from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnR
 Props = dict[str, dict[str, Any]]
 RECENT_SEC = 24 * 3600.0
 """A failed upload is listed this long, unless it is removed; one that waits for a password, until it is."""
+AT_ONCE = 20
+"""Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
+EMPTY = (
+    '<div class="empty"><p>It has been read. Ask for a name, a number, a place, a reason, or the passage '
+    "that mentions something.</p></div>"
+)
 
 
 @dataclass(frozen=True)
@@ -216,7 +221,7 @@ class Screen:
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:
             try:
-                self._coverages[document_id] = coverage(self.service, document_id)
+                self._coverages[document_id] = self.service.library.document(document_id).coverage()
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
@@ -225,14 +230,6 @@ class Screen:
         """The jobs of this session's unanswered turns."""
         waiting = [turn.id for turn in self.store.turns(session_id) if turn.status == "answering"]
         return [job for turn_id in waiting for job in self.store.jobs(subject_id=turn_id, kind=ANSWER)]
-
-
-AT_ONCE = 20
-"""Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
-EMPTY = (
-    '<div class="empty"><p>It has been read. Ask for a name, a number, a place, a reason, or the passage '
-    "that mentions something.</p></div>"
-)
 
 
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:

@@ -101,7 +101,7 @@ def _not_a_goodbye(record: logging.LogRecord) -> bool:
 
 def _keep_private(home: Path) -> None:
     """Keep Gradio's temporary files in the home, and its calls home off; to be set before it is imported."""
-    from app.web.uploads import cache
+    from app.uploads import cache
 
     os.environ["GRADIO_TEMP_DIR"] = str(cache(home))
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -113,16 +113,16 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     import gradio as gr
     from fastapi import FastAPI
 
-    from app.uploads import wanted_uploads
+    from app.uploads import MOST_BYTES, cache, sweep
     from app.web.api import add_error_handlers, router
+    from app.web.incoming import Incoming
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
-    from app.web.uploads import MOST_BYTES, Incoming, cache, sweep
     from app.worker import Worker
 
     worker = Worker(service)
     if not any(other.alive for other in service.store.workers()):  # what is there may be another server's
-        sweep(service.home, wanted_uploads(service.store))
+        sweep(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

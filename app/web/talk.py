@@ -119,15 +119,5 @@ def _build_manage() -> Manage:
             with gr.Row():
                 confirm = gr.Button("Delete for good", variant="stop", size="sm", elem_id="confirm")
                 keep = gr.Button("Keep", size="sm", elem_id="keep")
-    return Manage(
-        title,
-        rename,
-        export,
-        delete_session,
-        delete_context,
-        delete_documents,
-        confirm_area,
-        confirm_text,
-        confirm,
-        keep,
-    )
+    delete = (delete_session, delete_context, delete_documents)
+    return Manage(title, rename, export, *delete, confirm_area, confirm_text, confirm, keep)

@@ -238,12 +238,12 @@ class Wiring:
         self.on(talk.stop.click, do.stop_answer)
         self.on(manage.rename.click, do.rename, [manage.title])
         self.on(manage.title.submit, do.rename, [manage.title])
-        doomed = gr.State([])
-        confirm = [manage.confirm_area, manage.confirm_text, doomed]
-        self.on(manage.delete_session.click, partial(do.doom, "session"), extra=confirm)
-        self.on(manage.delete_context.click, partial(do.doom, "context"), extra=confirm)
-        self.on(manage.delete_documents.click, partial(do.doom, "documents"), extra=confirm)
-        self.on(manage.confirm.click, do.delete, [doomed], confirm)
+        named = gr.State([])
+        confirm = [manage.confirm_area, manage.confirm_text, named]
+        self.on(manage.delete_session.click, partial(do.ask_to_delete, "session"), extra=confirm)
+        self.on(manage.delete_context.click, partial(do.ask_to_delete, "context"), extra=confirm)
+        self.on(manage.delete_documents.click, partial(do.ask_to_delete, "documents"), extra=confirm)
+        self.on(manage.confirm.click, do.delete, [named], confirm)
         manage.keep.click(lambda: [gr.update(visible=False), gr.update(value=""), []], None, confirm, **QUIET)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from transformers import DynamicCache, PreTrainedModel
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import Gauge, wait
 from benchmarks.gpu_check.methods import DECODED, QUESTION, noise
+from benchmarks.presses import NoPresses, load_kvpress
 from engine import Model
 from engine.reader import default_chunk
 from engine.seam import NoRotation
@@ -85,18 +84,20 @@ def _answer(row: Row, network: PreTrainedModel, cache: DynamicCache, question: T
 
 def _check_kvpress(check: Check, model: Model, row: Row) -> None:
     """The first length, which it reads in one pass, pressed to a quarter by key norms."""
-    if importlib.util.find_spec(KVPRESS) is None:
-        row["status"] = "not reached: kvpress is not installed"
+    try:
+        kvpress = load_kvpress()
+    except NoPresses as error:
+        row["status"] = f"not reached: {error}"
         return
-    kvpress = importlib.import_module(KVPRESS)
     network, length = model.network, check.lengths[0]
     ids = noise(model, length).to(check.place)
     cache = DynamicCache(config=network.config)
     gauge = Gauge(check.place)
     try:
         with stock(network), torch.no_grad(), kvpress.KnormPress(compression_ratio=0.75)(network):
-            network.base_model(input_ids=ids[None], past_key_values=cache, use_cache=True)
-    except (TypeError, AttributeError, ValueError, AssertionError) as error:  # another version of either package
+            places = torch.arange(length, device=check.place)
+            network.base_model(input_ids=ids[None], past_key_values=cache, use_cache=True, cache_position=places)
+    except (TypeError, AttributeError, LookupError, ValueError, AssertionError) as error:  # another version of either
         row["status"] = f"not reached: kvpress says {error}"
         return
     gauge.look()

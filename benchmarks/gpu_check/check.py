@@ -46,7 +46,7 @@ class Check:
         return torch.bfloat16 if self.place.type == "cuda" else torch.float32
 
     def left(self) -> float:
-        """Seconds."""
+        """Seconds that are left."""
         return self.ends - time.monotonic()
 
     def row(self, part: str, **facts: Any) -> Row:

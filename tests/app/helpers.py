@@ -18,7 +18,7 @@ import pytest
 from app.cli import main
 from app.documents import Options
 from app.service import Service
-from app.web.uploads import copy_in
+from app.uploads import copy_in
 from app.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]

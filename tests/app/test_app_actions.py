@@ -22,13 +22,13 @@ def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Pat
     actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
     context = begin(service, add(service, book), "streaming", {"budget": 64}).id
     named, other = (store.add_session(context, title) for title in ("The first", "The second"))
-    _, (_, asked, doomed) = actions.doom("session", Chosen(context, named.id))
+    _, (_, asked, doomed) = actions.ask_to_delete("session", Chosen(context, named.id))
     assert "The first" in asked["value"]
     left, _ = actions.delete(Chosen(context, other.id), doomed)  # the other was chosen meanwhile
     assert left == Chosen(context, other.id)
     assert [row.id for row in store.sessions()] == [other.id]
 
-    _, (_, _, doomed) = actions.doom("documents", left)
+    _, (_, _, doomed) = actions.ask_to_delete("documents", left)
     left, (_, _, nothing) = actions.delete(left, doomed)
     assert (left, nothing) == (Chosen(), [])
     assert not store.documents()
@@ -46,7 +46,7 @@ def test_what_goes_with_several_documents_is_counted_once_and_goes_together(serv
     for context in (both, alone):
         store.update_context(context.id, status="ready")
         session = store.add_session(context.id)
-    _, (_, asked, doomed) = actions.doom("documents", Chosen(both.id))
+    _, (_, asked, doomed) = actions.ask_to_delete("documents", Chosen(both.id))
     assert "Delete the documents “Lamp” and “Fox” with 2 contexts and 2 sessions?" in asked["value"]
     store.add_job("answer", store.add_turn(session.id, "Where?").id)
     job = store.next_job("worker")
@@ -64,7 +64,7 @@ def test_of_very_many_documents_a_few_are_named_before_they_go(service: Service)
     actions = Actions(service, Worker(service), Screen(service), [], [], [])
     context = add_context(service, *(add_document(service, f"Note {number}") for number in range(200)))
     service.store.update_context(context.id, status="ready")
-    _, (_, asked, doomed) = actions.doom("documents", Chosen(context.id))
+    _, (_, asked, doomed) = actions.ask_to_delete("documents", Chosen(context.id))
     assert "“Note 4” and 195 others with 1 context?" in asked["value"]
     assert len(doomed) == 200
 

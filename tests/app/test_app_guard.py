@@ -11,8 +11,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from app.errors import AppError, UsageError
+from app.uploads import copy_in, move_in, safe_name
 from app.web.guard import Guard, credentials, is_loopback
-from app.web.uploads import copy_in, move_in, safe_name
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from app.errors import AppError, UsageError, phrase
 from app.opened import open_context
 from app.readings import Report, Stopped, begin, read
 from app.service import Service
-from app.turns import AnswerOptions, answer, keep_question, session_for
+from app.turns import AnswerOptions, answer, keep_question, new_session
 from app.web.views.turn import turn_article
 from engine import SettingsError
 from ingest import IngestError
@@ -89,7 +89,7 @@ def test_full_slabs_leave_memory_and_the_answers_are_the_same(
         steps: list[Report] = []
         row = read(service, begin(service, ids, "exact", {**BUDGET, "tier": tier}).id, steps.append)
         kept.append(max(step.usage["bytes"]["host"] for step in steps if step.usage))
-        session = session_for(service, row.id, None)
+        session = new_session(service, row.id)
         answers.append(answer(service, keep_question(service, session.id, "Who kept the lamp?").id, SHORT).answer)
         usage = open_context(service, row.id).context.usage()
         assert usage.bytes["disk"] > usage.bytes["host"]
@@ -186,10 +186,10 @@ def test_the_same_file_and_settings_are_not_read_twice(service: Service, book: P
 def test_a_conversation_goes_on_after_everything_was_closed(tmp_path: Path, tiny: Path, book: Path) -> None:
     service = Service(tmp_path / "home", str(tiny), "cpu")
     context = read_through(service, add(service, book))
-    session = session_for(service, context.id, None)
+    session = new_session(service, context.id)
     first = answer(service, keep_question(service, session.id, "Who kept the lamp?").id, SHORT)
     uninterrupted = answer(service, keep_question(service, session.id, "And who built it?").id, SHORT)
-    other = session_for(service, context.id, None)
+    other = new_session(service, context.id)
     answer(service, keep_question(service, other.id, "Who kept the lamp?").id, SHORT)
     service.close()
 

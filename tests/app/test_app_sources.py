@@ -2,7 +2,8 @@
 
 import torch
 
-from app.sources import Library, check_quotations, find_sources
+from app.library import Library
+from app.sources import check_quotations, find_sources
 from app.stream import Stream, Stretch, compose
 from engine import Encoding, Passage
 from ingest import Document, Page, PageQuality

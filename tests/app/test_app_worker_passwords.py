@@ -10,8 +10,7 @@ from app import shelf
 from app.documents import Options
 from app.errors import AppError
 from app.service import Service
-from app.uploads import is_locked, wanted_uploads
-from app.web.uploads import sweep
+from app.uploads import discard, is_locked, sweep
 from app.worker import Worker
 from sessions import JobRow
 from tests.app.helpers import SETTINGS, book_text, ended, upload, wait_for
@@ -101,7 +100,7 @@ def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_los
     assert service.store.contexts() == []
     made = {row.id for row in service.store.documents()}
     assert len(made) == 2
-    sweep(service.home, wanted_uploads(service.store))  # as a server that is started anew does
+    sweep(service)  # as a server that is started anew does
     wrong = worker.unlock(job.id, "herring")
     assert ended(service, wrong.id) == "failed"
     assert {row.id for row in service.store.documents()} == made  # and nobody extracts them again
@@ -123,7 +122,7 @@ def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
             job = worker.unlock(job.id, None)
             assert ended(service, job.id) == "done"
         else:
-            worker.discard(job.id)
+            discard(service, service.store.job(job.id))
             assert service.store.documents() == []
         assert list((service.home / "uploads").iterdir()) == []
     context = service.store.context(str(service.store.job(job.id).progress["context"]))

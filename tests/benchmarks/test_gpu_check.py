@@ -13,6 +13,7 @@ from unittest.mock import MagicMock
 import psutil
 import pytest
 import torch
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from benchmarks.gpu_check import caches, methods, parity
 from benchmarks.gpu_check.__main__ import NO_GPU, TINY_LENGTHS, main
@@ -99,6 +100,40 @@ def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> No
     entry = 2 * model.spec.layers[0].kv_heads * model.spec.layers[0].head_size * len(model.spec.layers) * 2 + 4
     assert last["host_bytes"] == pytest.approx((TINY_LENGTHS[-1] + len(model.chat.prefix)) * entry, rel=0.01)
     assert "exact" in tables(check.rows)
+
+
+def test_methods_are_measured_after_kvpress(check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package wraps every attention function on import, the engine's too: no method could be measured after it."""
+    package = """
+from contextlib import nullcontext
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+def wrapped(function):
+    return lambda module, query, key, value, attention_mask, dropout, **kwargs: function(
+        module, query, key, value, attention_mask, dropout, **kwargs
+    )
+
+for name, function in list(ALL_ATTENTION_FUNCTIONS.items()):
+    ALL_ATTENTION_FUNCTIONS[name] = wrapped(function)
+
+def KnormPress(compression_ratio):
+    return lambda network: nullcontext()
+"""
+    (tmp_path / "kvpress.py").write_text(package)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "kvpress", raising=False)
+    functions = dict(ALL_ATTENTION_FUNCTIONS.items())
+    check.lengths, check.methods = TINY_LENGTHS[:1], ("kvpress", "full")
+    try:
+        check_model(check, NAME, RATES, math.inf)
+    finally:
+        sys.modules.pop("kvpress", None)
+        for name, function in functions.items():
+            ALL_ATTENTION_FUNCTIONS[name] = function
+    assert {(row["method"], row["status"]) for row in check.rows if row["part"] == "reading"} == {
+        ("kvpress", "done"),
+        ("full", "done"),
+    }
 
 
 def test_what_stops_an_attempt_is_said_in_the_rows_that_it_left_open(check: Check) -> None:

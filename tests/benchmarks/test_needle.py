@@ -119,7 +119,7 @@ def test_rows_count_every_question(
     assert {"method", "budget", "tokens", "depth", "kind", "asked", "correct"} <= set(rows[0])
     assert all(row["asked"] == 2 and 0 <= row["correct"] <= 2 for row in rows)
     assert json.loads(out.read_text())["machine"]["torch"] == torch.__version__
-    table = accuracy("One pass key", rows)
+    table = "\n".join(accuracy("One pass key", rows))
     assert "streaming 256" in table
     assert "1K" in table
 
@@ -212,7 +212,7 @@ def test_kept_stores_stand_side_by_side_with_their_bytes(
     rows = json.loads(capsys.readouterr().out)["rows"]
     plain, eight, four = (row["kv_bytes"]["device"] for row in rows)
     assert four < eight < plain / 2
-    table = kept_stores(rows)
+    table = "\n".join(kept_stores(rows))
     assert f"| infinipot:novelty_share=1 | int4 | 700 | 0 | {four / 1e6:.2f} | {100 * four / plain:.0f} % |" in table
 
 

@@ -161,20 +161,27 @@ def test_processes_that_open_a_new_home_at_once_all_succeed(tmp_path: Path, othe
 )
 def test_what_is_no_id_is_not_found(store: Store, id: str) -> None:
     with pytest.raises(NotFound):
-        store.find(id)
+        store.document(id)
     with pytest.raises(NotFound):
         store.delete_document(id)
 
 
-def test_find_knows_every_noun(filled: Any) -> None:
+def test_an_id_is_found_by_its_own_noun_alone(filled: Any) -> None:
     store, session = filled.store, filled.session()
     turn, job = store.add_turn(session.id, "q"), store.add_job("reading", session.context_id)
     context = store.context(session.context_id)
-    rows = [store.context_documents(context.id)[0], context, store.session(session.id), turn, job]
-    kinds = ["document", "context", "session", "turn", "job"]
-    assert [store.find(row.id) for row in rows] == list(zip(kinds, rows, strict=True))
-    with pytest.raises(NotFound, match="There is no document"):
-        store.document(session.id)
+    rows = {
+        "document": store.context_documents(context.id)[0],
+        "context": context,
+        "session": store.session(session.id),
+        "turn": turn,
+        "job": job,
+    }
+    for noun, row in rows.items():
+        assert getattr(store, noun)(row.id) == row
+        for other in rows.keys() - {noun}:
+            with pytest.raises(NotFound, match=f"There is no {other}"):
+                getattr(store, other)(row.id)
 
 
 def test_a_transaction_that_fails_leaves_no_trace(filled: Any) -> None:

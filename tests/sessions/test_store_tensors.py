@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -53,31 +54,25 @@ def test_every_kind_of_tensor_comes_back(folder: TensorFolder) -> None:
     parts, loaded = TensorFolder(folder.path).load("print")
     assert list(parts) == ["layer.0", "nothing"]
     assert parts["nothing"] == {}
-    assert loaded == meta == folder.meta()
+    assert loaded == meta
     assert parts["layer.0"].keys() == tensors.keys()
     for name, tensor in parts["layer.0"].items():
         assert tensor.dtype == tensors[name].dtype, name
         assert torch.equal(tensor, tensors[name]), name
-    assert folder.nbytes() == sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
 
 
 def test_nothing_saved(folder: TensorFolder) -> None:
     assert not folder.exists()
-    assert folder.nbytes() == 0
     with pytest.raises(NotFound, match="No state is saved"):
         folder.load()
-    folder.delete()
 
 
 def test_a_save_replaces_the_state_before(folder: TensorFolder) -> None:
     folder.save({"a": part(1), "b": part(2)}, {"n": 1}, "f")
     folder.save({"b": part(3), "c": part(4)}, {"n": 2}, "f")
     assert values(folder) == {"b": 3, "c": 4}
-    assert folder.meta() == {"n": 2}
+    assert folder.load()[1] == {"n": 2}
     assert len(list(folder.path.iterdir())) == 3  # two files and the manifest
-    folder.delete()
-    assert not folder.exists()
-    assert not folder.path.exists()
 
 
 def test_what_was_loaded_is_private_and_outlives_a_later_save(folder: TensorFolder) -> None:
@@ -120,7 +115,6 @@ def test_sealed_parts_are_not_taken_over_from_something_else(folder: TensorFolde
 
 def test_a_fingerprint_mismatch_names_both_sides(folder: TensorFolder) -> None:
     folder.save({"a": part(1)}, {}, "pocket/infinipot")
-    assert folder.fingerprint() == "pocket/infinipot"
     with pytest.raises(FingerprintMismatch, match=r"'pocket/infinipot'.*'qwen/exact'") as caught:
         folder.load("qwen/exact")
     assert (caught.value.saved, caught.value.wanted) == ("pocket/infinipot", "qwen/exact")
@@ -159,7 +153,7 @@ def test_damaged_files_are_not_loaded(folder: TensorFolder, damage: Callable, to
 
 @pytest.mark.parametrize("altered", ["small", "slab"])
 @pytest.mark.parametrize("at", [-1, -40, -1500, -(3 << 20)])
-def test_one_altered_bit_is_noticed_at_load_and_by_verify(folder: TensorFolder, altered: str, at: int) -> None:
+def test_one_altered_bit_is_noticed_at_load(folder: TensorFolder, altered: str, at: int) -> None:
     size = 1 << 19  # more than is read at once
     folder.save({"small": part(1, size=size), "slab": part(2, sealed=True, size=size)}, {}, "f")
     _flip(next(folder.path.glob(f"{altered}.*")), at)
@@ -249,7 +243,7 @@ def test_a_crash_at_any_instant_leaves_the_old_or_the_new_state(folder: TensorFo
     for step in range(1, 200):
         codes = []
         for after in (False, True):
-            folder.delete()
+            shutil.rmtree(folder.path, ignore_errors=True)
             if not first:
                 folder.save(old, {"state": "old"}, "f")
             if (child := os.fork()) == 0:

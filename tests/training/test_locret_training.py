@@ -20,11 +20,11 @@ from engine import Model, OutOfMemory, Reader, SettingsError, load_model, make_m
 from engine.trained.retaining import FILE, find_heads
 from tests.engine.conftest import tiny_config
 from tests.training.resuming import Interrupted, bench_command, trained_and_resumed
+from training import checkpoint
 from training.locret import LocretSettings, Progress, train
 from training.locret.examples import Example, Generated, Rows
 from training.locret.labels import overlap, watch
 from training.locret.train import Run
-from training.pocket import checkpoint
 from training.pocket.documents import Row as DataRow
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from engine import SettingsError
-from training.pocket import checkpoint
+from training import checkpoint
 from training.pocket.documents import Recipe
 from training.pocket.ladder import Mix, Stage, last_stages
 from training.pocket.network import PocketNetwork, Reading

@@ -29,8 +29,7 @@ from training.beacon.card import CARD
 from training.beacon.examples import Example, Examples, check_lengths, open_examples, window_of
 from training.beacon.settings import BeaconSettings
 from training.beacon.unrolled import read_through
-from training.curves import draw_curves
-from training.data import told
+from training.card import write_card
 from training.pocket.optimiser import Optimiser
 from training.scoring import scored
 
@@ -67,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of held-out examples at one ratio."""
+    """What held-out examples gave at one ratio: loss of answers in nats a token, and the share of right ones."""
 
     ratio: int
     loss: float
@@ -115,16 +114,18 @@ def learn_from(beacons: Beacons, start: Path) -> None:
 class Run(loop.Run[Progress]):
     """A training run."""
 
+    settings: BeaconSettings
+
     def __init__(self, settings: BeaconSettings, model: Model, examples: Examples) -> None:
         torch.manual_seed(settings.seed)
-        self.settings, self.model, self.examples = settings, model, examples
+        self.examples = examples
         self.window = window_of(settings, model)
         self.beacons = first_beacons(model)
         if settings.start is not None:
             learn_from(self.beacons, settings.start)
         self.optimiser = Optimiser(self.beacons, settings.muon_rate, settings.adam_rate)
         basis = loop.basis_of(settings, model, "beacon") | {"window": self.window}
-        super().__init__(self.beacons, self.optimiser, basis)
+        super().__init__(settings, model, self.beacons, self.optimiser, basis)
 
     @property
     def plain(self) -> bool:
@@ -224,7 +225,7 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
         )
     run = Run(settings, model, open_examples(settings, model))
     check_lengths(settings, run.window, run.examples)
-    loop.run_through(run, settings, progress)
+    loop.run_through(run, progress)
     finish(run, out)
     return out
 
@@ -233,29 +234,20 @@ def finish(run: Run, out: Path) -> None:
     """Write the beacons, measure them on held-out examples, and write their card with curves of the run."""
     facts = {"window": str(run.window), "steps": str(run.steps), "tokens": str(run.tokens)}
     save_beacons(run.beacons, out, run.model.spec, facts)
-    settings = run.settings
-    draw_curves(loop.log_of(settings), out.with_suffix(".svg"), CURVES)
-    measured = run.measure()
     lines = [
         f"| {'no beacons, all of it' if each.ratio == RAW else each.ratio} | {each.loss:.3f} | {each.accuracy:.0%} |"
-        for each in measured
+        for each in run.measure()
     ]
-    card = CARD.format(
-        source=settings.model,
-        path=out,
-        curves=out.with_suffix(".svg").name,
-        model=run.model.name,
-        parameters=f"{sum(p.numel() for p in run.beacons.parameters()) / 1e6:.2f}",
+    settings = run.settings
+    write_card(
+        run,
+        out,
+        CARD,
+        CURVES,
         window=run.window,
-        data=told(settings.data),
-        steps=run.steps,
         start=f" on top of what the beacons of `{settings.start.name}` had learned" if settings.start else "",
-        batch=settings.batch,
-        tokens=f"{run.tokens / 1e6:.2f}",
         plain=f"{settings.plain_share:.0%}",
         muon_rate=settings.muon_rate,
         adam_rate=settings.adam_rate,
-        examples=settings.held_out,
         measured="\n".join(lines),
     )
-    out.with_suffix(".md").write_text(card, encoding="utf-8")

@@ -18,6 +18,8 @@ from engine.seam import ModelSpec
 from kernels.softmax import scores
 from training.locret.examples import Example
 
+TOP = 0.1  # share of the prompt's tokens
+
 
 class Watched(SlotMemory):
     """Full attention that writes down the prompt's queries [HQ, P, D] and labels [H, P], per layer."""
@@ -67,8 +69,8 @@ def watch(model: Model, example: Example, chunk: int) -> Watched:
     return memory
 
 
-def overlap(score: Tensor, label: Tensor, share: float = 0.1) -> float:
-    """How many of the top `share` of labels [H, P] are in the top `share` of scores [H, P] too, from 0 to 1."""
-    count = max(1, round(share * label.shape[1]))
+def overlap(score: Tensor, label: Tensor) -> float:
+    """How many of the top tenth of labels [H, P] are in the top tenth of scores [H, P] too, from 0 to 1."""
+    count = max(1, round(TOP * label.shape[1]))
     chosen, wanted = (torch.zeros_like(x).scatter_(1, x.topk(count, dim=1).indices, 1.0) for x in (score, label))
     return float((chosen * wanted).sum() / wanted.sum())

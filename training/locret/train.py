@@ -23,8 +23,7 @@ import torch.nn.functional as F
 from engine import Model, load_model
 from engine.trained.retaining import FILE, RetainingHeads, save_heads, usual_width
 from training import loop
-from training.curves import draw_curves
-from training.data import told
+from training.card import write_card
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
 from training.locret.labels import Watched, overlap, watch
@@ -71,14 +70,16 @@ class Progress:
 class Run(loop.Run[Progress]):
     """A training run."""
 
+    settings: LocretSettings
+
     def __init__(self, settings: LocretSettings, model: Model, examples: Examples) -> None:
-        self.settings, self.model, self.examples = settings, model, examples
+        self.examples = examples
         torch.manual_seed(settings.seed)
         widths = [settings.width or usual_width(layer) for layer in model.spec.layers]
         self.heads = RetainingHeads(model.spec, widths).to(model.device)
         self.optimiser = torch.optim.AdamW(self.heads.parameters(), settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
         basis = loop.basis_of(settings, model, "locret") | {"widths": widths, "queries": settings.queries}
-        super().__init__(self.heads, self.optimiser, basis)
+        super().__init__(settings, model, self.heads, self.optimiser, basis)
 
     def step(self) -> Progress:
         """One optimiser step."""
@@ -172,7 +173,7 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
     out = loop.output_of(settings, FILE)
     model = load_model(settings.model, device=settings.device, quantize=settings.quantize)
     run = Run(settings, model, open_examples(settings, model))
-    loop.run_through(run, settings, progress)
+    loop.run_through(run, progress)
     finish(run, out)
     return out
 
@@ -181,27 +182,18 @@ def finish(run: Run, out: Path) -> None:
     """Write the heads, measure them on held-out examples, and write their card with curves of the run."""
     facts = {"steps": str(run.steps), "tokens": str(run.tokens)}
     save_heads(run.heads, out, run.model.spec, facts)
-    settings = run.settings
-    draw_curves(loop.log_of(settings), out.with_suffix(".svg"), CURVES)
-    measured = run.measure()
-    card = CARD.format(
-        source=settings.model if settings.quantize == "none" else f"{settings.model} --quantize {settings.quantize}",
-        path=out,
-        curves=out.with_suffix(".svg").name,
-        model=run.model.name,
+    settings, measured = run.settings, run.measure()
+    write_card(
+        run,
+        out,
+        CARD,
+        CURVES,
         kept="not quantised" if settings.quantize == "none" else f"in {settings.quantize}",
-        data=told(settings.data),
         labels={"answer": "what answers look for", "turn": "what questions and answers look for"}[settings.queries],
-        parameters=f"{sum(p.numel() for p in run.heads.parameters()) / 1e6:.2f}",
         width=", ".join(str(width) for width in sorted(set(run.heads.widths))),
-        steps=run.steps,
-        batch=settings.batch,
-        tokens=f"{run.tokens / 1e6:.2f}",
         rate=settings.rate,
         warmup=settings.warmup,
         alpha=settings.alpha,
-        examples=settings.held_out,
         regression=f"{measured.regression:.3f}",
         overlap=f"{measured.overlap:.0%}",
     )
-    out.with_suffix(".md").write_text(card, encoding="utf-8")

@@ -287,7 +287,7 @@ class Builder:
         if self.reading and rng.random() < recipe.reading:
             passage, turns = self.reading.draw(rng, recipe.length * 3)
             ids = [self.bos, *self.system, *self.encode([passage])[0]][: recipe.length // 2]
-            return self._finish(recipe, ids, [0.0] * len(ids), [Turn(q, a) for q, a in turns], False)
+            return self._finish(recipe, ids, [0.0] * len(ids), [Turn(q, a) for q, a in turns])
         return self._chat(rng, recipe)
 
     def _chat(self, rng: random.Random, recipe: Recipe) -> Row:
@@ -326,14 +326,14 @@ class Builder:
             if index < len(sentences):
                 ids += sentences[index]
                 weights += [-1.0 if rng.random() < recipe.language else 0.0 for _ in sentences[index]]
-        return self._finish(recipe, ids, weights, turns, False)
+        return self._finish(recipe, ids, weights, turns)
 
     @staticmethod
     def _can_be_answered(turn: Turn, present: list[Fact], prose: set[str]) -> bool:
         """Whether a turn asks for nothing that was left out: quotations must be of a fact or of prose that stayed."""
         return turn.weight != QUOTE_WEIGHT or turn.answer in prose or any(turn.answer == f.statement for f in present)
 
-    def _again(self, rng: random.Random, recipe: Recipe) -> tuple[list[int], list[float], list[Turn], bool]:
+    def _again(self, rng: random.Random, recipe: Recipe) -> tuple[list[int], list[float], list[Turn]]:
         count = max(2, recipe.length // 36)
         present = self.present(rng, recipe, count)
         ids, weights = [self.bos], [0.0]
@@ -349,15 +349,15 @@ class Builder:
             for start, stop in encoded["offset_mapping"][index]:
                 inside = any(start < b and stop > a for a, b in spans)
                 weights.append(1.0 if inside else 0.25)  # words that can be copied teach copying too
-        return ids, weights, [], True
+        return ids, weights, []
 
-    def _prose_only(self, rng: random.Random, recipe: Recipe) -> tuple[list[int], list[float], list[Turn], bool]:
+    def _prose_only(self, rng: random.Random, recipe: Recipe) -> tuple[list[int], list[float], list[Turn]]:
         ids = [self.bos, *self.system]
         for index in self.prose.run(rng, recipe.length - len(ids)):
             ids += self.prose.sentence(index)
-        return ids, [-1.0] * len(ids), [], False
+        return ids, [-1.0] * len(ids), []
 
-    def _finish(self, recipe: Recipe, ids: list[int], weights: list[float], turns: list[Turn], cut: bool) -> Row:
+    def _finish(self, recipe: Recipe, ids: list[int], weights: list[float], turns: list[Turn]) -> Row:
         """Append the turns that fit, cut or pad to the row's length."""
         document = len(ids)
         encoded = self.encode([t.question for t in turns] + [t.answer for t in turns])

@@ -23,6 +23,11 @@ from training.pocket.prepare import Materials, prepare
 from training.pocket.reader import Reader
 from training.pocket.settings import PocketSettings
 
+SEED = 1  # of all documents
+QUICK = (  # about two minutes of measuring
+    "facts:256:full:6,facts:512:full:6,facts:1000:full:5,facts:1000:exact:5,facts:4000:exact:5,absent:512:full:5,"
+    "quote:512:full:5,turns:512:full:16,passkey:1000:full:12,unseen relations:512:full:6,unseen wordings:512:full:6"
+)
 TASKS = ("facts", "turns", "absent", "quote", "prose quote", "passkey", "unseen relations", "unseen wordings")
 
 
@@ -49,22 +54,20 @@ class Cell:
 class Measure:
     """Makes documents of the measuring share and counts right answers."""
 
-    def __init__(
-        self, network: PocketNetwork, materials: Materials, window: int = 256, top_k: int = 64, seed: int = 1
-    ) -> None:
-        self.network, self.materials, self.window, self.top_k, self.seed = network, materials, window, top_k, seed
+    def __init__(self, network: PocketNetwork, materials: Materials, window: int, top_k: int) -> None:
+        self.network, self.materials, self.window, self.top_k = network, materials, window, top_k
 
     def builder(self, task: str) -> Builder:
         """Documents with held-out prose and reserved names; relations as the task wants."""
         maker = FactMaker(self.materials.nouns, task == "unseen relations", task == "unseen wordings")
         return Builder(self.materials.tokenizer, self.materials.held_out, maker, reserved=True)
 
-    def cell(self, task: str, tokens: int, method: str, documents: int, show: int = 0) -> Cell:
+    def cell(self, task: str, tokens: int, method: str, documents: int, show: int) -> Cell:
         """Measure one cell over `documents` documents."""
         begun = time.monotonic()
         asked = correct = 0
         for number in range(documents):
-            rng = random.Random(f"{self.seed}/{task}/{tokens}/{number}")
+            rng = random.Random(f"{SEED}/{task}/{tokens}/{number}")
             builder = self.builder(task)
             ids, conversations = self.document(rng, builder, task, tokens)
             reader = Reader(self.network, len(ids) + 1200, self.window if method == "exact" else 0, self.top_k)
@@ -138,9 +141,9 @@ def measure(
     network: PocketNetwork,
     materials: Materials,
     cells: list[tuple[str, int, str, int]],
-    window: int = 256,
-    top_k: int = 64,
-    show: int = 0,
+    window: int,
+    top_k: int,
+    show: int,
 ) -> list[Cell]:
     """Measure (task, tokens, method, documents) cells, printing each as it is done."""
     torch.set_num_threads(1)
@@ -164,23 +167,6 @@ def table(cells: list[Cell]) -> str:
         share = f"{cell.correct / max(1, cell.asked):.0%} ({cell.correct}/{cell.asked})"
         lines.append(f"| {cell.task} | {cell.method} | {cell.tokens:,} | {share} |")
     return "\n".join(lines)
-
-
-def quick_cells() -> list[tuple[str, int, str, int]]:
-    """About two minutes of measuring."""
-    return [
-        ("facts", 256, "full", 6),
-        ("facts", 512, "full", 6),
-        ("facts", 1000, "full", 5),
-        ("facts", 1000, "exact", 5),
-        ("facts", 4000, "exact", 5),
-        ("absent", 512, "full", 5),
-        ("quote", 512, "full", 5),
-        ("turns", 512, "full", 16),
-        ("passkey", 1000, "full", 12),
-        ("unseen relations", 512, "full", 6),
-        ("unseen wordings", 512, "full", 6),
-    ]
 
 
 def _cells(text: str) -> list[tuple[str, int, str, int]]:
@@ -209,7 +195,10 @@ def main() -> None:
     )
     parser.add_argument("--data-dir", type=Path, default=PocketSettings.data_dir, help="folder with books/ and qa/")
     parser.add_argument(
-        "--cells", type=_cells, help="task:tokens:method:documents, parted by commas (default: a quick set)"
+        "--cells",
+        type=_cells,
+        default=QUICK,
+        help="task:tokens:method:documents, parted by commas (default: a quick set)",
     )
     parser.add_argument("--window", type=int, default=256, help="sliding window of exact, in tokens")
     parser.add_argument("--top-k", type=int, default=64, help="far keys a head and token")
@@ -217,8 +206,7 @@ def main() -> None:
     arguments = parser.parse_args()
     materials = prepare(PocketSettings(data_dir=arguments.data_dir, work_dir=arguments.work_dir, start=arguments.model))
     network = load_network(arguments.model).eval()
-    cells = arguments.cells or quick_cells()
-    done = measure(network, materials, cells, arguments.window, arguments.top_k, arguments.show)
+    done = measure(network, materials, arguments.cells, arguments.window, arguments.top_k, arguments.show)
     print(table(done))
     print(json.dumps([asdict(cell) for cell in done]))
 

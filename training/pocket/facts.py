@@ -272,12 +272,14 @@ def _asked(rng: random.Random, template: str, relation: Relation, subject: Subje
     return _capital(text)
 
 
-def passkey(rng: random.Random, statements: tuple[str, ...] = _PASSKEY_STATEMENTS) -> Fact:
+def passkey(rng: random.Random) -> Fact:
     """A pass key of five (rarely four to eight) digits."""
     subject = Subject("passkey", "the pass key", _IT)
-    relation = Relation("passkey", "passkey", "passkey", statements, _PASSKEY_QUESTIONS, ("And the pass key?",))
+    relation = Relation(
+        "passkey", "passkey", "passkey", _PASSKEY_STATEMENTS, _PASSKEY_QUESTIONS, ("And the pass key?",)
+    )
     value = words.digits(rng, 5, 5) if rng.random() < 0.75 else words.digits(rng, 4, 8)
-    return Fact(subject, relation, value, _capital(rng.choice(statements).replace("{v}", value)))
+    return Fact(subject, relation, value, _capital(rng.choice(_PASSKEY_STATEMENTS).replace("{v}", value)))
 
 
 def passkeys(rng: random.Random) -> list[Fact]:

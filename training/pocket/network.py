@@ -49,6 +49,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
 
 
+def normed(norm: Any, x: Tensor) -> Tensor:
+    """What one of a Llama's norms makes of x [..., C]."""
+    return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
+
+
 class PocketNetwork(nn.Module):
     """A `LlamaForCausalLM` and a forward pass over its weights that returns final hidden states."""
 
@@ -94,23 +99,30 @@ class PocketNetwork(nn.Module):
         masks = _far_masks(ids.shape, reading) if reading and reading.window else None
         x = self.llama.model.embed_tokens(ids)
         for layer in self.llama.model.layers:
-            attention = layer.self_attn
-            h = F.rms_norm(x, x.shape[-1:], layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon)
-            q = attention.q_proj(h).unflatten(-1, (self.heads, self.size)).transpose(1, 2)
-            k = attention.k_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
-            v = attention.v_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
+            q, k, v = self.projected(layer, x)
             if masks is None:
                 out = self._full(rotate(q, cos, sin), rotate(k, cos, sin), v)
             else:
                 assert reading is not None
                 out = self._far(q, k, v, cos, sin, masks, reading)
-            x = x + attention.o_proj(out.transpose(1, 2).flatten(2))
-            h = F.rms_norm(
-                x, x.shape[-1:], layer.post_attention_layernorm.weight, layer.post_attention_layernorm.variance_epsilon
-            )
-            x = x + layer.mlp.down_proj(F.silu(layer.mlp.gate_proj(h)) * layer.mlp.up_proj(h))
-        norm = self.llama.model.norm
-        return F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
+            x = self.passed_on(layer, x, out)
+        return normed(self.llama.model.norm, x)
+
+    def projected(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [B, HQ, T, D], keys and values [B, H, T, D] of a layer before RoPE; x: its input [B, T, C]."""
+        attention, h = layer.self_attn, normed(layer.input_layernorm, x)
+        q = attention.q_proj(h).unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+        k = attention.k_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
+        v = attention.v_proj(h).unflatten(-1, (self.kv_heads, self.size)).transpose(1, 2)
+        return q, k, v
+
+    @staticmethod
+    def passed_on(layer: Any, x: Tensor, out: Tensor) -> Tensor:
+        """A layer's output [B, T, C]; x: its input; out: of its attention [B, HQ, T, D]."""
+        x = x + layer.self_attn.o_proj(out.transpose(1, 2).flatten(2))
+        h, mlp = normed(layer.post_attention_layernorm, x), layer.mlp
+        result: Tensor = x + mlp.down_proj(F.silu(mlp.gate_proj(h)) * mlp.up_proj(h))
+        return result
 
     def _grouped(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.heads // self.kv_heads, dim=1)

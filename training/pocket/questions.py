@@ -3,6 +3,7 @@
 import json
 import lzma
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +33,24 @@ def _literal(passage: str, asked: list[tuple[str, str]]) -> list[tuple[str, str]
 def load_passages(data: Path) -> Passages:
     """Every passage with at least one literal answer from the sets that are present under `data`/qa."""
     found: list[tuple[str, list[tuple[str, str]]]] = []
-    path = data / "qa" / "nq_oracle_dev.jsonl.xz"
-    if path.is_file():
-        with lzma.open(path, "rt", encoding="utf-8") as lines:
-            for item in map(json.loads, lines):
-                found.append((item["passage"], [(item["question"] + "?", a) for a in item["answers"][:1]]))
-    path = data / "qa" / "xquad_en_dev.json.xz"
-    if path.is_file():
-        with lzma.open(path, "rt", encoding="utf-8") as file:
-            for article in json.load(file)["data"]:
-                for paragraph in article["paragraphs"]:
-                    asked = [(q["question"], q["answers"][0]["text"]) for q in paragraph["qas"]]
-                    found.append((paragraph["context"], asked))
-    path = data / "qa" / "fairytaleqa_dev.jsonl.xz"
-    if path.is_file():
-        with lzma.open(path, "rt", encoding="utf-8") as lines:
-            for story in map(json.loads, lines):
-                found.extend(_fairytale(story))
+    for item in _objects(data / "qa" / "nq_oracle_dev.jsonl.xz"):
+        found.append((item["passage"], [(item["question"] + "?", a) for a in item["answers"][:1]]))
+    for whole in _objects(data / "qa" / "xquad_en_dev.json.xz"):
+        for article in whole["data"]:
+            for paragraph in article["paragraphs"]:
+                asked = [(q["question"], q["answers"][0]["text"]) for q in paragraph["qas"]]
+                found.append((paragraph["context"], asked))
+    for story in _objects(data / "qa" / "fairytaleqa_dev.jsonl.xz"):
+        found.extend(_fairytale(story))
     kept = [(passage, _literal(passage, asked)) for passage, asked in found]
     return Passages([item for item in kept if item[1]])
+
+
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a packed file, a .jsonl having one a line; none where there is no such file."""
+    if path.is_file():
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            yield from map(json.loads, file if ".jsonl" in path.name else [file.read()])
 
 
 def _fairytale(story: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.pocket.network import PocketNetwork, rotate
+from training.pocket.network import PocketNetwork, normed, rotate
 
 CHUNK = 256
 
@@ -67,21 +67,11 @@ class Reader:
         first, last = self.length, self.length + len(ids)
         x = model.embed_tokens(torch.tensor([ids]))
         for index, layer in enumerate(model.layers):
-            attention = layer.self_attn
-            h = F.rms_norm(x, x.shape[-1:], layer.input_layernorm.weight, layer.input_layernorm.variance_epsilon)
-            q = attention.q_proj(h).unflatten(-1, (self.network.heads, self.network.size)).transpose(1, 2)[0]
-            k = attention.k_proj(h).unflatten(-1, (self.network.kv_heads, self.network.size)).transpose(1, 2)[0]
-            v = attention.v_proj(h).unflatten(-1, (self.network.kv_heads, self.network.size)).transpose(1, 2)[0]
+            q, k, v = (each[0] for each in self.network.projected(layer, x))
             self.keys[index, :, first:last], self.values[index, :, first:last] = k, v
-            out = self._attend(index, q, first, last, asking)
-            x = x + attention.o_proj(out.transpose(0, 1).flatten(1))[None]
-            h = F.rms_norm(
-                x, x.shape[-1:], layer.post_attention_layernorm.weight, layer.post_attention_layernorm.variance_epsilon
-            )
-            x = x + layer.mlp.down_proj(F.silu(layer.mlp.gate_proj(h)) * layer.mlp.up_proj(h))
+            x = self.network.passed_on(layer, x, self._attend(index, q, first, last, asking)[None])
         self.length = last
-        x = F.rms_norm(x[0, -1], x.shape[-1:], model.norm.weight, model.norm.variance_epsilon)
-        return F.linear(x, model.embed_tokens.weight)
+        return F.linear(normed(model.norm, x[0, -1]), model.embed_tokens.weight)
 
     def _attend(self, layer: int, q: Tensor, first: int, last: int, asking: bool) -> Tensor:
         # q: [HQ, T, D]; near: sinks and window at true distances, far: the best of the rest at a constant one

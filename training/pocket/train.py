@@ -24,7 +24,8 @@ from transformers import LlamaConfig
 
 from engine import SettingsError
 from engine.stopping import asked_to_stop
-from training.pocket import checkpoint, workers
+from training import checkpoint
+from training.pocket import workers
 from training.pocket.documents import Builder
 from training.pocket.export import check_replaceable, export
 from training.pocket.ladder import Mix, Stage, ladder, last_stages
@@ -88,15 +89,9 @@ class Batch:
 
 def model_config(settings: PocketSettings, builder: Builder) -> LlamaConfig:
     """The stock Llama config of a run."""
+    shape = {key: getattr(settings, name) for key, name in SHAPE.items()} | {"vocab_size": len(builder.tokenizer)}
     return LlamaConfig(
-        vocab_size=len(builder.tokenizer),
-        hidden_size=settings.width,
-        intermediate_size=settings.inner,
-        num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
-        num_key_value_heads=settings.kv_heads,
-        head_dim=settings.head_size,
-        max_position_embeddings=settings.window,
+        **shape,
         tie_word_embeddings=True,
         rms_norm_eps=1e-5,
         rope_parameters={"rope_type": "default", "rope_theta": 100000.0},

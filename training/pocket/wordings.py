@@ -224,6 +224,9 @@ _ABOUT = phrases(
     "What have you got for| What stands there for| What can be read about| How about| What does it say about| What was said of| "
     "Is there anything on| Does the text give| Which words name| So what is"
 )
+_ASKED_COPULAS = phrases(
+    "has been| had been| would be| is said to be| is now| is still| was then| is supposed to be| became"
+)
 _STARTS = phrases("Do you know| Can you see| Does it say| Is it stated| Did you read")
 _BOTH = phrases(
     "Of {s}, what is the {a}?| With {s}, what was the {a}?| {s} has which {a}?| What is it that {s} has as {a}?| {s}, {a}?| "
@@ -237,18 +240,7 @@ def _composed_questions() -> tuple[str, ...]:
     found: list[str] = []
     for phrase in _PHRASES:
         found.append(f"What became {phrase}?")
-        copulas = (
-            "has been",
-            "had been",
-            "would be",
-            "is said to be",
-            "is now",
-            "is still",
-            "was then",
-            "is supposed to be",
-            "became",
-        )
-        found += [f"Tell me what {phrase} {copula}." for copula in copulas]
+        found += [f"Tell me what {phrase} {copula}." for copula in _ASKED_COPULAS]
         found += [f"Can you {asking} {phrase}?" for asking in _ASKING]
         found += [f"Please {asking} {phrase}." for asking in _ASKING]
         found += [f"Would you {asking} {phrase}?" for asking in _ASKING[::3]]

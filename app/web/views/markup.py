@@ -22,9 +22,7 @@ def bar(share: float, label: str, kind: str = "") -> str:
 
 
 def sparkline(values: Sequence[float], label: str, kind: str = "") -> str:
-    """A small line of values, oldest first, from zero upwards; empty for fewer than two."""
-    if len(values) < 2:
-        return '<div class="spark empty" aria-hidden="true"></div>'
+    """A small line of two or more values, oldest first, from zero upwards."""
     width, height, top = 240.0, 44.0, max(values) or 1.0
     step = width / (len(values) - 1)
     points = [(index * step, height - 2 - value / top * (height - 6)) for index, value in enumerate(values)]

@@ -46,13 +46,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read what `save` wrote.
-
-    Raises:
-        FileNotFoundError: nothing there.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no checkpoint at {path}: start without --resume.")
+    """Read what `save` wrote."""
     with safe_open(path, "pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
         state: dict[str, Any] = _restore(json.loads(file.metadata()["tree"]), tensors)
