@@ -18,7 +18,7 @@ from typing import Any, cast
 import engine
 from app.cli import main
 
-REST_SEC = 0.1
+REST_SEC = 0.05
 
 
 def hold_back(held: Callable[[], bool], patch: Callable[[type, str, Any], None] = setattr) -> None:
