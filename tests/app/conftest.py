@@ -1,5 +1,6 @@
 """What the tests of the app share: a model, a book with facts in it and a home."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from app.home import ASSETS
 from app.service import Service
 from app.worker import Worker
 from tests.app.helpers import book_text
+from tests.app.slow import hold_back
 from tests.app.tiny import make_tiny_model
 
 
@@ -43,3 +45,11 @@ def worker(service: Service) -> Iterator[Worker]:
     worker.start()
     yield worker
     worker.stop()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Readings and answers stay under way while this is set."""
+    event = threading.Event()
+    hold_back(event.is_set, monkeypatch.setattr)
+    return event

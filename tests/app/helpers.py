@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -9,7 +10,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from app.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"budget": 320}
+PATIENCE_SEC = 240.0
+"""Whatever takes longer than this hangs: a slow machine with much else to do takes ten times as long as a good one."""
 FACTS = (
     "The lighthouse at Cape Orlen was built in 1872 by Tobias Renn. Its keeper was Maren Hollis, who kept a diary.",
     "“The lamp must never go dark,” she wrote on her first evening. The pass key of the vault is 48213.",
@@ -50,7 +54,7 @@ class Cli:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_SEC,
             env={**os.environ, "STOCKPOT_HOME": str(self.home / "unused")},
         )
         assert done.returncode == status, f"{arguments} ended {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -65,18 +69,18 @@ class Server:
 
     def __init__(self, home: Path, model: str) -> None:
         self.home, self.model = home, model
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[str] | None = None
+        self._held = home.parent / "held"
 
     def start(self) -> "Server":
         self.home.mkdir(parents=True, exist_ok=True)
         command = [
             sys.executable,
             "-m",
-            "app.cli",
+            "tests.app.slow",
+            str(self._held),
             "--home",
             str(self.home),
             "--model",
@@ -88,7 +92,7 @@ class Server:
         with (self.home.parent / "server.log").open("a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, text=True)
         try:
-            wait_for(lambda: self._healthy(), "the server to answer", 240)  # one that died fails at once
+            wait_for(lambda: self._healthy(), "the server to answer")  # one that died fails at once
         except BaseException:
             self.stop(signal.SIGKILL)
             raise
@@ -105,15 +109,24 @@ class Server:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(how)
-            self.process.wait(60)
+            self.process.wait(PATIENCE_SEC)
         self.process = None
 
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Readings and answers stay under way meanwhile; afterwards they go on as fast as they can."""
+        self._held.touch()
+        try:
+            yield
+        finally:
+            self._held.unlink()
+
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=PATIENCE_SEC) as answer:
             return json.loads(answer.read())
 
     def text(self, path: str) -> str:
-        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=PATIENCE_SEC) as answer:
             return str(answer.read().decode())
 
     def send(self, path: str, body: Any = None, method: str = "POST") -> Any:
@@ -121,7 +134,7 @@ class Server:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SEC) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -139,7 +152,7 @@ class Server:
         request = urllib.request.Request(
             self.url + "/api/contexts", body, {"Content-Type": f"multipart/form-data; boundary={edge}"}
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SEC) as answer:
             return json.loads(answer.read())
 
     def read(self, *files: tuple[str, bytes], **fields: str) -> dict[str, Any]:
@@ -164,11 +177,23 @@ class Server:
         return found
 
 
-def wait_for(what: Callable[[], bool], name: str, timeout_sec: float = 90.0) -> None:
+def free_port() -> int:
+    """A port that nobody has, and that the system gives to no connection before a server listens there."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 30_000)
+        with socket.socket() as free:
+            try:
+                free.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
+def wait_for(what: Callable[[], bool], name: str) -> None:
     """Wait until something is so; fails the test if it never is."""
-    deadline = time.monotonic() + timeout_sec
+    deadline = time.monotonic() + PATIENCE_SEC
     while not what():
-        assert time.monotonic() < deadline, f"waited {timeout_sec:.0f} s for {name}"
+        assert time.monotonic() < deadline, f"waited {PATIENCE_SEC:.0f} s for {name}"
         time.sleep(0.1)
 
 
@@ -190,6 +215,7 @@ def upload(service: Service, tmp_path: Path, name: str, data: bytes) -> list[Pat
 
 
 def ended(service: Service, job_id: str) -> str:
+    """How a job ended. What it leaves behind, such as the files of an upload, may go a moment later."""
     wait_for(lambda: service.store.job(job_id).status not in ("queued", "running"), f"job {job_id}")
     return service.store.job(job_id).status
 

@@ -16,7 +16,7 @@ from app.cli import main
 from app.commands.asking import result_of
 from app.words import printable
 from sessions import ContextRow, Store
-from tests.app.helpers import ROOT, Cli, book_text, in_process
+from tests.app.helpers import PATIENCE_SEC, ROOT, Cli, book_text, in_process
 
 TIERS = {"device", "host", "disk"}
 
@@ -259,7 +259,11 @@ def test_what_is_printed_for_programs_is_utf_8_whatever_the_terminal_speaks(tmp_
     for arguments in (("list", "sessions", "--json"), ("list", "sessions"), ("export", session.id)):
         command = [sys.executable, "-m", "app.cli", "--home", str(tmp_path), *arguments]
         done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, timeout=120, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            timeout=PATIENCE_SEC,
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
         )
         assert done.returncode == 0, done.stderr
         assert "Zoë? 灯台" in done.stdout.decode("utf-8")

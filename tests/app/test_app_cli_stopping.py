@@ -12,69 +12,83 @@ import subprocess
 import sys
 import termios
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import pytest
 
 from app.commands.common import ProgressLine, note
 from app.words import printable
 from sessions import Store
-from tests.app.helpers import ROOT, Cli, book_text, in_process, wait_for
+from tests.app.helpers import PATIENCE_SEC, ROOT, Cli, book_text, in_process, wait_for
+
+Process: TypeAlias = "subprocess.Popen[bytes]"
 
 
-def wait_until_begun(home: Path, process: "subprocess.Popen[Any]", said: Callable[[], object]) -> None:
-    """Until a process has begun to read, and half a second longer. said: what it said, if it ended instead."""
+def shown_on(screen: FileIO, words: bytes, process: Process) -> None:
+    """Wait until these words have come on the screen of a process's terminal."""
+    shown = b""
+    while words not in shown:
+        over = process.poll() is not None  # before what it said last is looked for
+        if select.select([screen], [], [], 0.1)[0]:
+            shown += screen.read(10_000)
+        else:
+            assert not over, f"{words!r} did not come: {shown!r}"
 
-    def begun() -> bool:
-        assert process.poll() is None, said()
-        with Store(home) as store:
-            return any((home / "contexts" / row.id / "manifest.json").exists() for row in store.contexts())
 
-    wait_for(begun, "the reading to begin")
-    time.sleep(0.5)
+@contextmanager
+def ingesting(home: Path, model: Path, book: Path) -> Iterator[tuple[Process, FileIO]]:
+    """`stockpot ingest` at a terminal of its own, and the screen of that, on which it has begun to read.
+
+    It stays at its first pass until it is stopped.
+    """
+    screen, terminal = os.openpty()
+    (held := home.parent / "held").touch()
+    # The first terminal that the leader of a session opens is the one whose end it is told of.
+    on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]
+    ingest = [sys.executable, "-m", "tests.app.slow", str(held), "--home", str(home), "--model", str(model), "ingest"]
+    with (
+        os.fdopen(terminal),
+        FileIO(screen) as seen,
+        subprocess.Popen(
+            [*on_terminal, *ingest, str(book)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # under nohup it would be ignored
+        ) as process,
+    ):
+        try:
+            shown_on(seen, b"reading: ", process)
+            yield process, seen
+        finally:
+            process.kill()
+    held.unlink()
 
 
-def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: Path) -> None:
-    book, home = tmp_path / "Long.txt", tmp_path / "home"
-    book.write_text(book_text(1500), encoding="utf-8")
-    cli = Cli(home, str(tiny))
-    command = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        wait_until_begun(home, process, lambda: process.communicate())
+def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: Path, book: Path) -> None:
+    home = tmp_path / "home"
+    with ingesting(home, tiny, book) as (process, screen):
         process.terminate()
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "goes on from there" in err
+        shown_on(screen, b"goes on from there", process)
+        assert process.wait(PATIENCE_SEC) == 1
     with Store(home) as store:
         row = store.contexts()[0]
     assert row.status == "paused"
     assert 0 < row.tokens_read < row.tokens
-    assert cli.json("ingest", str(book))["context"] == row.id  # type: ignore[index]
+    assert Cli(home, str(tiny)).json("ingest", str(book))["context"] == row.id  # type: ignore[index]
 
 
-def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tiny: Path) -> None:
-    book, home = tmp_path / "Long.txt", tmp_path / "home"
-    book.write_text(book_text(1500), encoding="utf-8")
-    screen, terminal = os.openpty()
-    # The first terminal that the leader of a session opens is the one whose end it is told of.
-    on_terminal = ["sh", "-c", 'exec "$@" 2> "$0"', os.ttyname(terminal)]
-    ingest = [sys.executable, "-m", "app.cli", "--home", str(home), "--model", str(tiny), "ingest", str(book)]
-    with subprocess.Popen(
-        [*on_terminal, *ingest],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # under nohup it would be ignored
-    ) as process:
-        wait_until_begun(home, process, lambda: os.read(screen, 10_000))
-        os.close(terminal)
-        os.close(screen)
+def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tiny: Path, book: Path) -> None:
+    home = tmp_path / "home"
+    with ingesting(home, tiny, book) as (process, screen):
+        screen.close()
         process.send_signal(signal.SIGHUP)  # as a shell does, when it is told itself
-        assert process.wait(60) == 1
+        assert process.wait(PATIENCE_SEC) == 1
     with Store(home) as store:
         row = store.contexts()[0]
     assert row.status == "paused"
@@ -162,9 +176,10 @@ def interrupting(home: Path, *questions: str) -> threading.Thread:
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
 def test_a_signal_cancels_an_answer(
-    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+    held: threading.Event, talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
 ) -> None:
     """It was marked as failed."""
+    held.set()
     home, context = talkative
     question = f"Who {' '.join(flags)}?"
     person = interrupting(home, question)
@@ -190,15 +205,19 @@ def test_progress_stays_one_line_of_a_narrow_terminal_and_ends_before_what_follo
             line.show("a\x1b[31m\nb.txt: page 1 of 1,000")
         note("Read.")
         shown = b""
-        while not shown.endswith(b"Read.\r\n") and select.select([seen], [], [], 10)[0]:  # it comes in pieces
+        while not shown.endswith(b"Read.\r\n") and select.select([seen], [], [], PATIENCE_SEC)[0]:  # it comes in pieces
             shown += seen.read(200)
         assert shown == b"\ra[31m b.txt: page\xe2\x80\xa6\r\nRead.\r\n"
 
 
 def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
-    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    held: threading.Event,
+    talkative: tuple[Path, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It ended."""
+    held.set()
     home, context = talkative
     keyboard, terminal = pty.openpty()
     person = interrupting(home, "Where?", "When?")
@@ -217,8 +236,12 @@ def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
 
 
 def test_questions_from_a_file_end_with_the_answer_that_was_stopped(
-    talkative: tuple[Path, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    held: threading.Event,
+    talkative: tuple[Path, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    held.set()
     home, context = talkative
     monkeypatch.setattr("sys.stdin", io.StringIO("Why?\nWhy not?\n"))
     person = interrupting(home, "Why?")

@@ -22,7 +22,7 @@ from app.web.views.turn import turn_article
 from engine import SettingsError
 from ingest import IngestError
 from sessions import ContextRow, DiskFull
-from tests.app.helpers import ROOT, book_text
+from tests.app.helpers import PATIENCE_SEC, ROOT, book_text
 
 BUDGET = {"budget": "320"}
 SHORT = AnswerOptions(max_tokens=12)
@@ -155,7 +155,7 @@ def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, t
     """A row without a state was left behind; whoever read the same again found it, and failed."""
     home = tmp_path / "home"
     command = [sys.executable, "-c", CHILD, str(home), str(tiny), str(book)]
-    killed = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
+    killed = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_SEC)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     service = Service(home, str(tiny), "cpu")
     assert list((home / "contexts").iterdir()) == []

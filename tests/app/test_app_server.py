@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from sessions import Store
-from tests.app.helpers import Server, book_text, wait_for
+from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[Ser
 
 @pytest.fixture
 def http(server: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_SEC) as client:
         yield client
 
 
@@ -28,6 +28,18 @@ def until(http: httpx.Client, path: str, *states: str) -> dict[str, Any]:
     wait_for(lambda: http.get(path).json()["status"] in states, f"{path} to be {' or '.join(states)}")
     found: dict[str, Any] = http.get(path).json()
     return found
+
+
+def delete(http: httpx.Client, document: str) -> Any:
+    """Delete a document and return what was answered; the worker lets go of it only a moment after its last answer."""
+    answers: list[httpx.Response] = []
+
+    def taken() -> bool:
+        answers.append(http.delete(f"/api/documents/{document}"))
+        return answers[-1].status_code != 409
+
+    wait_for(taken, "the worker to let go of the document")
+    return answers[-1].json()
 
 
 def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Client, server: Server) -> None:
@@ -75,7 +87,7 @@ def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Clie
     assert http.get(f"/api/documents/{document}/file").status_code == 404  # only a PDF is shown as it is
 
     assert http.patch(f"/api/sessions/{session['id']}", json={"title": "Second"}).json()["title"] == "Second"
-    assert http.delete(f"/api/documents/{document}").json() == {"deleted": document}
+    assert delete(http, document) == {"deleted": document}
     assert [http.get(f"/api/{noun}").json() for noun in ("documents", "contexts", "sessions")] == [[], [], []]
     assert http.get(f"/api/turns/{turn['id']}").status_code == 404
 
@@ -131,14 +143,15 @@ def test_an_answer_is_stopped(http: httpx.Client, server: Server) -> None:
     context = server.read(("Keeper.txt", book_text(8).encode()), method="streaming", budget="256")
     session = http.post("/api/sessions", json={"context": context["id"]}).json()["id"]
     asked = {"question": "Who?", "max_tokens": 50_000}
-    turn = http.post(f"/api/sessions/{session}/turns", json=asked).json()["id"]
-    wait_for(lambda: bool(http.get(f"/api/turns/{turn}").json()["answer"]), "the first words")
-    assert http.post(f"/api/turns/{turn}/cancel").status_code == 200
-    ended = until(http, f"/api/turns/{turn}", "done", "failed", "cancelled")
+    with server.held_back():
+        turn = http.post(f"/api/sessions/{session}/turns", json=asked).json()["id"]
+        wait_for(lambda: bool(http.get(f"/api/turns/{turn}").json()["answer"]), "the first words")
+        assert http.post(f"/api/turns/{turn}/cancel").status_code == 200
+        ended = until(http, f"/api/turns/{turn}", "done", "failed", "cancelled")
     assert (ended["status"], bool(ended["answer"])) == ("cancelled", True)
     assert http.post(f"/api/turns/{turn}/cancel").json() == ended  # one that has ended stays as it is
     assert http.post("/api/turns/t-222222/cancel").status_code == 404
-    assert http.delete(f"/api/documents/{context['document_ids'][0]}").status_code == 200
+    assert delete(http, context["document_ids"][0]) == {"deleted": context["document_ids"][0]}
 
 
 def test_a_thing_is_named_by_its_kind_and_its_whole_id(http: httpx.Client, server: Server) -> None:
@@ -160,32 +173,33 @@ def test_a_thing_is_named_by_its_kind_and_its_whole_id(http: httpx.Client, serve
     for noun, id in mine.items():
         assert http.get(f"/api/{noun}/{id}").json()["title"] == "Keepsake"
     assert http.patch(f"/api/documents/{document}", json={"title": "Kept"}).json()["title"] == "Kept"
-    assert http.delete(f"/api/documents/{document}").json() == {"deleted": document}
+    assert delete(http, document) == {"deleted": document}
 
 
 def test_what_is_being_read_is_not_deleted_under_the_worker(http: httpx.Client, server: Server) -> None:
-    files = [("files", ("Long.txt", book_text(900).encode()))]
-    job = http.post("/api/contexts", files=files, data={"method": "exact", "budget": "320"}).json()
-    job = until(http, f"/api/jobs/{job['id']}", "done", "failed")
-    path = f"/api/contexts/{job['progress']['context']}"
-    with Store(server.home) as store:
-        reading = job["progress"]["context"]
-        wait_for(lambda: bool(store.jobs("running", reading)), "the reading to begin", 20)
-    under_way = http.get(path).json()["job"]
-    assert (under_way["id"], under_way["status"]) == (job["progress"]["reading"], "running")
-    assert http.delete(path).status_code == 409
-    refused = http.post("/api/sessions", json={"context": job["progress"]["context"]})
-    assert (refused.status_code, "when its documents have been read" in refused.json()["error"]) == (400, True)
-    assert http.get(path).json()["sessions"] == []
-    with Store(server.home) as store:
-        session = store.add_session(job["progress"]["context"]).id  # as earlier versions made them
-    refused = http.post(f"/api/sessions/{session}/turns", json={"question": "Who?"})
-    assert (refused.status_code, "when its documents have been read" in refused.json()["error"]) == (400, True)
-    assert http.get(f"/api/sessions/{session}/turns").json() == []
-    assert http.get(path).json()["status"] == "reading"
-    assert http.post(f"/api/jobs/{under_way['id']}/cancel").json()["cancel_requested"]
-    assert until(http, path, "paused", "ready")["status"] == "paused"
-    assert http.get(path).json()["job"] is None
+    with server.held_back():
+        files = [("files", ("Long.txt", book_text(30).encode()))]
+        job = http.post("/api/contexts", files=files, data={"method": "exact", "budget": "320"}).json()
+        job = until(http, f"/api/jobs/{job['id']}", "done", "failed")
+        path = f"/api/contexts/{job['progress']['context']}"
+        with Store(server.home) as store:
+            reading = job["progress"]["context"]
+            wait_for(lambda: bool(store.jobs("running", reading)), "the reading to begin")
+        under_way = http.get(path).json()["job"]
+        assert (under_way["id"], under_way["status"]) == (job["progress"]["reading"], "running")
+        assert http.delete(path).status_code == 409
+        refused = http.post("/api/sessions", json={"context": job["progress"]["context"]})
+        assert (refused.status_code, "when its documents have been read" in refused.json()["error"]) == (400, True)
+        assert http.get(path).json()["sessions"] == []
+        with Store(server.home) as store:
+            session = store.add_session(job["progress"]["context"]).id  # as earlier versions made them
+        refused = http.post(f"/api/sessions/{session}/turns", json={"question": "Who?"})
+        assert (refused.status_code, "when its documents have been read" in refused.json()["error"]) == (400, True)
+        assert http.get(f"/api/sessions/{session}/turns").json() == []
+        assert http.get(path).json()["status"] == "reading"
+        assert http.post(f"/api/jobs/{under_way['id']}/cancel").json()["cancel_requested"]
+        assert until(http, path, "paused", "ready")["status"] == "paused"
+        wait_for(lambda: http.get(path).json()["job"] is None, "its job to end")
 
 
 def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx.Client) -> None:

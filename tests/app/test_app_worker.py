@@ -1,6 +1,7 @@
 """The worker: jobs one after another, questions first, and failures alone."""
 
 import gc
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,10 @@ def test_a_job_that_fails_ends_alone_with_a_sentence(service: Service, worker: W
 
 
 def test_stopping_a_reading_keeps_its_checkpoint_and_it_can_be_taken_up_again(
-    service: Service, worker: Worker, tmp_path: Path
+    held: threading.Event, service: Service, worker: Worker, tmp_path: Path
 ) -> None:
-    context = read_book(service, worker, tmp_path, 300, wait=False)
+    held.set()
+    context = read_book(service, worker, tmp_path, 30, wait=False)
     wait_for(lambda: any(job.done > 0 for job in service.store.jobs(subject_id=context)), "the first tokens")
     job = service.store.jobs(subject_id=context)[-1]
     service.store.request_cancel(job.id)
@@ -42,6 +44,7 @@ def test_stopping_a_reading_keeps_its_checkpoint_and_it_can_be_taken_up_again(
     assert 0 < row.tokens_read < row.tokens
     again = worker.read(context)
     assert worker.read(context).id == again.id  # asking twice does not queue it twice
+    held.clear()
     assert ended(service, again.id) == "done"
     assert service.store.context(context).status == "ready"
 
@@ -68,22 +71,23 @@ def test_memory_that_runs_out_fails_that_job_alone_and_the_reading_can_be_taken_
     assert service.store.context(context).status == "ready"
 
 
-def test_questions_go_before_a_reading(service: Service, worker: Worker, tmp_path: Path) -> None:
+def test_questions_go_before_a_reading(held: threading.Event, service: Service, worker: Worker, tmp_path: Path) -> None:
     small = read_book(service, worker, tmp_path, 10)
-    large = read_book(service, worker, tmp_path, 600, wait=False)
+    held.set()
+    large = read_book(service, worker, tmp_path, 30, wait=False)
     turn = keep_question(service, service.store.add_session(small).id, "Who?")
     job = worker.answer(turn.id, AnswerOptions(max_tokens=8))
     assert ended(service, job.id) == "done"
     assert service.store.context(large).status == "reading"
     assert service.store.turn(turn.id).status == "done"
-    service.store.request_cancel(service.store.jobs(subject_id=large)[-1].id)
 
 
 def test_a_reading_makes_room_for_a_question_to_another_model(
-    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    held: threading.Event, service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = make_tiny_model(tmp_path / "other", seed=7)
     context = read_book(service, worker, tmp_path, 20)
+    held.set()
     loaded: list[str] = []
     alive = weakref.WeakSet([service.models.get()])
     load = engine.load_model
@@ -97,7 +101,7 @@ def test_a_reading_makes_room_for_a_question_to_another_model(
         return model
 
     monkeypatch.setattr(engine, "load_model", loading)
-    files = upload(service, tmp_path, "long.txt", book_text(3000).encode())
+    files = upload(service, tmp_path, "long.txt", book_text(30).encode())
     job = worker.ingest(files, "exact", SETTINGS, Options(), str(other))
     assert ended(service, job.id) == "done"
     long = str(service.store.job(job.id).progress["context"])
@@ -106,12 +110,14 @@ def test_a_reading_makes_room_for_a_question_to_another_model(
     worker.answer(turn.id, AnswerOptions(max_tokens=4))
     wait_for(lambda: service.store.turn(turn.id).status == "done", "the answer")
     assert service.store.context(long).status == "reading"
+    held.clear()
     wait_for(lambda: service.store.context(long).status == "ready", "the reading")
     assert loaded == ["other", Path(service.models.default).name, "other"]
 
 
-def test_stopping_an_answer(service: Service, worker: Worker, tmp_path: Path) -> None:
+def test_stopping_an_answer(held: threading.Event, service: Service, worker: Worker, tmp_path: Path) -> None:
     context = read_book(service, worker, tmp_path, 10)
+    held.set()
     turn = keep_question(service, service.store.add_session(context).id, "Who?")
     job = worker.answer(turn.id, AnswerOptions(max_tokens=5000))
     wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")

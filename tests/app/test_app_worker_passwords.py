@@ -35,7 +35,7 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
         assert ended(service, job.id) == status
         assert service.store.job(before.id).progress == {"dismissed": True}
     assert [row.title for row in service.store.documents()] == ["The Keeper"]
-    assert not files[0].exists()
+    wait_for(lambda: not files[0].exists(), "the upload to be removed")
     with pytest.raises(AppError, match="drop the file in again"):
         worker.unlock(job.id, "swordfish")
 
@@ -48,7 +48,7 @@ def test_files_whose_password_nobody_will_be_asked_for_are_not_kept(
     files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
     job = worker.ingest(files, "exact", SETTINGS, Options(password=password))
     assert ended(service, job.id) == "failed"
-    wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the upload to be removed", 10)
+    wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the upload to be removed")
     assert not is_locked(service.store.job(job.id))
 
 
@@ -68,7 +68,7 @@ def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
         waits = ingest(None)
         assert is_locked(waits)
         assert ingest("swordfish").status == "done"
-        wait_for(lambda: service.store.job(waits.id).progress == {"dismissed": True}, "the copy to go", 10)
+        wait_for(lambda: service.store.job(waits.id).progress == {"dismissed": True}, "the copy to go")
     else:
         document = service.store.context(ingest("swordfish").progress["context"]).document_ids[0]
         wait_for(lambda: service.store.contexts()[0].status == "ready", "the reading")
@@ -78,7 +78,7 @@ def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
         assert is_locked(waits)
         shelf.delete(service, "document", service.store.document(document))
         assert service.store.job(waits.id).progress == {"dismissed": True}
-    wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the copies to be gone", 10)
+    wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the copies to be gone")
 
 
 def three_files(service: Service, tmp_path: Path) -> list[Path]:
@@ -109,7 +109,7 @@ def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_los
     context = service.store.context(str(service.store.job(right.id).progress["context"]))
     assert [row.title for row in service.store.context_documents(context.id)] == ["first", "locked", "last"]
     assert context.warnings == []
-    assert list((service.home / "uploads").iterdir()) == []
+    wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the uploads to be removed")
 
 
 def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
@@ -124,7 +124,7 @@ def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
         else:
             discard(service, service.store.job(job.id))
             assert service.store.documents() == []
-        assert list((service.home / "uploads").iterdir()) == []
+        wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the uploads to be removed")
     context = service.store.context(str(service.store.job(job.id).progress["context"]))
     assert [row.title for row in service.store.context_documents(context.id)] == ["first", "last"]
     assert "locked.pdf" in context.warnings[0]

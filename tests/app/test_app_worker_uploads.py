@@ -10,7 +10,7 @@ from app.service import Service
 from app.worker import Worker
 from ingest import Document
 from sessions import ContextRow
-from tests.app.helpers import SETTINGS, book_text, ended, read_book, upload
+from tests.app.helpers import SETTINGS, book_text, ended, read_book, upload, wait_for
 
 
 def test_files_left_out_are_named_also_where_the_rest_was_read_before(
@@ -39,7 +39,8 @@ def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, Options())
     assert ended(service, job.id) == "cancelled"
-    assert (service.store.contexts(), service.store.documents()) == ([], [])
+    wait_for(lambda: service.store.documents() == [], "the document to go")
+    assert service.store.contexts() == []
 
 
 def test_a_stop_when_an_upload_is_handed_over_stops_its_reading(

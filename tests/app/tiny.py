@@ -50,7 +50,10 @@ def make_tiny_model(folder: Path, seed: int = 0, thinking: bool = False) -> Path
         eos_token_id=fast.eos_token_id,
         tie_word_embeddings=False,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        model.lm_head.weight[fast.eos_token_id] = 0.0  # it talks until it is stopped, on every processor
+    model.save_pretrained(folder)
     return folder
 
 

@@ -145,7 +145,7 @@ def test_what_stops_an_attempt_is_said_in_the_rows_that_it_left_open(check: Chec
     for method in ("slow", "broken", "late"):
         for tokens in (1, 2):
             check.row("reading", method=method, tokens=tokens)
-    check.attempt({"method": "slow"}, 0.2, slow)
+    check.attempt({"method": "slow"}, 1.0, slow)
     check.attempt({"method": "broken"}, 1e3, lambda over: [][0])
     check.ends = time.monotonic()
     check.attempt({"method": "late"}, 1e3, lambda over: pytest.fail("There is no time left to begin."))

@@ -12,7 +12,8 @@ from tests.app.helpers import Server, book_text
 from tests.app.tiny import make_tiny_model
 
 CHROMIUM = "/usr/bin/chromium"
-expect.set_options(timeout=30_000)  # a busy machine is slow, not wrong
+PATIENCE_MS = 120_000  # a busy machine is slow, not wrong
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def tab(browser: Browser, server: Server) -> Iterator[Page]:
     """A tab of a person of its own; fails the test for errors in the page and for requests to anywhere else."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(PATIENCE_MS)
     troubles: list[str] = []
     watch(context, server, troubles)
     yield context.new_page()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.app.helpers import Server, book_text
+from tests.app.helpers import PATIENCE_SEC, Server, book_text
 from tests.browser.helpers import ask, asked, visit
 
 pytestmark = pytest.mark.browser
@@ -66,11 +66,13 @@ def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, read
     before = server.get(f"/api/sessions/{session}/turns")
     visit(tab, server, f"?session={session}")
     server.stop()
-    with tab.expect_event("framenavigated", timeout=60_000):  # the tab that stayed open comes back by itself
+    with tab.expect_event(
+        "framenavigated", timeout=1000 * 2 * PATIENCE_SEC
+    ):  # the tab that stayed open comes back by itself
         server.start()
     expect(tab.locator("#past .turn")).to_have_count(1)
     ask(tab, "And when?", 12)
-    expect(tab.locator("#past .turn")).to_have_count(2, timeout=60_000)
+    expect(tab.locator("#past .turn")).to_have_count(2)
     visit(tab, server, f"?session={session}")
     expect(tab.locator("#past .turn")).to_have_count(2)
     turns = server.get(f"/api/sessions/{session}/turns")

@@ -11,6 +11,8 @@ import pytest
 from sessions import ContextRow, DocumentRow, SessionRow, Store
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_SEC = 240.0
+"""A process that takes longer hangs."""
 
 
 class Filled:

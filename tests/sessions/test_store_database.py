@@ -4,7 +4,6 @@ import os
 import sqlite3
 import stat
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from sqlite_utils import Database, Migrations
 
 from sessions import NotFound, Store, StoreCorrupt, StoreError
 from sessions.migrations import migrate
+from tests.sessions.conftest import PATIENCE_SEC
 
 
 def test_a_new_home_is_private_and_set_up(store: Store) -> None:
@@ -92,7 +92,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM
 print(len(store.jobs()), store.add_job("reading", "c-222222").status)
 """
     process = other_process(code)
-    said, complaint = process.communicate(timeout=60)
+    said, complaint = process.communicate(timeout=PATIENCE_SEC)
     assert "StoreError" in said, complaint
     assert "quota" in said
     assert said.endswith("0 queued\n")
@@ -138,15 +138,16 @@ def test_each_thread_has_a_connection_and_all_writes_arrive(filled: Any) -> None
 
 
 def test_processes_that_open_a_new_home_at_once_all_succeed(tmp_path: Path, other_process: Callable) -> None:
+    go = tmp_path / "go"
     code = (
-        "import time; time.sleep(max(0, {at} - time.time()))\n"
-        "d = Store(home).add_document(sha256='b' * 64, title='T', format='txt', pages=1, characters=1, content={{}})\n"
+        f"import time\nprint('here', flush=True)\nwhile not Path({str(go)!r}).exists(): time.sleep(0.001)\n"
+        "d = Store(home).add_document(sha256='b' * 64, title='T', format='txt', pages=1, characters=1, content={})\n"
         "print(d.id)"
     )
-
-    at = time.time() + 1.5  # long enough for all of them to be here
-    processes = [other_process(code.format(at=at)) for _ in range(3)]
-    outputs = [process.communicate(timeout=60) for process in processes]
+    processes = [other_process(code) for _ in range(3)]
+    assert [process.stdout.readline() for process in processes] == ["here\n"] * 3
+    go.touch()
+    outputs = [process.communicate(timeout=PATIENCE_SEC) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
     ids = {out.strip() for out, _ in outputs}
     with Store(tmp_path / "home") as store:

@@ -205,7 +205,7 @@ def test_what_another_program_reads_or_answers_is_not_deleted(
             None,
         ),
     ):
-        busy = other_process(f"import time\nstore = Store(home)\n{begin}\ntime.sleep(60)")
+        busy = other_process(f"import time\nstore = Store(home)\n{begin}\ntime.sleep(600)")
         try:
             id = busy.stdout.readline().strip()
             assert subject in (None, id)

@@ -78,7 +78,7 @@ def test_turns_of_a_session_are_answered_one_after_another(filled: Any, other_pr
 
 def test_a_job_that_one_process_holds_something_for_is_left_to_it(filled: Any, other_process: Callable) -> None:
     store = filled.store
-    other = other_process("from sessions import stamp\nprint(stamp(), flush=True)\nimport time\ntime.sleep(60)")
+    other = other_process("from sessions import stamp\nprint(stamp(), flush=True)\nimport time\ntime.sleep(600)")
     try:
         store.add_job("ingest", "upload", {"holder": other.stdout.readline().strip()})
         mine = store.add_job("ingest", "upload", {"holder": stamp()})
@@ -118,7 +118,7 @@ def test_only_a_reading_that_nobody_does_and_that_is_not_finished_is_queued(
     other = other_process(
         f"s = Store(home)\nids = {ready.document_ids!r}\n"
         "row = s.add_context(model='m', method='full', settings={}, budget=None, fingerprint='f', document_ids=ids, "
-        "tokens=9)\nprint(row.id, flush=True)\nimport time\ntime.sleep(60)"
+        "tokens=9)\nprint(row.id, flush=True)\nimport time\ntime.sleep(600)"
     )
     try:
         held = other.stdout.readline().strip()
@@ -182,7 +182,7 @@ def crashed(filled: Any, other_process: Callable) -> Callable[[str], Any]:
 
     def run(code: str) -> str:
         process = other_process(
-            "s = Store(home)\n" + code + "\nprint('ready', flush=True)\nimport time; time.sleep(60)"
+            "s = Store(home)\n" + code + "\nprint('ready', flush=True)\nimport time; time.sleep(600)"
         )
         lines = []
         while (line := process.stdout.readline().strip()) != "ready":

@@ -39,7 +39,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     )
     files = [tmp_path / "0.pid", tmp_path / "1.pid"]
     workers: list[int] = []
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     try:
         while len(workers) < 2:
             assert parent.poll() is None

@@ -1,0 +1,53 @@
+"""Readings and answers that are still under way when a test looks at them, however fast the machine.
+
+As a program it is `stockpot`, held back for as long as a file is there:
+
+    python -m tests.app.slow FILE serve --port 7910
+
+A reading that is held back stays after its first pass, which it reports again and again; an answer rests after each
+piece. Both listen meanwhile, to a stop or to a question, and go on as fast as they can once they are let go.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import engine
+from app.cli import main
+
+REST_SEC = 0.05
+
+
+def hold_back(held: Callable[[], bool], patch: Callable[[type, str, Any], None] = setattr) -> None:
+    """Hold readings and answers of this process back while `held` says so.
+
+    Args:
+        patch: puts something else in the place of an attribute.
+    """
+    run, ask = engine.Reader.run, engine.Conversation.ask
+
+    def wading(self: engine.Reader) -> Iterator[engine.ReadProgress]:
+        for progress in run(self):
+            yield progress
+            while held() and not self.finished:
+                time.sleep(REST_SEC)
+                yield progress
+
+    def halting(self: engine.Conversation, *given: Any, **more: Any) -> Iterator["engine.AnswerPiece | engine.Answer"]:
+        asked = cast(Generator[engine.AnswerPiece | engine.Answer], ask(self, *given, **more))
+        with closing(asked) as events:
+            for event in events:
+                yield event
+                if held():
+                    time.sleep(REST_SEC)
+
+    patch(engine.Reader, "run", wading)
+    patch(engine.Conversation, "ask", halting)
+
+
+if __name__ == "__main__":
+    hold_back(Path(sys.argv[1]).exists)
+    sys.exit(main(sys.argv[2:]))
