@@ -232,6 +232,7 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
 def finish(run: Run, out: Path) -> None:
     """Write the beacons, measure them on held-out examples, and write their card with curves of the run."""
     facts = {"window": str(run.window), "steps": str(run.steps), "tokens": str(run.tokens)}
+    loop.keep_before(out, out.with_suffix(".md"), out.with_suffix(".svg"))
     save_beacons(run.beacons, out, run.model.spec, facts)
     settings = run.settings
     draw_curves(loop.log_of(settings), out.with_suffix(".svg"), CURVES)
