@@ -161,9 +161,10 @@ def _sheet(document: Any, index: int, language: str) -> tuple[Sheet, str, tuple[
     try:
         page = document[index]
         height = float(page.rect.height)
-        form = "rawdict" if RIGHT_TO_LEFT.search(page.get_text("text", flags=_FLAGS)) else "dict"
-        blocks = _blocks(page.get_text(form, flags=_FLAGS), page.rotation_matrix)
+        blocks = _blocks(page.get_text("dict", flags=_FLAGS), page.rotation_matrix)
         raw = "\n".join(line.text for block in blocks for line in block)
+        if RIGHT_TO_LEFT.search(raw):
+            blocks = _blocks(page.get_text("rawdict", flags=_FLAGS), page.rotation_matrix)
         if document.is_form_pdf:
             blocks += _fields(page, raw)
         warnings: tuple[str, ...] = ()
