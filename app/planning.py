@@ -297,7 +297,7 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
     import engine
 
     best = planner.best(plan.tokens, plan.quantize, weights)
-    ways = [in_words(best.plan)] if best else []
+    ways = [in_words(best.plan.method.name, best.plan.method.settings())] if best else []
     if plan.method.settings().get("tier") == "host":
         on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})
         if planner.plan(on_disk, plan.tokens, plan.quantize, weights).fits:
@@ -307,7 +307,10 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
     return f"What would fit: {', or '.join(ways)}." if ways else "Close other programs, or choose a smaller model."
 
 
-def in_words(plan: "engine.Plan") -> str:
-    """A method with its budget: "infinipot with a budget of 4,096"."""
-    budget = plan.method.budget
-    return plan.method.name if budget is None else f"{plan.method.name} with a budget of {budget:,}"
+def in_words(method: str, settings: dict[str, Any]) -> str:
+    """A method with its budget, and its store if that is not the usual: "exact with a budget of 6,144, store=int4"."""
+    from engine import HOST_STORES
+
+    budget, store = settings["budget"], settings.get("store")
+    coded = f", store={store}" if store in HOST_STORES[1:] else ""
+    return f"{method}{'' if budget is None else f' with a budget of {budget:,}'}{coded}"

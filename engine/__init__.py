@@ -20,7 +20,7 @@ from engine.lengths import tokens_of
 from engine.measure import free_bytes, memory_report
 from engine.memories.flash import choice as flash_choice
 from engine.method import Method
-from engine.methods import DEFAULT_METHOD, METHODS, make_method, suited_method
+from engine.methods import DEFAULT_METHOD, HOST_STORES, METHODS, make_method, suited_method, suited_stores
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import check_files
 from engine.models.loading import device_named, dtype_on, read_config
@@ -36,6 +36,7 @@ from engine.seam import window_of
 __all__ = [
     "DEFAULT_METHOD",
     "GPU_BASE",
+    "HOST_STORES",
     "METHODS",
     "QUANTIZATIONS",
     "Answer",
@@ -81,6 +82,7 @@ __all__ = [
     "read_config",
     "skeleton",
     "suited_method",
+    "suited_stores",
     "tokens_of",
     "window_of",
 ]

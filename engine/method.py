@@ -32,6 +32,7 @@ class Method(ABC):
     summary: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named settings
     long_window: ClassVar[str | None] = None  # the preset for models whose window holds its budget
+    chosen_first: ClassVar[bool] = False  # of condensing methods that fit, before those whose budget is larger
     weights_setting: ClassVar[str | None] = None  # the setting that names the file of the trained weights it needs
     budget: int | None = None
 

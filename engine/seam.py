@@ -83,6 +83,11 @@ class ModelSpec:
         return replace(self, layers=tuple(layers))
 
     @property
+    def reach(self) -> int:
+        """How many tokens back any layer looks: the window, or where all have a sliding one, the widest of those."""
+        return max(self.window if each.sliding_window is None else each.sliding_window for each in self.layers)
+
+    @property
     def query_heads(self) -> int:
         """Of all layers together."""
         return sum(layer.query_heads for layer in self.layers)

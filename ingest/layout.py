@@ -31,6 +31,7 @@ class Line:
     mono: bool = False  # a typewriter font: line breaks mean something
     level: bool = True  # runs along the page, not up or down it
     spaced: bool = False  # had a space at its end
+    led: bool = False  # and at its beginning
 
 
 Block = list[Line]
@@ -53,7 +54,8 @@ def rows(block: Block) -> Block:
             last = joined[-1]
             size = max(piece.size, line.size)
             gap = max(line.x0 - piece.x1, piece.x0 - line.x1)
-            glue = CELL if gap > COLUMN_GAP * size else "" if abs(gap) < 0.1 * size else " "
+            close = abs(gap) < 0.1 * size and not (piece.spaced or line.led)
+            glue = CELL if gap > COLUMN_GAP * size else "" if close else " "
             joined[-1] = replace(
                 last if len(last.text) >= len(line.text) else line,
                 text=last.text + glue + line.text,

@@ -13,6 +13,7 @@ from typing import Any
 import pymupdf
 
 from ingest import titles
+from ingest.bidi import RIGHT_TO_LEFT, Glyph, in_order, mostly
 from ingest.clean import doubts, mend_accents, one_line, tidy, unreadable
 from ingest.document import Page, PageQuality, Reading, TocEntry, count
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
@@ -150,6 +151,8 @@ def _sheet(document: Any, index: int, language: str) -> tuple[Sheet, str, tuple[
         height = float(page.rect.height)
         blocks = _blocks(page.get_text("dict", flags=_FLAGS), page.rotation_matrix)
         raw = "\n".join(line.text for block in blocks for line in block)
+        if RIGHT_TO_LEFT.search(raw):
+            blocks = _blocks(page.get_text("rawdict", flags=_FLAGS), page.rotation_matrix)
         if document.is_form_pdf:
             blocks += _fields(page, raw)
         warnings: tuple[str, ...] = ()
@@ -172,22 +175,46 @@ def _sheet(document: Any, index: int, language: str) -> tuple[Sheet, str, tuple[
 def _blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -> list[Block]:
     """Lines of print. turn: from the coordinates of the text to those of the page as it is shown."""
     blocks = []
+    leftward = mostly("".join(each["c"] for each in _characters(page)))
     for block in page["blocks"]:
         lines = []
         for line in block.get("lines", ()):
-            raw = "".join(span["text"] for span in line["spans"])
+            raw = _text(line, leftward)
             text = mend_accents(tidy(raw.replace("\u00ad", "-") if raw.rstrip().endswith("\u00ad") else raw))
             if not text:
                 continue
-            main = max(line["spans"], key=lambda span: len(span["text"]))
+            main = max(line["spans"], key=lambda span: len(span.get("text") or span["chars"]))
             x0, y0, x1, y1 = pymupdf.Rect(line["bbox"]) * turn
             mono = bool(main["flags"] & pymupdf.TEXT_FONT_MONOSPACED)
             across, along = line["dir"]
             level = abs(across * turn.b + along * turn.d) < 0.1
-            lines.append(Line(text, x0, y0, x1, y1, main["size"], mono, level, raw[-1].isspace()))
+            lines.append(Line(text, x0, y0, x1, y1, main["size"], mono, level, raw[-1].isspace(), raw[0].isspace()))
         if lines:
             blocks.append(rows(lines))
     return blocks
+
+
+def _characters(page: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of a page that says where they stand."""
+    for block in page["blocks"]:
+        for line in block.get("lines", ()):
+            for span in line["spans"]:
+                yield from span.get("chars", ())
+
+
+def _text(line: dict[str, Any], leftward: bool) -> str:
+    """The text of a line of MuPDF's; in order where parts of it run from right to left, if it says where they stand."""
+    spans = line["spans"]
+    if "text" in spans[0]:
+        return "".join(span["text"] for span in spans)
+    characters = [each for span in spans for each in span["chars"]]
+    text = "".join(each["c"] for each in characters)
+    if not RIGHT_TO_LEFT.search(text):
+        return text
+    across, along = line["dir"]
+    ends = [(x0 * across + y0 * along, x1 * across + y1 * along) for x0, y0, x1, y1 in (c["bbox"] for c in characters)]
+    glyphs = [Glyph(each["c"], min(place), max(place)) for each, place in zip(characters, ends, strict=True)]
+    return in_order(glyphs, max(span["size"] for span in spans), leftward)
 
 
 def _fields(page: Any, raw: str) -> list[Block]:

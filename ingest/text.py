@@ -124,8 +124,12 @@ def _has_columns(text: str) -> bool:
 
 @dataclass(frozen=True)
 class _Paragraph:
-    text: str
+    text: str  # of several lines, each stands as much further in than the others as it did
     gap: int  # blank lines before it
+
+    @property
+    def block(self) -> Block:
+        return Block(self.text, code="\n" in self.text)
 
 
 def _paragraphs(text: str, keep_lines: bool = False) -> list[_Paragraph]:
@@ -137,7 +141,7 @@ def _paragraphs(text: str, keep_lines: bool = False) -> list[_Paragraph]:
     if blanks * 20 < len(filled) and sum(map(len, filled)) > 120 * len(filled):
         return [_Paragraph(line, 0) for line in filled]  # one paragraph a line
     width = quantiles(map(len, filled), n=20)[17] if len(filled) > 1 else 0  # 90 of 100 lines are no longer
-    wrapped = not keep_lines and 40 <= width <= 120 and _runs_on(lines, width)
+    wrapped = not keep_lines and 40 <= width <= 120 and _runs_on(lines, width, few=1)
     words = vocabulary(filled) if wrapped else set()
     paragraphs, current, gap = [], list[str](), 2
     for line in [*lines, ""]:
@@ -145,8 +149,11 @@ def _paragraphs(text: str, keep_lines: bool = False) -> list[_Paragraph]:
             current.append(line)
             continue
         if current:
-            join = wrapped and not _is_listing(current) and _runs_on(current, width)
-            paragraphs.append(_Paragraph(_joined(current, width, words) if join else "\n".join(current), gap))
+            if wrapped and not _is_listing(current) and _runs_on(current, width):
+                whole = _joined(current, width, words)
+            else:
+                whole = "\n".join(current if keep_lines else _pushed_left(current))
+            paragraphs.append(_Paragraph(whole, gap))
             current, gap = [], 0
         gap += 1
     return paragraphs
@@ -157,9 +164,9 @@ def _is_full(line: str, following: str, width: float) -> bool:
     return len(line) + 1 + len(following.split(maxsplit=1)[0]) > width - 8
 
 
-def _runs_on(lines: list[str], width: float) -> bool:
+def _runs_on(lines: list[str], width: float, few: int = 0) -> bool:
     """Whether sentences run on over the ends of full lines: nine ends in ten in wrapped English, six in German, none in
-    a log. Fewer than eight such ends tell nothing.
+    a log or in verse. Fewer than eight such ends tell little: of them, `few` are enough.
     """
     ends = [
         (line, after.lstrip()) for line, after in pairwise(lines) if line and after and _is_full(line, after, width)
@@ -169,7 +176,7 @@ def _runs_on(lines: list[str], width: float) -> bool:
         and (category(after[0]) in ("Ll", "Lo", "Lm") or (line.isupper() and after.isupper()))
         for line, after in ends
     )
-    return len(ends) < 8 or on >= 0.25 * len(ends)
+    return on >= (few if len(ends) < 8 else 0.25 * len(ends))
 
 
 def _is_listing(lines: list[str]) -> bool:
@@ -188,16 +195,24 @@ def _joined(lines: list[str], width: float, words: set[str]) -> str:
     """Lines of one paragraph: after a filled line the next one follows on, after a short one it stays a line."""
     indent = min(len(line) - len(line.lstrip()) for line in lines)
     verse = indent >= 3 and len(lines) > 1
-    pieces = [lines[0].strip()]
-    for before, line in pairwise(lines):
+    left = _pushed_left(lines)
+    pieces = [left[0]]
+    for before, line, pushed in zip(lines, lines[1:], left[1:], strict=False):
         bare = line.strip()
         if _is_full(before, line, width) and not verse and not re.match(r"[-*•]\s|\d{1,3}[.)]\s", bare):
             lost, glue = seam(pieces[-1], bare, words)
             pieces[-1] = pieces[-1][: len(pieces[-1]) - lost]
             pieces.append(glue + bare)
         else:
-            pieces.append("\n" + bare)
-    return "".join(pieces)
+            pieces.append("\n" + pushed)
+    text = "".join(pieces)
+    return text if "\n" in text else text.strip()  # the first line of prose may be indented, and says nothing by it
+
+
+def _pushed_left(lines: list[str]) -> list[str]:
+    """Lines without the indentation that they share."""
+    indent = min(len(line) - len(line.lstrip()) for line in lines)
+    return [line[indent:] for line in lines]
 
 
 def _with_chapters(paragraphs: list[_Paragraph]) -> list[Block]:
@@ -214,7 +229,7 @@ def _with_chapters(paragraphs: list[_Paragraph]) -> list[Block]:
     ]
     apart = apart if sum(apart) >= 2 else [False] * len(titles)
     if sum(named) + sum(apart) < 2:
-        return [Block(paragraph.text) for paragraph in paragraphs]
+        return [paragraph.block for paragraph in paragraphs]
     upper = any(_PART.match(title) for title, is_named in zip(titles, named, strict=True) if is_named) or any(
         is_apart and not is_named for is_apart, is_named in zip(apart, named, strict=True)
     )
@@ -228,7 +243,7 @@ def _with_chapters(paragraphs: list[_Paragraph]) -> list[Block]:
         if found[index] and last.get(title.casefold(), index) == index:
             blocks.append(Block(title, 2 if upper and named[index] and not _PART.match(title) else 1))
         else:
-            blocks.append(Block(paragraph.text))
+            blocks.append(paragraph.block)
     return blocks
 
 

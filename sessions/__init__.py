@@ -6,6 +6,7 @@ neither engine, ingest nor app.
 """
 
 from sessions.conversations import MOST_HITS
+from sessions.database import check_whole
 from sessions.errors import (
     AlreadyRead,
     DiskFull,
@@ -52,6 +53,7 @@ __all__ = [
     "TensorFolder",
     "TurnRow",
     "WorkerRow",
+    "check_whole",
     "disk_free",
     "is_disk_full",
     "nearest",

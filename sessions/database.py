@@ -13,10 +13,11 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from sessions.errors import NotFound, StoreError, sqlite_errors
+from sessions.errors import NotFound, StoreCorrupt, StoreError, sqlite_errors
 from sessions.files import disk_free
 from sessions.migrations import migrate
 
+FILE = "stockpot.db"
 BUSY_SEC = 30.0
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
 NOUNS = {"d": "document", "c": "context", "s": "session", "t": "turn", "j": "job"}
@@ -36,17 +37,38 @@ def kind_of(id: str) -> str:
     return NOUNS[id[0]]
 
 
+def check_whole(home: Path) -> None:
+    """See that no database is missing: a new one in its place would know nothing of what lies in the home.
+
+    Raises:
+        StoreCorrupt: naming what lies there, and what can be done.
+    """
+    path = home / FILE
+    if path.exists() and path.stat().st_size:
+        return
+    folders = ((kind, home / name) for kind, name in TABLES.items() if (home / name).is_dir())
+    counts = {kind: sum(bool(ID.fullmatch(each.name)) for each in folder.iterdir()) for kind, folder in folders}
+    left = ", ".join(f"{count:,} {kind}{'s' * (count != 1)}" for kind, count in counts.items() if count)
+    if left:
+        raise StoreCorrupt(
+            f"The database {path} is missing or empty, and nothing else says what lies beside it ({left}). Restore it "
+            f"from a backup; or rename {home} and begin anew: the files that were read are in its folder documents, to "
+            f"be ingested again."
+        )
+
+
 class Base:
     """A home folder and its database. The nouns are classes on top of this; `Store` puts them together."""
 
     def __init__(self, home: Path) -> None:
         self.home = Path(home).expanduser().resolve()
-        self.path = self.home / "stockpot.db"
+        self.path = self.home / FILE
         self._local = threading.local()
         self._lock = threading.Lock()
         self._open: list[tuple[threading.Thread, Database]] = []
         self._inherited: list[tuple[threading.Thread, Database]] = []
         self._pid = os.getpid()
+        check_whole(self.home)
         try:
             if not self.home.exists():
                 self.home.mkdir(parents=True, mode=0o700, exist_ok=True)

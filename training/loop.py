@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -145,14 +146,14 @@ def _state_at(path: Path, run: Run[Line], settings: TrainingSettings) -> dict[st
     return state
 
 
-def _set_aside(*files: Path) -> None:
-    """Files that an earlier run left get other names: hours of work are not lost for want of `--resume`."""
+def keep_before(*files: Path) -> None:
+    """Copy what an earlier run left in these files, which are about to be replaced: it took hours."""
     there = {file: file.with_stem(f"{file.stem}.before") for file in files if file.is_file()}
     for file, name in there.items():
-        file.replace(name)
+        shutil.copyfile(file, name)
     if there:
         names = " and ".join(name.name for name in there.values())
-        logger.warning("begun anew; what the run before left in %s is now %s", files[0].parent, names)
+        logger.warning("what an earlier training left in %s is kept there as %s", files[0].parent, names)
 
 
 def _step_of(run: Run[Line], settings: TrainingSettings, saved: Path) -> Line:
@@ -186,7 +187,9 @@ def run_through(run: Run[Line], progress: Callable[[Line], None] | None) -> None
     if settings.resume:
         run.restore(_state_at(path, run, settings))
     else:
-        _set_aside(path, log_of(settings))
+        keep_before(path, log_of(settings))
+        path.unlink(missing_ok=True)
+        log_of(settings).unlink(missing_ok=True)
     settings.work_dir.mkdir(parents=True, exist_ok=True)
     log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)

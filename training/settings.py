@@ -16,7 +16,8 @@ class TrainingSettings:
         model: folder or hub id of the model the weights are for.
         data: JSONL file with a {"text": ..., "question": ..., "answer": ...} a line; none for documents with facts and
             questions made on the spot, which is for the pocket model.
-        out: file for the weights; none for METHOD.safetensors beside the model. A card goes beside it.
+        out: file for the weights; none for METHOD.safetensors beside the model. A card goes beside it. What is there
+            already is kept beside it, as NAME.before.
         work_dir: checkpoint and loss log.
         pocket_dir, data_dir: where the tokenised prose of the pocket model's own training lies, or is to be made from;
             only without `data`.

@@ -139,13 +139,13 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _advice(result: dict[str, Any]) -> str:
+    from app.planning import in_words
+
     best = result["best"]
     if best is None:
         return "Nothing fits: choose a smaller model, a shorter text, or a machine with more memory."
-    budget = best["settings"]["budget"]
-    with_budget = "" if budget is None else f" with a budget of {budget:,}"
     weights = "" if best["quantize"] == "none" else f" and weights in {best['quantize']}"
-    return f"Best here: {best['method']}{with_budget}{weights}: {best['reason']}."
+    return f"Best here: {in_words(best['method'], best['settings'])}{weights}: {best['reason']}."
 
 
 def _count(parameters: int) -> str:

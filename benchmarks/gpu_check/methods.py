@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -20,15 +19,13 @@ from engine import (
     Planner,
     Reader,
     Sampling,
-    SettingsError,
     make_method,
-    suited_method,
+    suited_stores,
 )
 from engine.records import DEVICE, HOST
 
 QUESTION = 50  # tokens
 DECODED = 32  # tokens of an answer whose speed is taken, or as many as there is time for
-STORES = ("bfloat16", "int8", "int4")  # of the host tier, the least lossy that fits
 
 
 def check_method(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
@@ -77,14 +74,8 @@ def _fitting(planner: Planner, name: str, lengths: tuple[int, ...], window: int)
 
     Where it can look twice it looks once, so that every token of an answer costs what it costs at most.
     """
-    known = make_method(name).settings()
-    looks = {"looks": 1} if "looks" in known else {}
-    methods = [suited_method(window, name, **looks)]
-    if known.get("store") in STORES:
-        methods = []
-        for store in STORES:
-            with suppress(SettingsError):  # not every method can look up what is stored in codes
-                methods.append(suited_method(window, name, store=store, **looks))
+    looks = {"looks": 1} if "looks" in make_method(name).settings() else {}
+    methods = suited_stores(window, name, **looks)
     found = [(method, [each for each in lengths if planner.plan(method, each, "nf4").fits]) for method in methods]
     return max(found, key=lambda each: len(each[1]))  # of equals the first, which is the least lossy
 

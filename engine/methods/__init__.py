@@ -24,6 +24,7 @@ METHODS: dict[str, type[Method]] = {
     for method in (Exact, InfiniteHiP, InfLLM, Recall, InfiniPot, Locret, Beacon, Streaming, Truncate, Full)
 }
 DEFAULT_METHOD = Exact.name
+HOST_STORES = ("bfloat16", "int8", "int4")  # of the host tier, the least lossy first
 
 
 def make_method(name: str, **settings: Any) -> Method:
@@ -64,6 +65,17 @@ def suited_method(window: int, name: str, /, **settings: Any) -> Method:
         with suppress(SettingsError):
             return make_method(name, **{"preset": kind.long_window, **settings})
     return make_method(name, **settings)
+
+
+def suited_stores(window: int, name: str, /, **settings: Any) -> list[Method]:
+    """The method as it suits a model, with its host tier, if it has one, in ever fewer bits: the least lossy first."""
+    if make_method(name).settings().get("store") not in HOST_STORES:
+        return [suited_method(window, name, **settings)]
+    methods = []
+    for store in HOST_STORES:
+        with suppress(SettingsError):  # not every method can look up what is stored in codes
+            methods.append(suited_method(window, name, store=store, **settings))
+    return methods
 
 
 def _read(method: str, key: str, value: Any, kind: str) -> Any:

@@ -56,6 +56,7 @@ class Locret(Method):
         "wide": {"budget": 3072},
     }
     long_window: ClassVar[str | None] = "wide"
+    chosen_first: ClassVar[bool] = True  # with half the entries it answered more than any other (docs/results.md)
     weights_setting: ClassVar[str | None] = KIND.setting
 
     budget: int | None = 1024

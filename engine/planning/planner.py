@@ -12,6 +12,7 @@ right; times to be right within a factor of two.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from engine.errors import WeightsError
 from engine.footprint import Footprint, Task, TurnTokens
 from engine.measure import free_bytes
 from engine.method import Method
-from engine.methods import METHODS, make_method, suited_method
+from engine.methods import HOST_STORES, METHODS, make_method, suited_stores
 from engine.models.model import Model
 from engine.models.skeleton import CPU, Skeleton, skeleton_of
 from engine.passes import NOVELTY_ROWS
@@ -192,6 +193,8 @@ class Planner:
 
     def _beyond(self, method: Method, footprint: Footprint) -> str:
         window, most = self.model.spec.window, footprint.usage.entries[DEVICE]
+        if unseen := self._unseen(method, footprint):
+            return unseen
         if method.budget is None:
             instead = "one with a budget"
         elif method.passing(self.model.spec) and footprint.widest > STRETCH * window:
@@ -206,6 +209,21 @@ class Planner:
             f"The model was trained for {window:,} tokens at a time, and with {method.name} it would attend to "
             f"{most:,} at once: expect poor answers, or choose {instead}."
         )
+
+    def _unseen(self, method: Method, footprint: Footprint) -> str:
+        spec = self.model.spec
+        if spec.reach == spec.window:
+            return ""
+        if footprint.searched:
+            seen, instead = f"so what {method.name} keeps of the text is never looked up", "condense it, with "
+        elif method.budget is None and footprint.passed > spec.window:
+            seen, instead = f"so with {method.name} they see the end of the text alone", "condense it, with "
+        elif method.budget is not None and footprint.usage.entries[DEVICE] > STRETCH * spec.reach:
+            seen, instead = f"so of what {method.name} keeps they see the last alone", "take "
+        else:
+            return ""
+        far = f"Every layer of this model looks back {spec.reach:,} tokens at most"
+        return f"{far}, {seen}: {instead}a budget of at most {spec.reach:,}."
 
     def _longest(self, method: Method, quantize: str, held: int) -> int | None:
         """The most tokens that fit in the smallest passes, by bisection; needs never fall as a text grows."""
@@ -264,9 +282,9 @@ class Planner:
         quantize: None to choose that as well, the least lossy first.
 
         First choice is whatever keeps every entry and attends to all of them inside the model's own window; then what
-        keeps every entry and finds the best of them for each question, if answers come fast enough; then the
-        condensing method with the largest budget that fits the memory and the model's window. Methods that lack
-        trained weights are left out.
+        keeps every entry, in fewer bits if need be, and finds the best of them for each question, if answers come fast
+        enough and layers look that far; then a condensing method with the largest budget that fits the memory and the
+        model's window. Methods that lack trained weights are left out.
         """
         for each in self.model.quantizations if quantize is None else (quantize,):
             fitting = [plan for plan in self._candidates(tokens, each, weights) if plan.fits and not plan.lacks]
@@ -282,13 +300,16 @@ class Planner:
             if kind.family == "condensing":
                 yield from self._budgets(name, tokens, quantize, weights)
             else:
-                yield self.plan(suited_method(self.model.spec.window, name), tokens, quantize, weights)
+                methods = suited_stores(self.model.spec.window, name)
+                plans = (self.plan(method, tokens, quantize, weights) for method in methods)
+                yield from itertools.islice((plan for plan in plans if plan.fits), 1)
 
     def _budgets(self, name: str, tokens: int, quantize: str, weights: bool) -> Iterator[Plan]:
         """The largest budget that fits, no larger than the model's window, nor than the text needs."""
-        needed = max(BUDGETS[-1], 1 << (tokens + 512).bit_length())
+        spec = self.model.spec
+        most = min(spec.window, STRETCH * spec.reach, max(BUDGETS[-1], 1 << (tokens + 512).bit_length()))
         for budget in BUDGETS:
-            if budget <= min(self.model.spec.window, needed):
+            if budget <= most:
                 plan = self.plan(make_method(name, budget=budget), tokens, quantize, weights)
                 if plan.fits and not plan.beyond:
                     yield plan
@@ -301,19 +322,21 @@ class Planner:
         if dense:
             plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
             return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
-        quick = [plan for plan in whole if plan.footprint.searched and _bearable(plan, fitting)]
+        quick = [plan for plan in whole if plan.footprint.searched and not plan.beyond and _bearable(plan, fitting)]
         if quick:
             # The methods' own order: what looks everything up exactly comes before what approximates it, if it is known
             # to be fast enough.
             known = quick[0].answer_tokens_per_sec is not None
             chosen = quick[0] if known else min(quick, key=lambda plan: plan.footprint.searched)
-            return Choice(chosen, "everything is kept in host memory and looked up for each question")
+            store = chosen.method.settings()["store"]
+            kept = "" if store == HOST_STORES[0] else f" as {store}"
+            return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question")
         condensed = [plan for plan in fitting if plan.method.family == "condensing"]
         if condensed:
-            best = max(condensed, key=lambda plan: plan.method.budget or 0)
-            return Choice(
-                best, f"{best.method.budget:,} entries are the most that fit the memory and the model's window"
-            )
+            best = max(condensed, key=lambda plan: (plan.method.chosen_first, plan.method.budget or 0))
+            trained = "it was trained for this model, and " if best.method.weights_setting else ""
+            most = f"{best.method.budget:,} entries are the most that fit the memory and the model's window"
+            return Choice(best, trained + most)
         return None
 
 

@@ -151,6 +151,16 @@ def test_methods_that_lack_trained_weights_are_planned_and_not_recommended(
     )  # the pocket model
 
 
+def test_heads_that_ship_are_recommended_where_not_everything_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was InfiniPot, of which the pocket model makes next to nothing, because its budget may be larger."""
+    given = ("plan", "--home", tmp_path, "--device", "cpu", "--tokens", "1M", "--host", "300MB")
+    best = planned(capsys, *given)["best"]
+    assert (best["method"], best["settings"]["budget"]) == ("locret", 1024)
+    assert "trained for this model" in best["reason"]
+
+
 def test_a_budget_beyond_what_the_model_was_trained_for_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -324,6 +324,40 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
     assert unknown.method.name in ("infinitehip", "infllm")  # as long as nothing says that exact is fast enough
 
 
+def test_the_host_tier_is_kept_in_fewer_bits_rather_than_condensed() -> None:
+    """A million tokens of an 8B model take 142 GB as they are: with 64 the choice was to forget nearly all of them."""
+    planner = llama()
+    for host, store in ((192, "bfloat16"), (80, "int8"), (64, "int4")):
+        planner.machine = dataclasses.replace(planner.machine, host=host * GB)
+        best = planner.best(1_000_000)
+        assert best is not None
+        assert best.plan.method.family in ("retrieving", "yardstick")
+        assert best.plan.method.settings()["store"] == store
+        assert best.plan.fits
+        assert (store in best.reason) == (store != "bfloat16")
+
+
+def test_models_whose_layers_all_look_back_a_little_are_not_read_with_what_looks_far(tmp_path: Path) -> None:
+    """Of Phi-3-mini (4K) nothing is ever looked up, and yet `exact` was said to look everything up."""
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    config = AutoConfig.for_model("mistral", **sizes, max_position_embeddings=4096, sliding_window=2047)
+    planner = Planner(skeleton(config, torch.float32, folder=tmp_path), ROOMY)
+    best = planner.best(1_000_000)
+    assert best is not None
+    assert (best.plan.method.family, best.plan.method.budget) == ("condensing", 2048)
+    warned = {name: planner.plan(suited_method(4096, name), 1_000_000).beyond for name in METHODS}
+    assert {name for name, doubt in warned.items() if "looks back 2,047 tokens at most" in doubt} == {
+        *(name for name, kind in METHODS.items() if kind.family in ("retrieving", "yardstick")),
+        "locret",  # its budget is 3,072
+    }
+    assert not any(warned[name] for name in ("infinipot", "beacon", "streaming", "truncate"))
+    assert not planner.plan(make_method("full"), 3000).beyond  # as the model itself would read it
+    config.sliding_window = None
+    far = Planner(skeleton(config, torch.float32, folder=tmp_path), ROOMY).best(1_000_000)
+    assert far is not None
+    assert far.plan.method.family != "condensing"
+
+
 def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
     """On the pocket model `locret` answered half as much with a budget of 2,048 as with 1,024, and nobody knew."""
     config = tiny_config()

@@ -31,6 +31,21 @@ def test_lines_that_are_no_prose_stay_lines(tmp_path: Path, name: str) -> None:
     assert read(tmp_path / name, LISTINGS[name]).text == LISTINGS[name].strip()
 
 
+STANZA = "In what distant deeps or skies,\n  Burnt the fire of thine eyes?\n    On what wings dare he aspire?"
+
+
+def test_stanzas_keep_their_lines_and_indents(tmp_path: Path) -> None:
+    """Every line began at the margin; and a poem by itself was taken for wrapped prose, and its lines were joined."""
+    assert read(tmp_path / "poem.txt", f"{STANZA}\n      What the hand, dare seize the fire?\n").text == (
+        f"{STANZA}\n      What the hand, dare seize the fire?"
+    )
+    prose = textwrap.fill("The lamp was lit before the fog came in over the bay and hid the seven ships. " * 12, 70)
+    for margin in ("", "     "):
+        text = f"  {prose}\n\n{textwrap.indent(STANZA, margin)}\n\n{prose}\n"
+        joined = " ".join(prose.split())
+        assert read(tmp_path / f"book{len(margin)}.txt", text).text == f"{joined}\n\n{STANZA}\n\n{joined}"
+
+
 def test_a_program_keeps_the_indentation_of_every_paragraph(tmp_path: Path) -> None:
     """Each paragraph lost what its own lines shared: methods stood beside their class, and statements beside both."""
     code = "class Lamp:\n    lit = True\n\n    def out(self):\n        self.lit = False\n\n        return self\n"

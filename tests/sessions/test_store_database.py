@@ -32,6 +32,26 @@ def test_a_home_opens_again_with_what_was_in_it(filled: Any) -> None:
     assert filled.store.document(document.id) == document  # a closed store opens itself again
 
 
+@pytest.mark.parametrize("left", [None, b""], ids=["missing", "empty"])
+def test_a_home_that_lost_its_database_is_not_a_new_one(filled: Any, left: bytes | None) -> None:
+    """It opened empty, without a word, and what had been read lay there unknown and took its room."""
+    session = filled.session()
+    home, folder = filled.store.home, filled.store.context_state(session.context_id).path
+    folder.mkdir()
+    filled.store.close()
+    database = (home / "stockpot.db").read_bytes()
+    (home / "stockpot.db").unlink()
+    if left is not None:
+        (home / "stockpot.db").write_bytes(left)
+    for _ in range(2):  # nor is it one from then on
+        with pytest.raises(StoreCorrupt, match=r"missing or empty.*\(1 document, 1 context\).*Restore it"):
+            Store(home)
+    assert folder.is_dir()
+    (home / "stockpot.db").write_bytes(database)
+    with Store(home) as again:
+        assert again.session(session.id) == session
+
+
 def test_a_failed_migration_leaves_nothing(tmp_path: Path) -> None:
     db = Database(tmp_path / "x.db")
     steps = Migrations("test")

@@ -165,6 +165,26 @@ def test_train_writes_heads_that_a_reading_uses_and_resume_equals_uninterrupted(
     assert reader.context().usage().entries["device"] == 72
 
 
+def test_heads_that_no_memory_holds_are_refused_with_the_numbers(chosen: LocretSettings) -> None:
+    """--width 100000000 ended in a traceback, and the advice was a smaller budget."""
+    with pytest.raises(SettingsError, match=r"width 100,000,000 has [\d,]+ weights, which take [\d,.]+ GB"):
+        train(dataclasses.replace(chosen, width=10**8))
+    assert not chosen.work_dir.exists()
+
+
+def test_heads_that_were_there_are_kept_beside_the_new_ones(
+    begun: LocretSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without --out it was those that ship which were gone."""
+    assert begun.out is not None
+    files = [begun.out.with_suffix(suffix) for suffix in (".safetensors", ".md", ".svg")]
+    left = [file.read_bytes() for file in files]
+    train(begun)
+    assert [file.read_bytes() for file in files] != left
+    assert [file.with_stem(f"{file.stem}.before").read_bytes() for file in files] == left
+    assert f"{begun.out.stem}.before.safetensors" in caplog.text
+
+
 @pytest.fixture
 def begun(chosen: LocretSettings) -> LocretSettings:
     """Settings to go on with from a checkpoint of two steps."""

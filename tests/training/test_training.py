@@ -152,6 +152,18 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
         train(PocketSettings(data_dir=tmp_path, work_dir=tmp_path / "work", out_dir=tmp_path / "out", workers=1))
 
 
+def test_a_network_that_no_memory_holds_is_refused_with_the_numbers(settings: PocketSettings, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"has [\d,]+ weights, which take [\d,.]+ GB"):
+        train(dataclasses.replace(settings, width=192 * 10**6, work_dir=tmp_path))
+
+
+def test_the_weights_of_a_network_are_counted_before_it_is_made(
+    settings: PocketSettings, network: PocketNetwork
+) -> None:
+    counted = sum(each.numel() for each in network.parameters() if each.ndim == 2)
+    assert settings.weights == counted
+
+
 def test_resume_without_checkpoint_is_named(settings: PocketSettings, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="without --resume"):
         train(dataclasses.replace(settings, work_dir=tmp_path, resume=True))
@@ -209,6 +221,7 @@ def test_what_no_training_can_start_from_is_named(settings: PocketSettings, fold
     [
         {"heads": 3, "kv_heads": 2},
         {"head_size": 15},
+        {"width": 100},
         {"vocabulary": 70000},
         {"minutes": 0, "tokens": 0},
         {"window": 8},

@@ -233,6 +233,7 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
 def finish(run: Run, out: Path) -> None:
     """Write the beacons, measure them on held-out examples, and write their card with curves of the run."""
     facts = {"window": str(run.window), "steps": str(run.steps), "tokens": str(run.tokens)}
+    loop.keep_before(out, out.with_suffix(".md"), out.with_suffix(".svg"))
     save_beacons(run.beacons, out, run.model.spec, facts)
     lines = [
         f"| {'no beacons, all of it' if each.ratio == RAW else each.ratio} | {each.loss:.3f} | {each.accuracy:.0%} |"

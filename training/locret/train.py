@@ -21,9 +21,10 @@ import torch
 import torch.nn.functional as F
 
 from engine import Model, load_model
-from engine.trained.retaining import FILE, RetainingHeads, save_heads, usual_width
+from engine.trained.retaining import FILE, RetainingHeads, input_width, save_heads, usual_width
 from training import loop
 from training.card import write_card
+from training.checks import check_room
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
 from training.locret.labels import Watched, overlap, watch
@@ -76,6 +77,9 @@ class Run(loop.Run[Progress]):
         self.examples = examples
         torch.manual_seed(settings.seed)
         widths = [settings.width or usual_width(layer) for layer in model.spec.layers]
+        shapes = zip(model.spec.layers, widths, strict=True)
+        weights = sum(width * (input_width(layer) + layer.kv_heads) for layer, width in shapes)
+        check_room(weights, model.device, f"A set of heads of width {max(widths):,}")
         self.heads = RetainingHeads(model.spec, widths).to(model.device)
         self.optimiser = torch.optim.AdamW(self.heads.parameters(), settings.rate, betas=(0.9, 0.95), weight_decay=0.01)
         basis = loop.basis_of(settings, model, "locret") | {"widths": widths, "queries": settings.queries}
@@ -181,6 +185,7 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
 def finish(run: Run, out: Path) -> None:
     """Write the heads, measure them on held-out examples, and write their card with curves of the run."""
     facts = {"steps": str(run.steps), "tokens": str(run.tokens)}
+    loop.keep_before(out, out.with_suffix(".md"), out.with_suffix(".svg"))
     save_heads(run.heads, out, run.model.spec, facts)
     settings, measured = run.settings, run.measure()
     write_card(

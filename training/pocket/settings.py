@@ -63,6 +63,8 @@ class PocketSettings:
         check_least(self, 0, "tokens")
         if self.heads % self.kv_heads:
             raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+        if self.width % self.heads:
+            raise ValueError(f"width ({self.width}) must be a multiple of heads ({self.heads})")
         if self.head_size % 2:
             raise ValueError(f"head_size must be even for RoPE, not {self.head_size}")
         if not 300 <= self.vocabulary <= 65535:
@@ -73,3 +75,9 @@ class PocketSettings:
             raise ValueError(f"blend must lie between 0 and 1, not {self.blend}")
         if self.window < 64:
             raise ValueError(f"window must be at least 64 tokens, not {self.window}")
+
+    @property
+    def weights(self) -> int:
+        """Of a network of this shape."""
+        attention = 2 * self.width * self.head_size * (self.heads + self.kv_heads)
+        return self.vocabulary * self.width + self.layers * (attention + 3 * self.width * self.inner)

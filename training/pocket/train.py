@@ -25,6 +25,7 @@ from transformers import LlamaConfig
 from engine import SettingsError
 from engine.stopping import asked_to_stop
 from training import checkpoint
+from training.checks import check_room
 from training.pocket import workers
 from training.pocket.documents import Builder
 from training.pocket.export import check_replaceable, export
@@ -332,6 +333,8 @@ def _check(settings: PocketSettings, stages: tuple[Stage, ...], path: Path) -> N
     Raises:
         EngineError, DataMissing: see `train`.
     """
+    if settings.start is None:
+        check_room(settings.weights * settings.workers, torch.device("cpu"), "A network of that shape, in each worker,")
     materials = prepare(settings)
     if settings.start is None and len(materials.tokenizer) > settings.vocabulary:
         raise SettingsError(
