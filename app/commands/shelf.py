@@ -39,6 +39,7 @@ COLUMNS = {
         "tokens": "TOKENS",
         "status": "STATUS",
         "when": "BEGUN",
+        "model": "MODEL",
     },
     "sessions": {"id": "ID", "title": "TITLE", "context_id": "CONTEXT", "turns": "TURNS", "when": "LAST USED"},
 }

@@ -288,7 +288,10 @@ def test_listing_renaming_searching_and_deleting(
     assert [row["id"] for row in json.loads(out)] == [document]
     # Global options are accepted after the command as well.
     assert main(["list", "contexts", "--json", "--home", str(home)]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["title"] == "The Keeper"
+    context = json.loads(capsys.readouterr().out)[0]
+    assert context["title"] == "The Keeper"
+    # What two models read of one text with one method looked alike.
+    assert in_process(home, capsys, "list", "contexts")[1].splitlines()[1].endswith(context["model"])
     # The document and its context have one title: the document is meant.
     shown = json.loads(in_process(home, capsys, "show", "the keep", "--json")[1])
     assert (shown["kind"], shown["id"]) == ("document", document)
