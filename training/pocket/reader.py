@@ -13,6 +13,7 @@ from torch import Tensor
 from training.pocket.network import PocketNetwork, normed, rotate
 
 CHUNK = 256
+SINKS = 4  # first tokens, which are always attended to
 
 
 class Reader:
@@ -33,9 +34,8 @@ class Reader:
         window: int = 0,
         top_k: int = 64,
         distance: int | None = None,
-        sinks: int = 4,
     ) -> None:
-        self.network, self.window, self.top_k, self.sinks = network, window, top_k, sinks
+        self.network, self.window, self.top_k = network, window, top_k
         self.distance = window - 1 if distance is None else distance
         self.trained: int = network.llama.config.max_position_embeddings
         shape = (len(network.llama.model.layers), network.kv_heads, capacity, network.size)
@@ -77,7 +77,7 @@ class Reader:
         # q: [HQ, T, D]; near: sinks and window at true distances, far: the best of the rest at a constant one
         groups, scale = self.network.heads // self.network.kv_heads, self.network.size**-0.5
         begin = max(0, first - self.window + 1) if self.window else 0
-        sinks = min(self.sinks, begin)
+        sinks = min(SINKS, begin)
         at = torch.cat((torch.arange(sinks), torch.arange(begin, last)))
         # distances stay in range: sinks sit just before the window, as in StreamingLLM, or at their own place if near
         shift = begin - sinks
@@ -91,13 +91,13 @@ class Reader:
         seen = self._near_mask(at, mine)
         scores = scores.masked_fill(~seen, -torch.inf)
         stop = last - self.window
-        if not (asking and self.window and stop > self.sinks):
+        if not (asking and self.window and stop > SINKS):
             return torch.matmul(scores.softmax(-1), values)
         cos, sin = self.network.angles(torch.tensor([self.distance]))
         far_q = rotate(q, cos, sin).reshape(self.network.kv_heads, groups, *q.shape[1:])  # [H, G, T, D]
-        far_keys, far_values = self.keys[layer][:, self.sinks : stop], self.values[layer][:, self.sinks : stop]
+        far_keys, far_values = self.keys[layer][:, SINKS:stop], self.values[layer][:, SINKS:stop]
         far = torch.einsum("hgtd,hnd->hgtn", far_q, far_keys).flatten(0, 1) * scale
-        places = torch.arange(self.sinks, stop)
+        places = torch.arange(SINKS, stop)
         far = far.masked_fill(places[None, None] > (mine - self.window)[None, :, None], -torch.inf)
         # among more entries than the model was trained on, scores grow with the logarithm of their number
         sharper = ((mine + 1).log() / math.log(self.trained)).clamp_min(1.0)[:, None]
@@ -112,4 +112,4 @@ class Reader:
         """[T, near]: causal, and inside the window or a sink."""
         behind = mine[:, None] - at[None]
         seen = behind >= 0
-        return seen & ((behind < self.window) | (at[None] < self.sinks)) if self.window else seen
+        return seen & ((behind < self.window) | (at[None] < SINKS)) if self.window else seen
