@@ -101,7 +101,7 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         home.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({**known, key: asdict(rates)}, indent=2).encode())
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         path.unlink(missing_ok=True)
     return rates
 

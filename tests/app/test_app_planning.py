@@ -217,13 +217,14 @@ def test_what_cannot_fit_is_refused_before_weights_are_read(
     assert service.store.contexts() == []
 
 
-def test_rates_are_measured_once_and_a_broken_file_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{broken", "[]"])
+def test_rates_are_measured_once_and_a_broken_file_is_replaced(tmp_path: Path, content: str) -> None:
     import torch
 
     here = torch.device("cpu"), torch.float32
     first = measured_rates(tmp_path, *here)
     assert measured_rates(tmp_path, *here) == first
-    (tmp_path / "rates.json").write_text("{broken")
+    (tmp_path / "rates.json").write_text(content)
     measured_rates(tmp_path, *here)
     assert measured_rates(tmp_path, *here).flops > 0
     assert json.loads((tmp_path / "rates.json").read_text())
