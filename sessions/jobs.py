@@ -51,11 +51,11 @@ class Jobs(Measurements):
             InUse: another process reads it without a job.
         """
         with self._write():
+            if self.context(context_id).status == "ready":  # also where the job that read it is about to end
+                raise AlreadyRead(f"Context {context_id} has been read: nothing had to be done. Ask it.")
             for job in self.jobs(subject_id=context_id, kind=kind):
                 if job.status not in _ENDED:
                     return job
-            if self.context(context_id).status == "ready":
-                raise AlreadyRead(f"Context {context_id} has been read: nothing had to be done. Ask it.")
             if self._held_by_others([context_id]):
                 raise InUse(f"Another program is reading {context_id}: wait for it, or stop it there first.")
             self.update_context(context_id, status="reading", error=None)
