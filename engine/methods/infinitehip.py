@@ -190,11 +190,6 @@ class InfiniteHiPMemory(RetrievingMemory):
         units = cache_units(spec, settings.cache, settings.cached_at_once(), settings.tier)
         self.use_cache(units, self.stages[-1].chunk, settings.policy)
 
-    @property
-    def stage_runs(self) -> list[int]:
-        """How often each stage has run, over layers and committed passes."""
-        return self.pruning.runs
-
     def begin(self, source: Tensor) -> None:
         """A longer pass ends the decoding before it."""
         super().begin(source)
