@@ -103,10 +103,14 @@ class ModelSpec:
         return {layer.rope for layer in self.layers}
 
     @property
+    def entry_width(self) -> int:
+        """Numbers in one key and one value of every KV head in every layer."""
+        return sum(2 * layer.kv_heads * layer.head_size for layer in self.layers)
+
+    @property
     def entry_bytes(self) -> int:
-        """Bytes of one key and one value of every KV head in every layer."""
-        width = sum(2 * layer.kv_heads * layer.head_size for layer in self.layers)
-        return width * torch.empty((), dtype=self.dtype).element_size()
+        """Bytes of the same, in the model's own type."""
+        return self.entry_width * self.dtype.itemsize
 
 
 class NoRotation(nn.Module):
