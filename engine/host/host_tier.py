@@ -133,9 +133,9 @@ class HostTier:
         heads, size = layer.kv_heads, layer.head_size
         if levels is None:
             return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
-        stored = torch.uint8 if self.dtype == torch.quint4x2 else self.dtype
+        width, stored = quantise.width(self.dtype, size), quantise.stored(self.dtype)
         return Pages(
-            torch.empty(heads, capacity, quantise.width(self.dtype, size), dtype=stored, pin_memory=pinned),
+            torch.empty(heads, capacity, width, dtype=stored, pin_memory=pinned),
             torch.empty(heads, capacity // self.page, pin_memory=pinned),
             levels,
             self.dtype,

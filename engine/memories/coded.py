@@ -114,9 +114,8 @@ class CodedSlots(Slots):
         waiting = (heads, self.coding.waiting + self.coding.catalyst, size)
         self.keys = torch.empty(waiting, dtype=spec.dtype, device=spec.device)
         self.values = torch.empty_like(self.keys)
-        stored = torch.uint8 if kind == torch.quint4x2 else kind
         codes = (heads, capacity, quantise.width(kind, size))
-        self.keys_codes = torch.empty(codes, dtype=stored, device=spec.device)
+        self.keys_codes = torch.empty(codes, dtype=quantise.stored(kind), device=spec.device)
         self.keys_scale = torch.empty(heads, capacity, device=spec.device)
         self.values_codes = torch.empty_like(self.keys_codes)
         self.values_scale = torch.empty_like(self.keys_scale)
