@@ -228,13 +228,13 @@ def _digest_of(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def save_weights(weights: Mapping[str, Tensor], path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
-    """Write weights in bfloat16. facts: for the header, besides the model they are for.
+def save_weights(trained: Trained, path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
+    """Write weights in bfloat16, aside first. facts: for the header, besides the model they are for.
 
     Raises:
         WeightsError: see `write_tensors`.
     """
-    tensors = {name: weight.detach().cpu().bfloat16().contiguous() for name, weight in weights.items()}
+    tensors = {name: weight.detach().cpu().bfloat16().contiguous() for name, weight in trained.named_weights().items()}
     write_tensors(tensors, path, {"format": "pt", "embedding": spec.embedding, **facts})
 
 

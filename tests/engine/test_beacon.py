@@ -24,7 +24,8 @@ from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
 from engine.rope import NoRope
 from engine.seam import LayerSpec, ModelSpec, Projection, run
-from engine.trained.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons, save_beacons
+from engine.trained.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons
+from engine.trained.beside import save_weights
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
 from tests.engine.test_architectures import small_config
@@ -100,7 +101,7 @@ def test_beacons_that_are_copies_of_a_token_are_that_token(model: Model, ids: Te
             other.get_submodule(name).weight.copy_(base.get_submodule(name).weight.bfloat16())  # type: ignore[operator,arg-type,union-attr]
         other.embed_tokens.weight.copy_(base.embed_tokens.weight.bfloat16())  # type: ignore[operator,union-attr]
     same = Model(network, model.tokenizer, "same", "-", tmp_path)
-    save_beacons(beacons, tmp_path / FILE, same.spec, {})
+    save_weights(beacons, tmp_path / FILE, same.spec, {})
     whole = torch.cat([torch.tensor(same.chat.prefix), ids])[:96]
     text = whole[len(same.chat.prefix) :]
     place = window_places(0, 96, 4)
@@ -147,7 +148,7 @@ def test_other_architectures_carry_beacons(kind: str, ids: Tensor, tmp_path: Pat
     """Biases, normalised queries and keys, fused projections, scaled embeddings: passes of any size give the same."""
     torch.manual_seed(0)
     model = Model(AutoModelForCausalLM.from_config(small_config(kind)), byte_tokenizer(), kind, "-", tmp_path)
-    save_beacons(Beacons(model.spec), tmp_path / FILE, model.spec, {})
+    save_weights(Beacons(model.spec), tmp_path / FILE, model.spec, {})
     question = torch.tensor([1, 80, 81, 2])
     found = [next_logits(model, SMALL, read(model, SMALL, ids, chunk).memory, question) for chunk in (7, 64)]
     torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-3)
@@ -366,10 +367,10 @@ def test_other_tensors_than_the_models_are_refused_by_name(tmp_path: Path) -> No
 def test_what_does_not_fit_is_refused_before_reading(model: Model, ids: Tensor, tmp_path: Path) -> None:
     other = dataclasses.replace(model.spec, embedding="0123456789")
     path = tmp_path / "beacon.safetensors"
-    save_beacons(Beacons(other), path, other, {})
+    save_weights(Beacons(other), path, other, {})
     with pytest.raises(WeightsError, match=r"01234567.*stockpot train beacon"):
         Reader(model, make_method("beacon", weights=str(path)), ids)
-    save_beacons(Beacons(model.spec), path, model.spec, {"window": "128"})
+    save_weights(Beacons(model.spec), path, model.spec, {"window": "128"})
     with pytest.raises(WeightsError, match=r"windows of 128 tokens, and the window is set to 64: set window=128"):
         Reader(model, make_method("beacon", weights=str(path), window=64), ids)
     Reader(model, make_method("beacon", weights=str(path), window=128), ids)
@@ -382,7 +383,7 @@ def test_the_fingerprint_changes_with_the_weights(model: Model, ids: Tensor, tmp
     settings = dataclasses.replace(SMALL, weights=str(path))
     found = set()
     for _ in range(2):
-        save_beacons(Beacons(model.spec), path, model.spec, {})
+        save_weights(Beacons(model.spec), path, model.spec, {})
         found.add(fingerprint(model, settings, ids))
     assert len(found) == 2
     assert load_file(path)["model.beacon_embed_tokens.weight"].dtype == torch.bfloat16
