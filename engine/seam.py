@@ -192,8 +192,8 @@ def _rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
 class Guests:
     """Tokens of a method's own that go through the model behind those of a pass (`Memory.guests`).
 
-    count: how many; they are all the same token. modules: by name inside the base model, what takes the place of its
-    own module for them; `embed_tokens` is among them, and is given zeros.
+    count: how many, at least one; they are all the same token. modules: by name inside the base model, what takes the
+    place of its own module for them; `embed_tokens` is among them, and is given zeros.
     """
 
     count: int
@@ -220,7 +220,7 @@ def run(network: PreTrainedModel, ids: Tensor, memory: Attending, guests: Guests
 @contextmanager
 def _hosting(network: PreTrainedModel, guests: Guests | None) -> Iterator[None]:
     """While a pass goes through, the last rows of some modules come from others; afterwards no hook remains."""
-    if guests is None or guests.count == 0:
+    if guests is None:
         yield
         return
 
