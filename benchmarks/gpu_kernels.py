@@ -30,7 +30,7 @@ from kernels import attention, columns, gathering, pruning
 from kernels.attention import Lists, Span
 from kernels.gathering import Room
 from kernels.pruning import Places
-from kernels.quantise import unpack, width
+from kernels.quantise import stored, unpack, width
 from kernels.rows import PAGE, Bank, Levels, Pages, Slabs
 
 SLAB = 32768  # rows of a slab, as in the engine's host tier
@@ -114,8 +114,7 @@ class _Bench:
         if kind is None:
             return x.cpu().pin_memory() if pinned else x
         capacity = -(-x.shape[1] // PAGE) * PAGE
-        stored = torch.uint8 if kind == torch.quint4x2 else kind
-        codes = torch.empty(self.heads, capacity, width(kind, SIZE), dtype=stored, pin_memory=pinned)
+        codes = torch.empty(self.heads, capacity, width(kind, SIZE), dtype=stored(kind), pin_memory=pinned)
         pages = Pages(codes, torch.empty(self.heads, capacity // PAGE, pin_memory=pinned), self.levels, kind, x.dtype)
         pages.write(0, F.pad(x, (0, 0, 0, capacity - x.shape[1])))
         return pages

@@ -19,7 +19,8 @@ from benchmarks.haystack import Haystack
 from benchmarks.needle import ask
 from benchmarks.report import named, publish
 from engine import make_method
-from engine.trained.retaining import RetainingHeads, find_heads, save_heads
+from engine.trained.beside import save_weights
+from engine.trained.retaining import RetainingHeads, find_heads
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         for tokens in chosen.tokens:
             torch.manual_seed(chosen.seed + tokens)
             file = Path(folder) / "heads.safetensors"
-            save_heads(RetainingHeads(model.spec, trained.widths), file, model.spec, {})
+            save_weights(RetainingHeads(model.spec, trained.widths), file, model.spec, {})
             for kind, heads in (("trained", ""), ("random", str(file))):
                 method = make_method("locret", budget=chosen.budget, heads=heads)
                 asked = correct = 0

@@ -35,7 +35,8 @@ from engine.methods.locret import Locret, RetainedMemory
 from engine.passes import feed
 from engine.reader import CHUNK
 from engine.seam import ModelSpec
-from engine.trained.retaining import FILE, RetainingHeads, save_heads
+from engine.trained.beside import save_weights
+from engine.trained.retaining import FILE, RetainingHeads
 
 GENERATED = 64  # tokens
 REPEATS = 5
@@ -133,7 +134,7 @@ def large_model(folder: Path) -> Model:
     config = config_of(LARGE, layers=1)
     config.vocab_size = 512
     model = random_model(LARGE, config, torch.device("cpu"), torch.float32, False, folder)
-    save_heads(RetainingHeads(model.spec, [WIDTH]), folder / FILE, model.spec, {})
+    save_weights(RetainingHeads(model.spec, [WIDTH]), folder / FILE, model.spec, {})
     return model
 
 

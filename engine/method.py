@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from engine.errors import SettingsError
 from engine.footprint import Footprint, Task, mean_attended
 from engine.footprint import TurnTokens as TurnTokens
-from engine.memories.coded import Coding
+from engine.memories.coded import Coding, level_bytes
 from engine.memories.memory import Memory
 from engine.memories.slots import FIRST_CAPACITY, saved_bytes, slot_bytes
 from engine.records import DEVICE, Usage
@@ -83,7 +83,7 @@ class Method(ABC):
         held = passed if room is None else min(passed, room)
         coding = self.coding(task.turn_tokens)
         size = slot_bytes(spec, room or max(held, FIRST_CAPACITY), coding)
-        levels = 0 if coding is None else coding.level_bytes(spec)
+        levels = 0 if coding is None else level_bytes(spec)
         levelled = levels if coding is not None and passed >= coding.waiting else 0
         return Footprint(
             usage=Usage({DEVICE: held}, {DEVICE: size + levelled}),

@@ -12,8 +12,8 @@ S sinks, W window, n the number of a query from the very beginning, K far entrie
 | StreamingLLM's sinks | 0 .. S-1 | its place in the cache, at most S+W-1 | `window.py`: the sinks |
 | constant distance, the cache's end | 0 | S+W-1 | `retrieving.py`: far keys of `exact`, and of every second look |
 
-Far keys, and the sinks of queries that have any, in `methods/infllm.py` and `methods/infinitehip.py`
-(`FarPlaces`; InfiniteHiP's Table 5, columns):
+Far keys of `infllm`, `infinitehip` and `recall`, and the sinks of queries that have any (`FarPlaces`; InfiniteHiP's
+Table 5, columns):
 
 | rule | keys | query |
 |---|---|---|

@@ -103,10 +103,14 @@ class ModelSpec:
         return {layer.rope for layer in self.layers}
 
     @property
+    def entry_width(self) -> int:
+        """Numbers in one key and one value of every KV head in every layer."""
+        return sum(2 * layer.kv_heads * layer.head_size for layer in self.layers)
+
+    @property
     def entry_bytes(self) -> int:
-        """Bytes of one key and one value of every KV head in every layer."""
-        width = sum(2 * layer.kv_heads * layer.head_size for layer in self.layers)
-        return width * torch.empty((), dtype=self.dtype).element_size()
+        """Bytes of the same, in the model's own type."""
+        return self.entry_width * self.dtype.itemsize
 
 
 class NoRotation(nn.Module):
@@ -188,8 +192,8 @@ def _rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
 class Guests:
     """Tokens of a method's own that go through the model behind those of a pass (`Memory.guests`).
 
-    count: how many; they are all the same token. modules: by name inside the base model, what takes the place of its
-    own module for them; `embed_tokens` is among them, and is given zeros.
+    count: how many, at least one; they are all the same token. modules: by name inside the base model, what takes the
+    place of its own module for them; `embed_tokens` is among them, and is given zeros.
     """
 
     count: int
@@ -216,7 +220,7 @@ def run(network: PreTrainedModel, ids: Tensor, memory: Attending, guests: Guests
 @contextmanager
 def _hosting(network: PreTrainedModel, guests: Guests | None) -> Iterator[None]:
     """While a pass goes through, the last rows of some modules come from others; afterwards no hook remains."""
-    if guests is None or guests.count == 0:
+    if guests is None:
         yield
         return
 

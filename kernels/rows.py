@@ -182,8 +182,10 @@ def tensors_of(bank: Bank) -> tuple[Tensor, ...]:
 
 
 class Share(NamedTuple):
-    """What slab `number` holds of an index: at its places `here` (numbers, or True for each; None for all of them),
-    these rows of the slab, a row for each of all places if `here` is of bool.
+    """What slab `number` holds of an index [N].
+
+    here: the places of the index that it fills, int64 [M] or bool [N]; None for all. rows: int64, the slab's own rows
+    for them, [M]; [N] if `here` is of bool or None, where those for places that others fill are of no interest.
     """
 
     number: int

@@ -16,10 +16,10 @@ from benchmarks.random_models import config_of, random_model
 from engine import METHODS, Machine, Model, Planner, Rates, free_bytes, measure_rates
 from engine.models.skeleton import CPU
 from engine.trained.beacons import FILE as BEACONS
-from engine.trained.beacons import Beacons, save_beacons
-from engine.trained.beside import forget
+from engine.trained.beacons import Beacons
+from engine.trained.beside import forget, save_weights
 from engine.trained.retaining import FILE as HEADS
-from engine.trained.retaining import RetainingHeads, save_heads
+from engine.trained.retaining import RetainingHeads
 
 SEAM_SHARE = 0.03  # of all the time, for each model
 KERNEL_SHARE = 0.1  # each kernel is compiled, and again for each kind of slab
@@ -100,8 +100,8 @@ def _model(check: Check, name: str) -> Model:
     with check.place:
         if "locret" in check.methods:
             heads = RetainingHeads(model.spec, [1024] * len(model.spec.layers))
-            save_heads(heads, folder / HEADS, model.spec, {})
+            save_weights(heads, folder / HEADS, model.spec, {})
         if "beacon" in check.methods:
-            save_beacons(Beacons(model.spec), folder / BEACONS, model.spec, {})
+            save_weights(Beacons(model.spec), folder / BEACONS, model.spec, {})
     check.row("model", model=name, **WEIGHTS).update(seconds=wait(check.place) - began, status="done")
     return model

@@ -20,6 +20,7 @@ from engine.host.search import best_among, best_of_all
 from engine.host.slabs import BANKS, Slab, page_of
 from engine.host.transfers import homeward, pin_exactly
 from engine.measure import require_memory
+from engine.memories.coded import level_bytes
 from engine.records import LoadedParts, Part, Parts
 from engine.seam import LayerSpec, ModelSpec
 from kernels import quantise
@@ -41,13 +42,12 @@ def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int)
     page = page_of(dtype)
     paged = entries // page * page
     capacity = min(-(-paged // SLAB) * SLAB, max(expected // page * page, paged))
-    width = sum(2 * layer.kv_heads * layer.head_size for layer in spec.layers)
     if page == 1:
-        return capacity * (width * dtype.itemsize + 4)
+        return capacity * (spec.entry_width * dtype.itemsize + 4)
     coded = sum(2 * layer.kv_heads * quantise.width(dtype, layer.head_size) for layer in spec.layers)
     scales = capacity // page * sum(2 * layer.kv_heads for layer in spec.layers) * 4
-    waiting = (entries - paged) * (width * spec.dtype.itemsize + 4)
-    return capacity * (coded + 4) + scales + waiting + (2 * width * 4 if paged else 0)
+    waiting = (entries - paged) * (spec.entry_bytes + 4)
+    return capacity * (coded + 4) + scales + waiting + (level_bytes(spec) if paged else 0)
 
 
 def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
@@ -60,7 +60,7 @@ def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
 def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
     """Bytes of slabs alone, with room for so many entries; of codes, for whole pages."""
     paged = entries // page_of(dtype) * page_of(dtype)
-    levels = 16 * sum(layer.kv_heads * layer.head_size for layer in spec.layers) if page_of(dtype) > 1 and paged else 0
+    levels = level_bytes(spec) if page_of(dtype) > 1 and paged else 0
     return host_bytes(spec, dtype, paged, paged) - levels
 
 
@@ -133,9 +133,9 @@ class HostTier:
         heads, size = layer.kv_heads, layer.head_size
         if levels is None:
             return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
-        stored = torch.uint8 if self.dtype == torch.quint4x2 else self.dtype
+        width, stored = quantise.width(self.dtype, size), quantise.stored(self.dtype)
         return Pages(
-            torch.empty(heads, capacity, quantise.width(self.dtype, size), dtype=stored, pin_memory=pinned),
+            torch.empty(heads, capacity, width, dtype=stored, pin_memory=pinned),
             torch.empty(heads, capacity // self.page, pin_memory=pinned),
             levels,
             self.dtype,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -67,6 +68,14 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
                 coarse % fine == 0, f"Stages nest: a {what} of {fine} does not divide the {coarse} of the stage before."
             )
     return stages
+
+
+def compared(stages: tuple[Stage, ...]) -> float:
+    """Keys that a query is compared with, per entry of the host tier: two for each halving of each of the first stage's
+    chunks. What comes after does not grow with the text.
+    """
+    chunk = stages[0].chunk
+    return 2 * math.log2(max(chunk, 2)) / chunk
 
 
 @dataclass(frozen=True)

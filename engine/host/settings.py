@@ -82,34 +82,34 @@ def plan_retrieving(
     chosen: int,
     compared: float,
     reading: bool,
-    tier: str = HOST,
+    tier: str,
+    looks: int,
     cached: int = 0,
-    looks: int = 1,
 ) -> Footprint:
     """Sinks and window on the device, everything behind the sinks in the host tier.
 
     chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
     to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
-    full slabs go; cached: bytes of the device's cache; looks: how often a question is asked at most.
+    full slabs go; looks: how often a question is asked at most; cached: bytes of the device's cache.
     """
     seen = plan_window(spec, task, sinks, window)
     far = max(0, task.total - sinks)
     dtype, looking = DTYPES[store], spec.looking_far
     kept = host_bytes(looking, dtype, far, task.total)
     away = full_entries(dtype, far, task.total) if tier == DISK else 0
-    usage = Usage({**seen.usage.entries, HOST: far - away}, {**seen.usage.bytes, HOST: kept})
+    entries = {**seen.usage.entries, HOST: far - away}
+    size = {DEVICE: seen.usage.bytes[DEVICE] + cached, HOST: kept}
     if away:
-        size = slab_bytes(looking, dtype, away)
-        usage = Usage({**usage.entries, DISK: away}, {**usage.bytes, HOST: kept - size, DISK: size})
+        entries[DISK], size[DISK] = away, slab_bytes(looking, dtype, away)
+        size[HOST] -= size[DISK]
     more = min(chosen, far)
     searched = math.ceil(compared * far)
     while_reading = more + searched / 2 if reading else 0.0  # half of the text is there on average
-    usage = Usage(usage.entries, {**usage.bytes, DEVICE: usage.bytes[DEVICE] + cached})
     picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
     sources = 4 * far if spec.device.type == "cuda" else 0
     return dataclasses.replace(
         seen,
-        usage=usage,
+        usage=Usage(entries, size),
         tail_bytes=seen.tail_bytes + cached + picking + sources,
         saved_bytes=seen.saved_bytes + waiting_bytes(looking, dtype),
         attended=seen.attended + while_reading,

@@ -51,6 +51,11 @@ def check_codes(spec: ModelSpec, kind: torch.dtype) -> None:
         raise SettingsError("store=fp8 needs a GPU of compute capability 8.9 or more: take int8.")
 
 
+def level_bytes(spec: ModelSpec) -> int:
+    """Bytes of the levels of all layers, which are there from the first coding on: two float32 for each channel."""
+    return 2 * 4 * spec.entry_width
+
+
 @dataclass(frozen=True)
 class Coding:
     """How slots are coded.
@@ -73,10 +78,6 @@ class Coding:
         least = min(LEAST_WAIT, budget // 4)
         return cls(CODES[store], max(least, min(LONGEST_WAIT, budget // WAIT_SHARE)), catalyst)
 
-    def check(self, spec: ModelSpec) -> None:
-        """See `check_codes`."""
-        check_codes(spec, self.kind)
-
     def slots(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, surplus: int) -> CodedSlots:
         """Empty slots that are coded so."""
         return CodedSlots(layer, spec, first_slot, capacity, surplus, self)
@@ -89,10 +90,6 @@ class Coding:
             wait = (self.waiting + self.catalyst) * 2 * layer.head_size * spec.dtype.itemsize
             total += layer.kv_heads * (capacity * entry + wait)
         return total
-
-    def level_bytes(self, spec: ModelSpec) -> int:
-        """Bytes of the levels of all layers, which are there from the first coding on."""
-        return 16 * sum(layer.kv_heads * layer.head_size for layer in spec.layers)
 
 
 class CodedSlots(Slots):
@@ -117,9 +114,8 @@ class CodedSlots(Slots):
         waiting = (heads, self.coding.waiting + self.coding.catalyst, size)
         self.keys = torch.empty(waiting, dtype=spec.dtype, device=spec.device)
         self.values = torch.empty_like(self.keys)
-        stored = torch.uint8 if kind == torch.quint4x2 else kind
         codes = (heads, capacity, quantise.width(kind, size))
-        self.keys_codes = torch.empty(codes, dtype=stored, device=spec.device)
+        self.keys_codes = torch.empty(codes, dtype=quantise.stored(kind), device=spec.device)
         self.keys_scale = torch.empty(heads, capacity, device=spec.device)
         self.values_codes = torch.empty_like(self.keys_codes)
         self.values_scale = torch.empty_like(self.keys_scale)

@@ -26,7 +26,7 @@ from torch import Tensor
 from engine.errors import ContextMismatch
 from engine.measure import require_memory
 from engine.memories.attention import Segment, Shown, Span, attend, causal_span
-from engine.memories.coded import Coding
+from engine.memories.coded import Coding, check_codes
 from engine.memories.entries import Slots
 from engine.memories.memory import NOT_IN_SOURCE, UNLIMITED, Memory
 from engine.memories.sharing import APART, shared
@@ -74,7 +74,7 @@ class SlotMemory(Memory):
         """
         super().__init__(spec)
         if coding is not None:
-            coding.check(spec)
+            check_codes(spec, coding.kind)
         self.capacity = capacity
         self.share = share
         self.coding = coding

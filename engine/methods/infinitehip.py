@@ -7,7 +7,6 @@ in one softmax.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from engine.footprint import Footprint, Task
 from engine.host.cache import cache_bytes
-from engine.host.pruning import LayerRule, Pruning, parse_stages
+from engine.host.pruning import LayerRule, Pruning, compared, parse_stages
 from engine.host.retrieving import RetrievingMemory
 from engine.host.settings import (
     DTYPES,
@@ -152,21 +151,20 @@ class InfiniteHiP(Method):
         return InfiniteHiPMemory(spec, self, stream)
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """The first stage looks at two keys for each halving of each chunk; what comes after does not grow."""
+        """Sinks and stream on the device, everything behind the sinks in the host tier, which is pruned."""
         if self.budget is None:
             return super().plan(spec, task)
+        stages = parse_stages(self.stages)
         units = cache_units(spec, self.cache, self.cached_at_once(), self.tier)
-        cached = cache_bytes(spec.looking_far, units, parse_stages(self.stages)[-1].chunk)
-        stream, chunk = self.budget - self._beside_stream(), parse_stages(self.stages)[0].chunk
-        compared = 2 * math.log2(max(chunk, 2)) / chunk
+        cached = cache_bytes(spec.looking_far, units, stages[-1].chunk)
         return plan_retrieving(
             spec,
             task,
             self.sinks,
-            stream,
+            self.budget - self._beside_stream(),
             self.store,
             self._most(),
-            compared,
+            compared(stages),
             reading=True,
             tier=self.tier,
             cached=cached,
@@ -189,11 +187,6 @@ class InfiniteHiPMemory(RetrievingMemory):
         self.pruning = Pruning(spec, self.stages, rules)
         units = cache_units(spec, settings.cache, settings.cached_at_once(), settings.tier)
         self.use_cache(units, self.stages[-1].chunk, settings.policy)
-
-    @property
-    def stage_runs(self) -> list[int]:
-        """How often each stage has run, over layers and committed passes."""
-        return self.pruning.runs
 
     def begin(self, source: Tensor) -> None:
         """A longer pass ends the decoding before it."""

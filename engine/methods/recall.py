@@ -23,7 +23,7 @@ from torch import Tensor
 
 from engine.footprint import Footprint, Task
 from engine.host.host_tier import SLAB, host_bytes, slab_bytes
-from engine.host.pruning import LayerRule, Pruning, parse_stages
+from engine.host.pruning import LayerRule, Pruning, compared, parse_stages
 from engine.host.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.host.settings import (
     DTYPES,
@@ -169,9 +169,8 @@ class Recall(Method):
         if self.budget is None:
             return plain
         far = min(self.selected, task.tokens)
-        chunk = parse_stages(self.stages)[0].chunk
-        compared = 1.0 if self.select == "exact" else 2 * math.log2(max(chunk, 2)) / chunk
-        searched = math.ceil(compared * task.tokens)
+        share = 1.0 if self.select == "exact" else compared(parse_stages(self.stages))
+        searched = math.ceil(share * task.tokens)
         by_search = self.select == "exact" or self.looks > 1
         dtype, looking = DTYPES[self.store], spec.looking_far
         stored = host_bytes(looking, dtype, task.tokens, task.total)

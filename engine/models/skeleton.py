@@ -59,7 +59,8 @@ class Skeleton:
         Raises:
             SettingsError: there is none of that name, or the weights are quantised already.
         """
-        check_quantization(quantize)
+        known = ", ".join(QUANTIZATIONS)
+        require(quantize in QUANTIZATIONS, f"There is no quantisation '{quantize}': choose one of {known}.")
         require(
             quantize in self.quantizations, "The weights of this model are quantised already: leave --quantize out."
         )
@@ -99,16 +100,6 @@ class Skeleton:
         return largest * self.spec.dtype.itemsize if self.packed(quantize) else 0
 
 
-def check_quantization(quantize: str) -> None:
-    """Refuse what there is not.
-
-    Raises:
-        SettingsError: naming what there is.
-    """
-    known = ", ".join(QUANTIZATIONS)
-    require(quantize in QUANTIZATIONS, f"There is no quantisation '{quantize}': choose one of {known}.")
-
-
 def skeleton(
     config: PretrainedConfig, dtype: torch.dtype, device: torch.device = CPU, folder: Path | None = None
 ) -> Skeleton:
@@ -131,16 +122,12 @@ def skeleton(
             folder=folder,
             projections=projections_of(network),
         )
-        return _measure(network, config, spec)
+        return skeleton_of(network, spec)
 
 
 def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
-    """The sizes of a model that is loaded. Its weights may be quantised: shapes are what the layers say they are."""
-    return _measure(network, network.config, spec)
-
-
-def _measure(network: nn.Module, config: PretrainedConfig, spec: ModelSpec) -> Skeleton:
-    assert isinstance(network, PreTrainedModel)
+    """The sizes of a network, loaded or on the meta device. Weights may be quantised: the layers say their shapes."""
+    config: Any = network.config
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
     published = Published.of(config)
     modules = [
@@ -160,16 +147,15 @@ def _measure(network: nn.Module, config: PretrainedConfig, spec: ModelSpec) -> S
             active += weight.numel() * chosen / experts
         elif weight.dim() == 2 and weight is not embedding and (head is None or weight is not head.weight):
             active += weight.numel()
-    facts: Any = config
     return Skeleton(
         spec=spec,
         linear=linear,
         other=sum(weight.numel() for weight in rest.values()),
         active=round(active),
-        head=facts.hidden_size * facts.vocab_size,
-        hidden=facts.hidden_size,
-        mlp=max(facts.intermediate_size, chosen * int(getattr(facts, "moe_intermediate_size", None) or 0)),
-        vocabulary=facts.vocab_size,
+        head=config.hidden_size * config.vocab_size,
+        hidden=config.hidden_size,
+        mlp=max(config.intermediate_size, chosen * int(getattr(config, "moe_intermediate_size", None) or 0)),
+        vocabulary=config.vocab_size,
         published=published,
     )
 

@@ -1,4 +1,4 @@
-"""How many operations passing tokens takes: the FLOP model of Activation Beacon (appendix B, equations 9 to 13).
+"""How many operations passing tokens takes: the FLOP model of Activation Beacon (appendix B).
 
 The paper writes F(s, s_past) for s tokens that see s_past cached ones and all of themselves. Here the second number
 is what a token attends to, s + s_past, so that an average serves as well. The sizes are those of `skeleton.py`: the
@@ -31,15 +31,6 @@ class Operations:
         """Of all kinds."""
         return self.linear + self.attention + self.softmax + self.gate + self.head
 
-    def __add__(self, other: Operations) -> Operations:
-        return Operations(
-            self.linear + other.linear,
-            self.attention + other.attention,
-            self.softmax + other.softmax,
-            self.gate + other.gate,
-            self.head + other.head,
-        )
-
 
 def operations(model: Skeleton, tokens: float, attended: float, scored: float = 0) -> Operations:
     """Of `tokens` tokens that attend to `attended` entries each and of which `scored` go through the head.
@@ -54,16 +45,3 @@ def operations(model: Skeleton, tokens: float, attended: float, scored: float = 
         gate=float(tokens) * model.mlp * len(spec.layers),
         head=2.0 * scored * model.head,
     )
-
-
-def beacon_operations(model: Skeleton, tokens: int, window: int, ratio: int) -> Operations:
-    """Of reading a text with beacons, each window in one pass; none of its tokens is scored (equation 10).
-
-    The last window may be short. What the model's own projections do for beacons, whose results are not used, is left
-    out, as in the paper.
-    """
-    full, rest = divmod(tokens, window)
-    size, each = window + window // ratio, window // ratio
-    found = operations(model, rest + rest // ratio, full * each + rest + rest // ratio)
-    # What is seen grows by as much with each window, so that all see what the average does.
-    return found + operations(model, full * size, size + (full - 1) * each / 2)

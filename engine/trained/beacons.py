@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from torch import Tensor, nn
 
 from engine.errors import WeightsError
 from engine.seam import EMBEDDING, Guests, ModelSpec
-from engine.trained.beside import Kind, Shapes, Trained, find, save_weights
+from engine.trained.beside import Kind, Shapes, Trained, find
 
 PATTERN = re.compile(r".*beacon_.*")
 KIND = Kind("beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight")
@@ -65,11 +64,6 @@ def beacon_numbers(spec: ModelSpec) -> int:
     """How many numbers the weights for a model are."""
     each = [p.outputs * (p.inputs + p.bias) for p in spec.projections]
     return sum(each) + (spec.projections[0].inputs if each else 0)
-
-
-def save_beacons(beacons: Beacons, path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
-    """Write beacon weights in bfloat16, aside first. facts: for the header, besides the model they are for."""
-    save_weights(beacons.named_weights(), path, spec, facts)
 
 
 def find_beacons(spec: ModelSpec, given: str) -> Beacons:

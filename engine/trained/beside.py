@@ -61,6 +61,7 @@ class Trained(nn.Module, ABC):
 
 T = TypeVar("T", bound=Trained)
 Shapes = Mapping[str, tuple[int, ...]]  # by published names
+_Stamp = tuple[tuple[str, int, int], ...]  # of each file its name, time and size
 _last: dict[Kind, tuple[object, Any]] = {}  # those of an 8B model take 1 GB, and one model is in use at a time
 
 
@@ -76,7 +77,7 @@ def find(kind: Kind, spec: ModelSpec, given: str, build: Callable[[Shapes, Mappi
         WeightsError: there are none, or they do not fit the model.
     """
     path = _locate(kind, spec, given)
-    asked = path, _Stamp.of(path), spec
+    asked = path, _stamp(path), spec
     known = _last.get(kind)
     if known is None or known[0] != asked:
         known = asked, _load(kind, path, spec, build)
@@ -103,7 +104,7 @@ def shapes_there(kind: Kind, spec: ModelSpec, given: str) -> Shapes | None:
     """Shapes of the weights that `find` would find, for arithmetic; None if there are none that can be read."""
     try:
         path = _locate(kind, spec, given)
-        return _shapes(kind, path, _Stamp.of(path))
+        return _shapes(kind, path, _stamp(path))
     except WeightsError:
         return None
 
@@ -120,17 +121,10 @@ def forget() -> None:
     _last.clear()
 
 
-@dataclass(frozen=True)
-class _Stamp:
-    """What tells whether a file has changed: of each file its name, time and size."""
-
-    files: tuple[tuple[str, int, int], ...]
-
-    @classmethod
-    def of(cls, path: Path) -> _Stamp:
-        """Of a file, or of the files of a folder."""
-        stats = [(each.name, each.stat()) for each in _files(path)]
-        return cls(tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
+def _stamp(path: Path) -> _Stamp:
+    """What tells whether a file, or one of a folder's, has changed."""
+    stats = [(each.name, each.stat()) for each in _files(path)]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
 def _locate(kind: Kind, spec: ModelSpec, given: str) -> Path:
@@ -234,13 +228,13 @@ def _digest_of(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def save_weights(weights: Mapping[str, Tensor], path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
-    """Write weights in bfloat16. facts: for the header, besides the model they are for.
+def save_weights(trained: Trained, path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
+    """Write weights in bfloat16, aside first. facts: for the header, besides the model they are for.
 
     Raises:
         WeightsError: see `write_tensors`.
     """
-    tensors = {name: weight.detach().cpu().bfloat16().contiguous() for name, weight in weights.items()}
+    tensors = {name: weight.detach().cpu().bfloat16().contiguous() for name, weight in trained.named_weights().items()}
     write_tensors(tensors, path, {"format": "pt", "embedding": spec.embedding, **facts})
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +19,7 @@ from transformers.activations import ACT2FN
 
 from engine.errors import WeightsError
 from engine.seam import LayerSpec, ModelSpec
-from engine.trained.beside import Kind, Shapes, Trained, find, save_weights, shapes_there
+from engine.trained.beside import Kind, Shapes, Trained, find, shapes_there
 
 NAME = "model.layers.{layer}.self_attn.fc{part}.weight"
 PATTERN = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")
@@ -90,11 +88,6 @@ def head_bytes(spec: ModelSpec, given: str) -> int:
     else:
         sizes = [math.prod(shape) for shape in shapes.values()]
     return sum(sizes) * spec.dtype.itemsize
-
-
-def save_heads(heads: RetainingHeads, path: Path, spec: ModelSpec, facts: Mapping[str, str]) -> None:
-    """Write heads in bfloat16, aside first. facts: for the header, besides the model they are for."""
-    save_weights(heads.named_weights(), path, spec, facts)
 
 
 def find_heads(spec: ModelSpec, given: str) -> RetainingHeads:

@@ -10,9 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.quantise.reference import LARGEST, width
-
-DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
+from kernels.paged.kernel import DTYPES
+from kernels.quantise.reference import LARGEST, stored, width
 
 
 @triton.jit
@@ -77,8 +76,7 @@ def _dequantise(
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
     """See `reference.quantise`."""
     pages, rows, size = x.shape
-    stored = torch.uint8 if kind == torch.quint4x2 else kind
-    codes = torch.empty(pages, rows, width(kind, size), dtype=stored, device=x.device)
+    codes = torch.empty(pages, rows, width(kind, size), dtype=stored(kind), device=x.device)
     scale = torch.empty(pages, dtype=torch.float32, device=x.device)
     if codes.numel():
         _quantise[(pages,)](

@@ -26,6 +26,11 @@ def width(kind: torch.dtype, size: int) -> int:
     return size // 2 if kind == torch.quint4x2 else size
 
 
+def stored(kind: torch.dtype) -> torch.dtype:
+    """What codes of a kind lie in: bytes where two of them share one, else their own type."""
+    return torch.uint8 if kind == torch.quint4x2 else kind
+
+
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
     """Pages in codes.
 

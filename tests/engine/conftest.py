@@ -11,8 +11,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from engine.models.model import Model
 from engine.trained import beacons, retaining
-from engine.trained.beacons import Beacons, save_beacons
-from engine.trained.retaining import RetainingHeads, save_heads
+from engine.trained.beacons import Beacons
+from engine.trained.beside import save_weights
+from engine.trained.retaining import RetainingHeads
 
 TEMPLATE = (
     "<|bos|>{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
@@ -68,8 +69,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("tiny")
     model = Model(LlamaForCausalLM(tiny_config()), byte_tokenizer(), "tiny", "tiny-digest", folder)
-    save_heads(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / retaining.FILE, model.spec, {})
-    save_beacons(Beacons(model.spec), folder / beacons.FILE, model.spec, {})
+    save_weights(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / retaining.FILE, model.spec, {})
+    save_weights(Beacons(model.spec), folder / beacons.FILE, model.spec, {})
     return model
 
 

@@ -13,15 +13,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from engine import Model, WeightsError
-from engine.trained.beacons import Beacons, find_beacons, save_beacons
-from engine.trained.beside import forget
-from engine.trained.retaining import RetainingHeads, find_heads, save_heads
+from engine.trained.beacons import Beacons, find_beacons
+from engine.trained.beside import forget, save_weights
+from engine.trained.retaining import RetainingHeads, find_heads
 
 
 def test_what_was_found_last_is_shared_until_it_is_let_go(model: Model, tmp_path: Path) -> None:
     heads, beacons = tmp_path / "heads.safetensors", tmp_path / "beacons.safetensors"
-    save_heads(RetainingHeads(model.spec, [16] * len(model.spec.layers)), heads, model.spec, {})
-    save_beacons(Beacons(model.spec), beacons, model.spec, {})
+    save_weights(RetainingHeads(model.spec, [16] * len(model.spec.layers)), heads, model.spec, {})
+    save_weights(Beacons(model.spec), beacons, model.spec, {})
     first = find_heads(model.spec, str(heads))
     assert not any(weight.requires_grad for weight in first.parameters())
     assert find_beacons(model.spec, str(beacons)).digest != first.digest
@@ -76,8 +76,8 @@ def test_what_is_no_tensor_is_refused(model: Model, tmp_path: Path) -> None:
 
 def test_other_files_of_a_folder_do_not_speak_for_the_one_that_is_meant(model: Model, tmp_path: Path) -> None:
     other = dataclasses.replace(model.spec, embedding="0123456789")
-    save_beacons(Beacons(model.spec), tmp_path / "a.safetensors", model.spec, {"window": "128"})
-    save_heads(RetainingHeads(other, [16] * len(other.layers)), tmp_path / "b.safetensors", other, {"window": "64"})
+    save_weights(Beacons(model.spec), tmp_path / "a.safetensors", model.spec, {"window": "128"})
+    save_weights(RetainingHeads(other, [16] * len(other.layers)), tmp_path / "b.safetensors", other, {"window": "64"})
     assert find_beacons(model.spec, str(tmp_path)).window == 128
     with pytest.raises(WeightsError, match=r"retaining heads in .* for another model"):
         find_heads(model.spec, str(tmp_path))
@@ -93,13 +93,13 @@ def test_a_folder_without_weights_is_named_as_one(model: Model, tmp_path: Path) 
 def test_weights_that_cannot_be_written_leave_the_old_ones(model: Model, tmp_path: Path) -> None:
     """A full disk, here a limit on the size of files, ended a training in a traceback."""
     path = tmp_path / "heads.safetensors"
-    save_heads(RetainingHeads(model.spec, [4] * len(model.spec.layers)), path, model.spec, {})
+    save_weights(RetainingHeads(model.spec, [4] * len(model.spec.layers)), path, model.spec, {})
     old, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(old), limits[1]))
     try:
         with pytest.raises(WeightsError, match=r"heads\.safetensors cannot be written .*saved before is intact"):
-            save_heads(RetainingHeads(model.spec, [64] * len(model.spec.layers)), path, model.spec, {})
+            save_weights(RetainingHeads(model.spec, [64] * len(model.spec.layers)), path, model.spec, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine import Conversation, Model, SettingsError, make_method
 from engine.memories.attention import FEW_QUERIES, Shown, causal_span
-from engine.memories.coded import CODES, CodedSlots, Coding, check_codes
+from engine.memories.coded import CODES, CodedSlots, Coding, check_codes, level_bytes
 from engine.memories.memory import Memory
 from engine.memories.slots import SlotMemory, slot_bytes
 from engine.records import DEVICE
@@ -101,7 +101,7 @@ def test_bytes_are_those_of_the_storage(model: Model, ids: Tensor, name: str, st
     room = method.budget + method.passing(model.spec)
     conversation = Conversation(read(model, method, ids))
     context = conversation.context.memory
-    levels = coding.level_bytes(model.spec)
+    levels = level_bytes(model.spec)
     assert context.usage().bytes[DEVICE] == coding.slot_bytes(model.spec, room) + levels
     shared = context.fork().usage().bytes[DEVICE] - context.usage().bytes[DEVICE]
     assert shared == coding.slot_bytes(model.spec, 256)  # a fork's own, with the context's levels
@@ -123,7 +123,7 @@ def test_codes_take_the_promised_share_of_sixteen_bits(model: Model, name: str, 
         method = make_method(name, budget=budget, store=store)
         coding, room = method.coding(lambda text: 20), budget + method.passing(spec)  # of a catalyst
         assert coding is not None
-        assert coding.slot_bytes(spec, room) + coding.level_bytes(spec) <= most * slot_bytes(spec, room)
+        assert coding.slot_bytes(spec, room) + level_bytes(spec) <= most * slot_bytes(spec, room)
 
 
 def test_a_conversation_over_a_context_without_codes_has_levels_of_its_own(model: Model, ids: Tensor) -> None:

@@ -28,8 +28,9 @@ from engine.host.retrieving import RetrievingMemory
 from engine.memories import attention
 from engine.records import LoadedParts, Parts
 from engine.trained import beacons, retaining
-from engine.trained.beacons import Beacons, save_beacons
-from engine.trained.retaining import RetainingHeads, save_heads
+from engine.trained.beacons import Beacons
+from engine.trained.beside import save_weights
+from engine.trained.retaining import RetainingHeads
 from kernels import choice, rows
 from kernels.rows import Slabs
 from tests.engine.conftest import byte_tokenizer, tiny_config
@@ -96,8 +97,8 @@ def world(kind: str = "llama") -> World:
         else SmolLM3ForCausalLM(SmolLM3Config(**facts_of(tiny_config()), no_rope_layer_interval=2))
     )
     cpu = Model(copy.deepcopy(network), byte_tokenizer(), "tiny", "tiny-digest", folder)
-    save_heads(RetainingHeads(cpu.spec, [24] * len(cpu.spec.layers)), folder / retaining.FILE, cpu.spec, {})
-    save_beacons(Beacons(cpu.spec), folder / beacons.FILE, cpu.spec, {})
+    save_weights(RetainingHeads(cpu.spec, [24] * len(cpu.spec.layers)), folder / retaining.FILE, cpu.spec, {})
+    save_weights(Beacons(cpu.spec), folder / beacons.FILE, cpu.spec, {})
     with device:
         network.to(f"{NAME}:0")  # type: ignore[arg-type]
         sim = Model(network, byte_tokenizer(), "tiny", "tiny-digest", folder)

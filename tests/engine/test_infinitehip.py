@@ -231,12 +231,12 @@ def test_decoding_with_cached_stages_equals_the_paper(spec: ModelSpec, refresh: 
     through(context, tail(qkv, 0, 96), 16)
     fork = context.fork()
     through(fork, tail(qkv, 96, 101), 16)
-    runs = list(fork.stage_runs)
+    runs = list(fork.pruning.runs)
     output = through(fork, tail(qkv, 101), 1)
     plain = Plain(spec.layers[0].rope, qkv[0], qkv[1], "relative", "streaming")
     rows = plain.decode(parse_stages(stages), 101, 113)
     torch.testing.assert_close(output, mixed(rows, qkv[2])[:, 101:], **CLOSE)
-    ran = [now - before for now, before in zip(fork.stage_runs, runs, strict=True)]
+    ran = [now - before for now, before in zip(fork.pruning.runs, runs, strict=True)]
     assert ran == [3 * 12 // interval for interval in refresh]  # three layers, twelve steps
 
 
@@ -248,9 +248,9 @@ def test_a_longer_pass_forgets_what_was_chosen(spec: ModelSpec) -> None:
     through(fork, tail(qkv, 96, 100), 1)
     assert fork.pruning.steps == 4
     through(fork, tail(qkv, 100, 109), 16)
-    before = list(fork.stage_runs)
+    before = list(fork.pruning.runs)
     through(fork, tail(qkv, 109), 1)
-    assert fork.stage_runs == [count + 3 for count in before]
+    assert fork.pruning.runs == [count + 3 for count in before]
 
 
 def test_true_positions_where_they_fit(spec: ModelSpec) -> None:

@@ -22,7 +22,8 @@ from engine.passes import feed
 from engine.records import DEVICE
 from engine.rope import NoRope, Rope
 from engine.seam import LayerSpec, ModelSpec
-from engine.trained.retaining import FILE, RetainingHeads, find_heads, hidden_widths, save_heads
+from engine.trained.beside import save_weights
+from engine.trained.retaining import FILE, RetainingHeads, find_heads, hidden_widths
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plain import one_by_one
 from tests.engine.reading import answer, next_logits, read
@@ -190,7 +191,7 @@ def test_heads_see_the_projections_before_rope(kind: str, projections: tuple[str
         eos_token_id=2,
     )
     model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), kind, "-", tmp_path)
-    save_heads(RetainingHeads(model.spec, [16, 16]), tmp_path / FILE, model.spec, {})
+    save_weights(RetainingHeads(model.spec, [16, 16]), tmp_path / FILE, model.spec, {})
     weights = load_file(tmp_path / FILE)
     outputs: dict[int, list[Tensor]] = {0: [], 1: []}
     for number, layer in enumerate(model.network.base_model.layers):  # type: ignore[union-attr,arg-type]
@@ -270,7 +271,7 @@ def test_heads_of_another_model_are_refused_by_shape(tmp_path: Path) -> None:
 
 def test_heads_trained_for_other_weights_are_refused(model: Model, tmp_path: Path) -> None:
     other = dataclasses.replace(model.spec, embedding="0123456789")
-    save_heads(RetainingHeads(other, [24] * 3), tmp_path / "heads.safetensors", other, {})
+    save_weights(RetainingHeads(other, [24] * 3), tmp_path / "heads.safetensors", other, {})
     with pytest.raises(WeightsError, match=r"01234567.*stockpot train locret"):
         find_heads(model.spec, str(tmp_path / "heads.safetensors"))
 
@@ -318,7 +319,7 @@ def test_the_fingerprint_changes_with_the_heads(model: Model, ids: Tensor, tmp_p
     found = []
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
-        save_heads(RetainingHeads(model.spec, [24] * 3), path, model.spec, {})
+        save_weights(RetainingHeads(model.spec, [24] * 3), path, model.spec, {})
         found.append(fingerprint(model, settings, ids))
     assert found[0] == found[2] != found[1]
 
@@ -327,7 +328,7 @@ def test_a_plan_counts_the_heads(model: Model, tmp_path: Path) -> None:
     """Those in the file, or of the paper's width where there is none yet; a gist's heads too."""
     path, task = tmp_path / "heads.safetensors", Task(1000, 4, 256, len)
     for width in (24, 40):
-        save_heads(RetainingHeads(model.spec, [width] * 3), path, model.spec, {})
+        save_weights(RetainingHeads(model.spec, [width] * 3), path, model.spec, {})
         heads = find_heads(model.spec, str(path))
         held = sum(weight.nbytes for weight in heads.parameters())
         assert make_method("locret", heads=str(path)).plan(model.spec, task).weight_bytes == held

@@ -19,7 +19,8 @@ from engine.planning.planner import Machine, Plan, Planner
 from engine.planning.rates import Rates, measure_rates
 from engine.records import DEVICE, HOST
 from engine.trained import beacons
-from engine.trained.beacons import Beacons, save_beacons
+from engine.trained.beacons import Beacons
+from engine.trained.beside import save_weights
 from kernels.rows import tensors_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import answer, loaded, read
@@ -197,7 +198,7 @@ def test_best_leaves_out_what_lacks_trained_weights(tmp_path: Path) -> None:
     best = planner.best(1 << 20)
     assert best is not None
     assert best.plan.method.name == "infinipot"
-    save_beacons(Beacons(model.spec), tmp_path / beacons.FILE, model.spec, {})
+    save_weights(Beacons(model.spec), tmp_path / beacons.FILE, model.spec, {})
     best = planner.best(1 << 20)
     assert best is not None
     assert best.plan.method == largest

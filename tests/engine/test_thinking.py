@@ -14,8 +14,9 @@ from engine.memories.memory import NOT_IN_SOURCE
 from engine.models.chat import INSTRUCTION, Chat
 from engine.models.thinking import Marks, Speech, find_marks
 from engine.trained import beacons
-from engine.trained.beacons import Beacons, save_beacons
-from engine.trained.retaining import FILE, RetainingHeads, save_heads
+from engine.trained.beacons import Beacons
+from engine.trained.beside import save_weights
+from engine.trained.retaining import FILE, RetainingHeads
 from tests.engine.conftest import TEMPLATE, byte_tokenizer, tiny_config
 from tests.engine.reading import loaded, read
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, every_method
@@ -44,8 +45,8 @@ def thinking(tmp_path_factory: pytest.TempPathFactory) -> Model:
     config.vocab_size = 262
     folder = tmp_path_factory.mktemp("thinking")
     model = Model(LlamaForCausalLM(config), thinker(OPENED), "thinker", "thinker-digest", folder)
-    save_heads(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / FILE, model.spec, {})
-    save_beacons(Beacons(model.spec), folder / beacons.FILE, model.spec, {})
+    save_weights(RetainingHeads(model.spec, [24] * len(model.spec.layers)), folder / FILE, model.spec, {})
+    save_weights(Beacons(model.spec), folder / beacons.FILE, model.spec, {})
     return model
 
 

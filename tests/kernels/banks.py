@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention import Lists, Span
-from kernels.quantise import unpack, width
+from kernels.quantise import stored, unpack, width
 from kernels.rows import PAGE, Bank, Levels, Pages, Slabs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -63,8 +63,7 @@ def slab_of(x: Tensor, spare: int, coding: Coding | None = None, levels: Levels 
     if coding is None or levels is None:
         return torch.cat([x, x.new_full((heads, spare, size), float("nan"))], dim=1)
     capacity = -(-(length + spare) // coding.page) * coding.page
-    stored = torch.uint8 if coding.kind == torch.quint4x2 else coding.kind
-    codes = torch.empty(heads, capacity, width(coding.kind, size), dtype=stored, device=x.device)
+    codes = torch.empty(heads, capacity, width(coding.kind, size), dtype=stored(coding.kind), device=x.device)
     pages = Pages(codes, torch.empty(heads, capacity // coding.page, device=x.device), levels, coding.kind, x.dtype)
     pages.write(0, torch.cat([x, x.new_zeros(heads, capacity - length, size)], dim=1))
     codes.view(torch.uint8)[:, length:] = 0x7F  # NaN in 8-bit floats

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernels.gathering import Room, reference
-from kernels.quantise import KINDS, width
+from kernels.quantise import KINDS, stored, width
 from kernels.rows import PAGE, Levels, Pages, parted, plain, reachable, take, take_same
 from tests.kernels.banks import DEVICE, Case, Coding, case
 
@@ -158,8 +158,7 @@ def test_a_slab_is_asked_once_whether_it_is_pinned(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("page", [1, PAGE])
 def test_all_rows_at_once_are_those_that_are_taken(kind: torch.dtype, page: int) -> None:
     x = torch.randn(2, 128, 16, generator=torch.Generator().manual_seed(0))
-    stored = torch.uint8 if kind == torch.quint4x2 else kind
-    codes, scale = torch.empty(2, 192, width(kind, 16), dtype=stored), torch.empty(2, 192 // page)
+    codes, scale = torch.empty(2, 192, width(kind, 16), dtype=stored(kind)), torch.empty(2, 192 // page)
     pages = Pages(codes, scale, Levels.of(x), kind, torch.float32)
     pages.write(0, x)
     taken = take([(pages, 128)], torch.arange(101).expand(2, -1))

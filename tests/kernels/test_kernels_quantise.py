@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kernels import rows as banks
-from kernels.quantise import KINDS, reference, width
+from kernels.quantise import KINDS, reference, stored, width
 from kernels.rows import Levels, Pages
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -71,7 +71,7 @@ def test_scores_of_codes_are_those_of_the_numbers_that_they_stand_for(
 ) -> None:
     monkeypatch.setattr(banks, "STEP", 128)
     x = torch.randn(2, 320, 48, generator=torch.Generator().manual_seed(1)) + 3
-    codes = torch.empty(2, 320, width(kind, 48), dtype=torch.uint8 if kind == torch.quint4x2 else kind)
+    codes = torch.empty(2, 320, width(kind, 48), dtype=stored(kind))
     bank = Pages(codes, torch.empty(2, 5), Levels.of(x), kind, torch.float32)
     bank.write(0, x)
     q, found = torch.randn(2, 3, 48, generator=torch.Generator().manual_seed(2)), torch.full((2, 3, 400), -1.0)

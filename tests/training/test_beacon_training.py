@@ -18,7 +18,8 @@ from benchmarks.options import variant
 from engine import Model, Reader, SettingsError, WeightsError, load_model, make_method
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.passes import feed
-from engine.trained.beacons import FILE, RATIOS, find_beacons, save_beacons
+from engine.trained.beacons import FILE, RATIOS, find_beacons
+from engine.trained.beside import save_weights
 from tests.training.resuming import bench_command, trained_and_resumed
 from training.beacon import BeaconSettings, train
 from training.beacon.examples import Example, Generated, Rows
@@ -57,7 +58,7 @@ def test_training_reads_as_the_method_does(model: Model, tmp_path: Path, ratio: 
             weight.copy_((weight + 0.1 * torch.randn_like(weight)).bfloat16())  # as the file will have them
         expected = read_through(model, beacons, ids, 32, [ratio] * 5)
     path = tmp_path / FILE
-    save_beacons(beacons, path, model.spec, {})
+    save_weights(beacons, path, model.spec, {})
     method = make_method("beacon", budget=256, window=32, ratio=ratio, weights=str(path))
     memory = method.new_memory(model.spec, model.turn_length)
     source = torch.full((150,), NOT_IN_SOURCE, dtype=torch.int32)
@@ -84,7 +85,7 @@ def test_going_on_from_an_earlier_version(model: Model, folder: Path, tmp_path: 
     with torch.no_grad():
         for weight in taught.parameters():
             weight.copy_((weight + 0.1 * torch.randn_like(weight)).bfloat16())
-    save_beacons(taught, earlier / FILE, model.spec, {})
+    save_weights(taught, earlier / FILE, model.spec, {})
     fresh = first_beacons(model)
     learn_from(fresh, earlier)
     for name, weight in taught.named_weights().items():

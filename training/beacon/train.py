@@ -23,7 +23,8 @@ from torch import Tensor
 
 from engine import Model, SettingsError, load_model
 from engine.methods.beacon import RAW
-from engine.trained.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons, save_beacons
+from engine.trained.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons
+from engine.trained.beside import save_weights
 from training import loop
 from training.beacon.card import CARD
 from training.beacon.examples import Example, Examples, check_lengths, open_examples, window_of
@@ -234,7 +235,7 @@ def finish(run: Run, out: Path) -> None:
     """Write the beacons, measure them on held-out examples, and write their card with curves of the run."""
     facts = {"window": str(run.window), "steps": str(run.steps), "tokens": str(run.tokens)}
     loop.keep_before(out, out.with_suffix(".md"), out.with_suffix(".svg"))
-    save_beacons(run.beacons, out, run.model.spec, facts)
+    save_weights(run.beacons, out, run.model.spec, facts)
     lines = [
         f"| {'no beacons, all of it' if each.ratio == RAW else each.ratio} | {each.loss:.3f} | {each.accuracy:.0%} |"
         for each in run.measure()

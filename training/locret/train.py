@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 
 from engine import Model, load_model
-from engine.trained.retaining import FILE, RetainingHeads, input_width, save_heads, usual_width
+from engine.trained.beside import save_weights
+from engine.trained.retaining import FILE, RetainingHeads, input_width, usual_width
 from training import loop
 from training.card import write_card
 from training.checks import check_room
@@ -186,7 +187,7 @@ def finish(run: Run, out: Path) -> None:
     """Write the heads, measure them on held-out examples, and write their card with curves of the run."""
     facts = {"steps": str(run.steps), "tokens": str(run.tokens)}
     loop.keep_before(out, out.with_suffix(".md"), out.with_suffix(".svg"))
-    save_heads(run.heads, out, run.model.spec, facts)
+    save_weights(run.heads, out, run.model.spec, facts)
     settings, measured = run.settings, run.measure()
     write_card(
         run,
