@@ -20,7 +20,7 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-bench: $(READY)  ## the benchmarks behind the tables in docs/; hours on a CPU
+bench: $(READY)  ## the benchmarks behind the tables in docs/; more than a day on two CPU cores
 	$(BIN)/python -m benchmarks.everything
 
 gpu-check: $(READY)  ## speed, bytes and exactness on a CUDA GPU held to 24 GiB; at most nine minutes

@@ -96,7 +96,7 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
             known = service.store.rename_document(known.id, options.title)
         return known
     if known is not None and service.store.contexts(known.id) and ingest.ocr_languages():
-        raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then ingest the file again with it.")
+        raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then read the file again with it.")
     document = ingest.ingest(
         path,
         title=options.title,

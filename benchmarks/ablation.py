@@ -29,7 +29,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.length, default=4096, help="length of the text (default: 4K)")
     parser.add_argument("--trials", type=shared.count, default=2, help="documents of eight facts (default: 2)")
-    parser.add_argument("--rules", type=shared.words, default=[*PRUNING_RULES, MIXED], help="while pruning (all)")
+    parser.add_argument(
+        "--rules", type=shared.words, default=[*PRUNING_RULES, MIXED], help="while pruning (default: all)"
+    )
     chosen = parser.parse_args(argv)
     if unknown := set(chosen.rules) - {*PRUNING_RULES, MIXED}:
         parser.error(f"unknown rule {', '.join(sorted(unknown))}: choose of {', '.join(PRUNING_RULES)}")

@@ -81,9 +81,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = shared.parser(
         "Reading and decoding time per token against length, beside full attention.", "stockpot bench growth"
     )
-    parser.add_argument("--methods", type=shared.words, default=["infllm", "infinitehip", "exact", "recall", "locret"])
+    usual = ["infllm", "infinitehip", "exact", "recall", "locret"]
+    said = f"beside full, parted by commas (default: {','.join(usual)})"
+    parser.add_argument("--methods", type=shared.words, default=usual, help=said)
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
-    parser.add_argument("--tokens", type=shared.lengths, default=[2048, 4096, 8192, 16384, 32768], help="lengths")
+    parser.add_argument(
+        "--tokens", type=shared.lengths, default=[2048, 4096, 8192, 16384, 32768], help="lengths (default: 2K to 32K)"
+    )
     chosen = parser.parse_args(argv)
     shared.check_methods(parser, chosen.methods, [chosen.budget])
     model = shared.open_model(chosen)

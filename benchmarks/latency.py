@@ -73,9 +73,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = shared.parser(
         "Reading speed, first-token time, decoding speed and memory by method and length.", "stockpot bench latency"
     )
-    parser.add_argument("--methods", type=shared.words, default=["exact", "infinipot"], help="parted by commas")
+    parser.add_argument(
+        "--methods",
+        type=shared.words,
+        default=["exact", "infinipot"],
+        help="parted by commas (default: exact,infinipot)",
+    )
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
-    parser.add_argument("--tokens", type=shared.lengths, default=[16384, 65536], help="lengths such as 16K,1M")
+    parser.add_argument("--tokens", type=shared.lengths, default=[16384, 65536], help="lengths (default: 16K,64K)")
     parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     argv = sys.argv[1:] if argv is None else argv
     chosen = parser.parse_args(argv)

@@ -158,7 +158,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = shared.parser(
         "Share of full attention's probability that each method's selection covers.", "stockpot bench mass"
     )
-    parser.add_argument("--methods", type=shared.words, default=METHODS, help="parted by commas, with a host tier")
+    parser.add_argument("--methods", type=shared.words, default=METHODS, help=f"of {', '.join(METHODS)} (default: all)")
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.lengths, default=[4096, 16384], help="lengths (default: 4K,16K)")
     parser.add_argument("--trials", type=shared.count, default=2, help="texts per length (default: 2)")

@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--methods", type=shared.words, default=["exact"], help="parted by commas (default: exact)")
     parser.add_argument("--budgets", type=shared.sizes, default=[1024], help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.lengths, default=[2048], help="lengths such as 2K,32K,1M (default: 2K)")
-    parser.add_argument("--depths", type=shared.depths, default=[0.1, 0.5, 0.9], help="0 to 1, parted by commas")
+    parser.add_argument("--depths", type=shared.depths, default=[0.1, 0.5, 0.9], help="0 to 1 (default: 0.1,0.5,0.9)")
     parser.add_argument("--kinds", type=shared.words, default=["facts"], help=f"of {', '.join(KINDS)} (default: facts)")
     parser.add_argument("--trials", type=shared.count, default=5, help="documents per cell (default: 5)")
     chosen = parser.parse_args(argv)

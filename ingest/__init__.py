@@ -98,7 +98,7 @@ def ingest(
         reading = _read(path, kind, password, ocr, limits, report)
         if fingerprint(path) != sha256:  # by which its text would be taken for that of the other
             raise BrokenFile(
-                f"{path.name} changed while it was being read: ingest it again when nothing writes to it any more, "
+                f"{path.name} changed while it was being read: read it again when nothing writes to it any more, "
                 "or a copy of it."
             )
     except Exception as error:  # a file made to confuse a parser must not end more than its own job

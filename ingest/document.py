@@ -110,7 +110,7 @@ class Document:
                 line += f" No text on {noun} {empty[0]}: the model will not know what is on it."
             else:
                 line += f" No text on {noun}s {ranges(empty)}: the model will not know what is on them."
-            line += " If they are scans, install Tesseract with its language data and ingest the file again with OCR."
+            line += " If they are scans, install Tesseract with its language data and read the file again with OCR."
         return line
 
     def to_json(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Document:
         if data.get("version") != JSON_VERSION:
             raise ValueError(
                 f"a stored document has version {data.get('version')!r}, this program reads {JSON_VERSION}: "
-                "ingest the file again"
+                "read the file again"
             )
         pages = tuple(
             Page(

@@ -24,7 +24,7 @@ from ingest.running_heads import drop_running_heads
 OCR_DPI = 300
 OCR_HINT = (
     "install Tesseract with its language data (for example `apt install tesseract-ocr`, or set TESSDATA_PREFIX "
-    "to the folder of its .traineddata files) and ingest the file again"
+    "to the folder of its .traineddata files) and read the file again"
 )
 # No ligatures (MuPDF spells them out), no pictures; characters without a mapping come as U+FFFD and are counted.
 _FLAGS = pymupdf.TEXT_MEDIABOX_CLIP

@@ -127,7 +127,7 @@ class Documents(Base):
         if not whole:
             raise StoreCorrupt(
                 f"The text of document {id} ({row['title']!r}) at {path} is missing or altered: "
-                "delete the document and ingest its file again."
+                "delete the document and read its file again."
             )
         content: dict[str, Any] = json.loads(path.read_bytes())
         return content

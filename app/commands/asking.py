@@ -37,8 +37,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "ask",
         parents=[shared],
         help="ask one question",
-        description="Ask one question over a context. The answer is all that is printed. Ctrl-C stops it; what there "
-        "is of it is kept.",
+        description="Ask one question over a context. Standard output gets the answer alone, standard error where the "
+        "model looked. Ctrl-C stops the answer; what there is of it is kept.",
     )
     add_context(ask)
     ask.add_argument("question", help="the question")

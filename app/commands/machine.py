@@ -27,7 +27,8 @@ def run_methods(arguments: Arguments) -> int:
     for row in rows:
         mark = " (default)" if row["default"] else ""
         print(f"{row['name']}{mark}, {row['family']}: {row['summary']}")
-        print("    " + ", ".join(f"{key}={value}" for key, value in row["settings"].items()))
+        settings = {"budget": row["budget"]} | row["settings"]
+        print("    " + ", ".join(f"{key}={value}" for key, value in settings.items()))
         if row["presets"]:
             print("    preset: " + ", ".join(row["presets"]))
     return 0

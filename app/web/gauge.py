@@ -45,7 +45,8 @@ class Gauge:
         answers = [row.values for row in self.store.measurements("answer", session.id, limit=200)] if session else []
         usage, done, rate = context.usage, context.tokens_read, 0.0
         if read:
-            usage, done, rate = read[-1]["usage"] or usage, read[-1]["tokens_done"], read[-1]["tokens_per_second"]
+            usage, rate = read[-1]["usage"] or usage, read[-1]["tokens_per_second"]
+            done = max(done, read[-1]["tokens_done"])  # a reading that was stopped went on after its last measurement
         elif context.seconds:
             rate = context.tokens_read / context.seconds
         if answers:

@@ -138,7 +138,7 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(service: Service, a
     shown = screen.props(screen.settle(editing))
     assert f'data-place="{turns[1].id}" data-question="{FIRST[1]}"' in shown["where"]["value"]
     assert shown["edit_area"]["visible"]
-    assert "Goes on from question 2 in a session of its own" in shown["edit_line"]["value"]
+    assert "Asked in place of question 2, in a session of its own" in shown["edit_line"]["value"]
     with pytest.raises(UsageError, match="at most"):
         actions.ask(editing, "why " * 9000, 0.0, 1.0, 16)
     assert len(store.sessions(session.context_id)) == 1  # nothing was made for it

@@ -329,6 +329,9 @@ def test_methods_and_doctor_are_objects_for_programs(
     rows = json.loads(in_process(tmp_path, capsys, "methods", "--json")[1])
     assert {"exact", "infinipot", "full", "streaming", "truncate"} <= {row["name"] for row in rows}
     assert [row["default"] for row in rows].count(True) == 1
+    in_words = in_process(tmp_path, capsys, "methods")[1].splitlines()
+    budgets = [line.split(",")[0].strip() for line in in_words if line.startswith("    budget=")]
+    assert budgets == [f"budget={row['budget']}" for row in rows]
     status, out, _ = in_process(tmp_path / "home", capsys, "doctor", "--json", "--model", str(tiny))
     found = json.loads(out)
     assert (status, found["ok"]) == (0, True)

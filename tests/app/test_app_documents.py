@@ -52,7 +52,7 @@ def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
     assert after != before
     assert [row.id for row in service.store.documents()] == after
     begin(service, after, "exact", {"budget": 320})
-    with pytest.raises(AppError, match=f"delete {after[0]}, then ingest the file again"):
+    with pytest.raises(AppError, match=f"delete {after[0]}, then read the file again"):
         add(service, file, options=OCR)
 
 

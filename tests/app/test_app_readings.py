@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from app.opened import open_context
 from app.readings import Report, Stopped, begin, read
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question, new_session
+from app.web.gauge import Gauge
 from app.web.views.turn import turn_article
 from engine import SettingsError
 from ingest import IngestError
@@ -61,6 +63,9 @@ def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
     paused = stopped.store.context(row.id)
     assert paused.status == "paused"
     assert 0 < paused.tokens_read < paused.tokens
+    stopped.store.add_measurement("reading", row.id, asdict(steps[0]))
+    # The panel had said what the last measurement says, and the card beside it what was saved after that.
+    assert Gauge(stopped).read(paused, None).tokens_read == paused.tokens_read
     stopped.close()
 
     again = Service(tmp_path / "b", str(tiny), "cpu")  # as another process would: nothing in memory

@@ -23,7 +23,7 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(
     edit = first.get_by_role("button", name="Edit question 1")
     edit.focus()
     edit.press("Enter")
-    expect(line).to_have_text("Goes on from question 1 in a session of its own; this one stays as it is.")
+    expect(line).to_have_text("Asked in place of question 1, in a session of its own; this one stays as it is.")
     expect(field).to_have_value("Who kept the lamp?")
     expect(field).to_be_focused()
     assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0

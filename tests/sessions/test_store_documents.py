@@ -45,7 +45,7 @@ def test_altered_or_missing_text_is_not_given_out(filled: Any) -> None:
     row = filled.document()
     path = filled.store.home / "documents" / row.id / "content.json"
     path.write_bytes(path.read_bytes().replace(b"one", b"ONE"))
-    with pytest.raises(StoreCorrupt, match="ingest its file again"):
+    with pytest.raises(StoreCorrupt, match="read its file again"):
         filled.store.document_content(row.id)
     path.unlink()
     with pytest.raises(StoreCorrupt):

@@ -103,7 +103,7 @@ def _measured(turn: TurnRow) -> str:
 def edit_line(turn: TurnRow) -> str:
     """What asking does while a question is being edited."""
     return (
-        f'<p role="status">Goes on from question {turn.position + 1} in a session of its own; '
+        f'<p role="status">Asked in place of question {turn.position + 1}, in a session of its own; '
         "this one stays as it is.</p>"
     )
 
