@@ -80,13 +80,13 @@ def _disk(root: Path) -> Check:
 
 
 def _home(root: Path) -> Check:
-    from sessions import Store, StoreError, check_whole, nearest
+    from sessions import DATABASE, Store, StoreError, check_whole, nearest
 
     if not (nearest(root).is_dir() and os.access(nearest(root), os.W_OK)):
         return Check("home", False, True, f"{root} cannot be written.", "Choose another place with --home.")
     try:
         check_whole(root)
-        if not (root / "stockpot.db").exists():
+        if not (root / DATABASE).exists():
             return Check("home", True, True, f"{root}, to be made at first use.")
         with Store(root) as store:
             counts = {

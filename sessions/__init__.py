@@ -6,7 +6,7 @@ neither engine, ingest nor app.
 """
 
 from sessions.conversations import MOST_HITS
-from sessions.database import check_whole
+from sessions.database import DATABASE, check_whole
 from sessions.errors import (
     AlreadyRead,
     DiskFull,
@@ -34,6 +34,7 @@ from sessions.store import Store
 from sessions.tensors import TensorFolder
 
 __all__ = [
+    "DATABASE",
     "MOST_HITS",
     "AlreadyRead",
     "ContextRow",

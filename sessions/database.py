@@ -17,7 +17,7 @@ from sessions.errors import NotFound, StoreCorrupt, StoreError, sqlite_errors
 from sessions.files import disk_free
 from sessions.migrations import migrate
 
-FILE = "stockpot.db"
+DATABASE = "stockpot.db"
 BUSY_SEC = 30.0
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none that look alike
 NOUNS = {"d": "document", "c": "context", "s": "session", "t": "turn", "j": "job"}
@@ -43,7 +43,7 @@ def check_whole(home: Path) -> None:
     Raises:
         StoreCorrupt: naming what lies there, and what can be done.
     """
-    path = home / FILE
+    path = home / DATABASE
     if path.exists() and path.stat().st_size:
         return
     folders = ((kind, home / name) for kind, name in TABLES.items() if (home / name).is_dir())
@@ -62,7 +62,7 @@ class Base:
 
     def __init__(self, home: Path) -> None:
         self.home = Path(home).expanduser().resolve()
-        self.path = self.home / FILE
+        self.path = self.home / DATABASE
         self._local = threading.local()
         self._lock = threading.Lock()
         self._open: list[tuple[threading.Thread, Database]] = []

@@ -171,7 +171,7 @@ def make_row(cls: Callable[..., Row], columns: dict[str, Any]) -> Row:
             except ValueError as error:
                 raise StoreCorrupt(
                     f"The database is damaged: {name} of {columns.get('id', 'a row')} is no JSON ({error}). "
-                    "Restore stockpot.db from a backup, or start a new home."
+                    "Restore the database from a backup, or start a new home."
                 ) from error
         values[name] = bool(value) if kind is bool else value
     return cls(**values)

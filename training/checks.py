@@ -6,11 +6,6 @@ import math
 from dataclasses import fields
 from typing import Any
 
-import torch
-
-from engine import SettingsError, free_bytes
-
-TRAINED_BYTES = 16  # of a weight in float32, its gradient, and two averages that an optimiser keeps
 MOST_SEED = 2**32 - 1
 """The largest that all generators of random numbers take."""
 
@@ -49,17 +44,3 @@ def check_positive(settings: Any, *names: str) -> None:
     for name in names:
         if getattr(settings, name) <= 0:
             raise ValueError(f"{name} must be positive, not {getattr(settings, name)}")
-
-
-def check_room(weights: int, device: torch.device, what: str) -> None:
-    """See that so many weights can be trained in the memory that is free, before any is made.
-
-    Raises:
-        SettingsError: with the numbers.
-    """
-    needed, free = weights * TRAINED_BYTES, free_bytes(device)
-    if needed > free:
-        raise SettingsError(
-            f"{what} has {weights:,} weights, which take {needed / 1e9:,.1f} GB while they are trained, and "
-            f"{free / 1e9:,.1f} GB are free: give a smaller one."
-        )

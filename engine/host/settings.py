@@ -85,12 +85,14 @@ def plan_retrieving(
     tier: str,
     looks: int,
     cached: int = 0,
+    together: int = 1,
 ) -> Footprint:
     """Sinks and window on the device, everything behind the sinks in the host tier.
 
     chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
     to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
-    full slabs go; looks: how often a question is asked at most; cached: bytes of the device's cache.
+    full slabs go; looks: how often a question is asked at most; cached: bytes of the device's cache; together: queries
+    of the text that are compared as one.
     """
     seen = plan_window(spec, task, sinks, window)
     far = max(0, task.total - sinks)
@@ -104,7 +106,7 @@ def plan_retrieving(
         size[HOST] -= size[DISK]
     more = min(chosen, far)
     searched = math.ceil(compared * far)
-    while_reading = more + searched / 2 if reading else 0.0  # half of the text is there on average
+    while_reading = more + searched / together / 2 if reading else 0.0  # half of the text is there on average
     picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
     sources = 4 * far if spec.device.type == "cuda" else 0
     return dataclasses.replace(

@@ -126,7 +126,7 @@ class InfLLM(Method):
         return InfLLMMemory(spec, self, self.budget - self._beside_window())
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
-        """Queries are compared with one key for each unit."""
+        """Queries are compared with one key for each unit, those of a block of the text by their sum."""
         if self.budget is None:
             return super().plan(spec, task)
         cached = cache_bytes(spec.looking_far, cache_units(spec, self.cache, self.units + 1, self.tier), self.block)
@@ -143,6 +143,7 @@ class InfLLM(Method):
             tier=self.tier,
             cached=cached,
             looks=self.looks,
+            together=self.query_block,
         )
         units = task.total // self.block * spec.looking_far.entry_bytes // 2  # a key each
         usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})

@@ -159,7 +159,7 @@ class Planner:
         host = kept.get(HOST, 0) + max(footprint.host_spare_bytes, footprint.host_tail_bytes)
         if self.machine.shared:
             device, host = device + host, 0
-        disk = self._disk_bytes(footprint)
+        disk = _disk_bytes(footprint)
         storable = self.machine.disk is None or disk <= self.machine.disk
         reading, first, speed = self._times(method, footprint, task, quantize)
         through = footprint.passed + footprint.inserted
@@ -185,11 +185,6 @@ class Planner:
             answer_tokens_per_sec=speed,
             beyond=self._beyond(method, footprint),
         )
-
-    def _disk_bytes(self, footprint: Footprint) -> int:
-        """Full slabs are written once. The rest is written anew each time, beside what was saved of it before."""
-        kept = footprint.usage.bytes
-        return 2 * footprint.saved_bytes + kept.get(HOST, 0) + kept.get(DISK, 0) + footprint.host_spare_bytes
 
     def _beyond(self, method: Method, footprint: Footprint) -> str:
         window, most = self.model.spec.window, footprint.usage.entries[DEVICE]
@@ -338,6 +333,12 @@ class Planner:
             most = f"{best.method.budget:,} entries are the most that fit the memory and the model's window"
             return Choice(best, trained + most)
         return None
+
+
+def _disk_bytes(footprint: Footprint) -> int:
+    """Full slabs are written once. The rest is written anew each time, beside what was saved of it before."""
+    kept = footprint.usage.bytes
+    return 2 * footprint.saved_bytes + kept.get(HOST, 0) + kept.get(DISK, 0) + footprint.host_spare_bytes
 
 
 def _bearable(plan: Plan, others: list[Plan]) -> bool:

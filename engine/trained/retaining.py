@@ -80,11 +80,16 @@ def usual_width(layer: LayerSpec) -> int:
     return min(PAPERS_WIDTH, input_width(layer) // 4)
 
 
+def head_numbers(layer: LayerSpec, width: int) -> int:
+    """Numbers in the head of one layer."""
+    return width * (input_width(layer) + layer.kv_heads)
+
+
 def head_bytes(spec: ModelSpec, given: str) -> int:
     """Bytes of the heads that `find_heads` would give, in the model's dtype; of the usual width if there are none."""
     shapes = shapes_there(KIND, spec, given)
     if shapes is None:
-        sizes = [usual_width(layer) * (input_width(layer) + layer.kv_heads) for layer in spec.layers]
+        sizes = [head_numbers(layer, usual_width(layer)) for layer in spec.layers]
     else:
         sizes = [math.prod(shape) for shape in shapes.values()]
     return sum(sizes) * spec.dtype.itemsize

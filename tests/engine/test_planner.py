@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, make_method, suited_method
@@ -89,6 +90,22 @@ def test_the_plan_is_what_a_reading_holds(
     assert host <= footprint.usage.bytes.get(HOST, 0) <= host + slack
     saved = sum(each.nbytes for name, part in parts.items() if "host" not in name for each in part.tensors.values())
     assert saved <= footprint.usage.bytes[DEVICE] + 4 * 48  # the last hidden state goes along
+
+
+def fused_operations(q: torch.Size, k: torch.Size, *_: object, **__: object) -> int:
+    """Of fused attention on a CPU, which PyTorch's counter leaves out: queries [B, HQ, T, D], keys [B, H, S, D]."""
+    return 4 * q.numel() * k[2]
+
+
+@pytest.mark.parametrize("name", ["beacon", "exact", "full", "infinipot-both", "infinitehip", "infllm", "recall"])
+def test_reading_takes_the_operations_that_were_planned(model: Model, name: str) -> None:
+    """Also far into a text, where keys that are compared outnumber those that are attended to."""
+    method, ids = TIGHT[name], torch.randint(4, 260, (6000,), generator=torch.Generator().manual_seed(3))
+    fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_operations}
+    with FlopCounterMode(display=False, custom_mapping=fused) as counted:
+        read(model, method, ids, 64)
+    planned = Planner.of_loaded(model, ROOMY).plan(method, len(ids)).reading_flops
+    assert 0.5 < planned / counted.get_total_flops() < 2
 
 
 @pytest.mark.parametrize("name", [*sorted(METHODS), "infinipot:int8", "locret:int4"])
@@ -384,14 +401,14 @@ def test_a_chunk_that_stands_too_far_behind_what_is_kept_is_warned_of() -> None:
 
 
 def test_what_takes_days_to_read_is_not_recommended() -> None:
-    """`exact` answers too slowly on this processor, and what prunes as it reads takes a week for minutes of others."""
+    """`exact` answers too slowly on this processor, and what looks up as it reads takes hours, not minutes."""
     rates = Rates(2e9, 2e8, 2e8, 2e9, 2e8)
     planner = Planner(skeleton(tiny_config(), torch.float32), Machine(64 * GB, 0, True, rates))
     best = planner.best(1_000_000)
     assert best is not None
     for plan in (planner.plan(suited_method(planner.model.spec.window, name), 1_000_000) for name in METHODS):
         if plan.method.family == "retrieving" and not plan.lacks:
-            assert (plan.answer_tokens_per_sec or 0) < 1 or (plan.reading_sec or 0) > 24 * 3600
+            assert (plan.answer_tokens_per_sec or 0) < 1 or (plan.reading_sec or 0) > 10 * (best.plan.reading_sec or 0)
     assert best.plan.method.family == "condensing"
     assert (best.plan.reading_sec or 0) < 3600
 

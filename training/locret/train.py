@@ -22,14 +22,14 @@ import torch.nn.functional as F
 
 from engine import Model, load_model
 from engine.trained.beside import save_weights
-from engine.trained.retaining import FILE, RetainingHeads, input_width, usual_width
+from engine.trained.retaining import FILE, RetainingHeads, head_numbers, usual_width
 from training import loop
 from training.card import write_card
-from training.checks import check_room
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
 from training.locret.labels import Watched, overlap, watch
 from training.locret.settings import LocretSettings
+from training.room import check_room
 
 CLIP = 0.5
 CURVES = {
@@ -79,7 +79,7 @@ class Run(loop.Run[Progress]):
         torch.manual_seed(settings.seed)
         widths = [settings.width or usual_width(layer) for layer in model.spec.layers]
         shapes = zip(model.spec.layers, widths, strict=True)
-        weights = sum(width * (input_width(layer) + layer.kv_heads) for layer, width in shapes)
+        weights = sum(head_numbers(layer, width) for layer, width in shapes)
         check_room(weights, model.device, f"A set of heads of width {max(widths):,}")
         self.heads = RetainingHeads(model.spec, widths).to(model.device)
         self.optimiser = torch.optim.AdamW(self.heads.parameters(), settings.rate, betas=(0.9, 0.95), weight_decay=0.01)

@@ -25,7 +25,6 @@ from transformers import LlamaConfig
 from engine import SettingsError
 from engine.stopping import asked_to_stop
 from training import checkpoint
-from training.checks import check_room
 from training.pocket import workers
 from training.pocket.documents import Builder
 from training.pocket.export import check_replaceable, export
@@ -34,6 +33,7 @@ from training.pocket.network import PocketNetwork, Reading, load_network
 from training.pocket.optimiser import Optimiser
 from training.pocket.prepare import prepare
 from training.pocket.settings import PocketSettings
+from training.room import check_room
 from training.scoring import scored
 from training.stopping import PATIENCE, Stopped
 
