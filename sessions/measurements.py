@@ -20,7 +20,7 @@ class Measurements(Conversations):
     def measurements(self, kind: str, subject_id: str, limit: int = 1000) -> list[MeasurementRow]:
         """The newest `limit` records of a kind about a subject, oldest first."""
         rows = self._rows(
-            "SELECT * FROM measurements WHERE kind = ? AND subject_id = ? ORDER BY at DESC, key DESC LIMIT ?",
+            "SELECT * FROM measurements WHERE kind = ? AND subject_id = ? ORDER BY key DESC LIMIT ?",
             [kind, subject_id, limit],
         )
         return [make_row(MeasurementRow, row) for row in reversed(rows)]
@@ -29,7 +29,7 @@ class Measurements(Conversations):
         """Keep at most so many records of a kind about a subject, evenly spread, the first and the last among them."""
         with self._write() as db:
             wanted = "kind = ? AND subject_id = ?"
-            rows = self._rows(f"SELECT key FROM measurements WHERE {wanted} ORDER BY at, key", [kind, subject_id])
+            rows = self._rows(f"SELECT key FROM measurements WHERE {wanted} ORDER BY key", [kind, subject_id])
             last = len(rows) - 1
             kept = {round(last * step / (most - 1)) for step in range(most)}
             if last >= most:

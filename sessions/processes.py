@@ -3,7 +3,7 @@
 A stamp names a process for good: machine boot and PID namespace, PID, and the moment it started, so that a PID
 used again by something else is not mistaken for it. Stamps of this boot and namespace are judged at once by
 looking at the process; others (another machine or container, or before a reboot) by how fresh their last sign
-of life is.
+of life is. One from the future is of a clock that was set back since, and says nothing.
 """
 
 import functools
@@ -54,4 +54,4 @@ def is_alive(owner: str | None, last_seen: float) -> bool:
     pid, _, started = rest.partition("|")
     if machine == _machine() and pid.isdigit():
         return _started(int(pid)) == started
-    return bool(owner) and time.time() - last_seen < STALE_SEC
+    return bool(owner) and abs(time.time() - last_seen) < STALE_SEC

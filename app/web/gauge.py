@@ -28,7 +28,7 @@ class Gauge:
         import engine
 
         memory = {key: int(value) for key, value in engine.memory_report().items()}
-        now = time.time()
+        now = time.monotonic()
         if not self._memory or now - self._memory[-1][0] >= 1.0:
             self._memory.append((now, memory["process_bytes"]))
         common: dict[str, Any] = {

@@ -277,6 +277,7 @@ def test_processes_that_cannot_be_seen_are_judged_by_their_silence() -> None:
     elsewhere = "another-boot/pid:[1]|" + mine.partition("|")[2]
     assert processes.is_alive(elsewhere, last_seen=time.time() - 1)
     assert not processes.is_alive(elsewhere, last_seen=time.time() - 2 * processes.STALE_SEC)
+    assert not processes.is_alive(elsewhere, last_seen=time.time() + 2 * processes.STALE_SEC)  # the clock was set back
     assert not processes.is_alive(None, last_seen=time.time())
 
 
