@@ -50,6 +50,7 @@ CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
 RETRIEVING = "infllm,infinitehip"
 PROMPT = "infinipot:preset=pocket"  # a catalyst prompt that suits this model
 FASTER = "infinitehip:preset=pocket-fast"  # two stages of pruning; the paper's presets see more than this model can
+THREE = "infinitehip:preset=pocket-far"  # three stages, the first of them coarse: the default's time is quadratic
 HEADS = "locret,recall"  # apart from others, so that new retaining heads leave those results as they are
 FAR = "exact,infinipot,locret"  # of those that keep everything one is enough: it takes long
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
@@ -102,10 +103,11 @@ PLAN = [
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-prompt", "needle", f"--methods {PROMPT} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
-    Run("facts-presets", "needle", f"--methods {FASTER} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
+    Run("facts-presets", "needle", f"--methods {FASTER},{THREE} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-heads", "needle", f"--methods {HEADS} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
-    Run("facts-far", "needle", "--methods recall,infinitehip --budgets 1024 --tokens 128K --trials 2"),
+    Run("facts-far", "needle", f"--methods recall,{RETRIEVING},locret --budgets 1024 --tokens 128K --trials 2"),
     Run("facts-recall-1m", "needle", "--methods recall --budgets 1024 --tokens 1M --trials 1"),
+    Run("facts-infllm-1m", "needle", "--methods infllm --budgets 1024 --tokens 1M --trials 1", False),
     Run("facts-beacon", "needle", f"--methods beacon,{RATIOS} --budgets 1024 --tokens 512,1K,2K --trials 4"),
     Run("random-heads", "random-heads", "--tokens 2K,8K --budget 512 --trials 5"),
     Run("hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K --trials 4"),
@@ -136,10 +138,11 @@ PLAN = [
     Run("passkey-32k-heads", "needle", passkeys(HEADS, "32K", 20, "1024")),
     Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, "1024"), False),
     Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 20, "1024"), False),
-    Run("passkey-128k-infinitehip", "needle", passkeys("infinitehip", "128K", 20, "1024"), False),
+    Run("passkey-128k-infinitehip", "needle", passkeys(THREE, "128K", 20, "1024"), False),
     Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-1m-recall", "needle", passkeys("recall", "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-1m-infllm", "needle", passkeys("infllm", "1M", 1, "1024") + " --depths 0.5", False),
+    Run("passkey-1m-infinitehip", "needle", passkeys(THREE, "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-10m", "needle", "--methods locret --kinds passkey --tokens 10M --depths 0.5 --trials 1", False),
 ]
 

@@ -65,6 +65,7 @@ class InfiniteHiP(Method):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "pocket": {},
         "pocket-fast": {"stages": "32:64:1024:32 32:8:256:8"},
+        "pocket-far": {"stages": "64:256:16384:16 32:32:4096:8 32:4:256:4"},
         "3k": _published(_3K.format(16, 8, 4), 4096, first_keep=4096),
         "3k-fast": _published(_3K.format(32, 16, 8), 4096, first_keep=4096),
         "3k-flash": _published(_3K.format(96, 24, 8), 4096, first_keep=4096),
