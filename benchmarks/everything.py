@@ -49,8 +49,7 @@ RUNS = {
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
 RETRIEVING = "infllm,infinitehip"
 PROMPT = "infinipot:preset=pocket"  # a catalyst prompt that suits this model
-FASTER = "infinitehip:preset=pocket-fast"  # two stages of pruning; the paper's presets see more than this model can
-THREE = "infinitehip:preset=pocket-far"  # three stages, the first of them coarse: the default's time is quadratic
+THREE = "infinitehip:preset=pocket-far"  # three stages; the paper's presets see more than this model can
 HEADS = "locret,recall"  # apart from others, so that new retaining heads leave those results as they are
 FAR = "exact,infinipot,locret"  # of those that keep everything one is enough: it takes long
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
@@ -85,7 +84,7 @@ PLAN = [
     Run("speed", "speed", ""),
     Run("latency", "latency", "--methods streaming,infinipot,locret --budget 1024 --tokens 100K,1M"),
     Run("latency-exact", "latency", "--methods exact,exact:looks=1 --budget 1024 --tokens 100K,1M", False),
-    Run("latency-retrieving", "latency", f"--methods {RETRIEVING} --budget 1024 --tokens 100K,1M", False),
+    Run("latency-retrieving", "latency", f"--methods infllm,{THREE} --budget 1024 --tokens 100K,1M", False),
     Run("plans", "latency", f"--methods {PLANNED} --tokens 8K,32K"),
     Run("facts-full", "needle", "--methods full --tokens 256,512,1K,2K --trials 20"),
     Run("facts-unseen", "needle", f"--methods full --kinds {UNSEEN} --tokens 512,1K --trials 12"),
@@ -103,7 +102,7 @@ PLAN = [
     Run("facts-condensing", "needle", f"--methods {CONDENSING} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-prompt", "needle", f"--methods {PROMPT} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-retrieving", "needle", f"--methods {RETRIEVING} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
-    Run("facts-presets", "needle", f"--methods {FASTER},{THREE} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
+    Run("facts-presets", "needle", f"--methods {THREE} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
     Run("facts-heads", "needle", f"--methods {HEADS} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
     Run("facts-far", "needle", f"--methods recall,{RETRIEVING},locret --budgets 1024 --tokens 128K --trials 2"),
     Run("facts-recall-1m", "needle", "--methods recall --budgets 1024 --tokens 1M --trials 1"),

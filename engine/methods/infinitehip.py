@@ -64,7 +64,6 @@ class InfiniteHiP(Method):
     summary: ClassVar[str] = "Keeps everything in host memory; each block of tokens prunes it to what matters to it."
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "pocket": {},
-        "pocket-fast": {"stages": "32:64:1024:32 32:8:256:8"},
         "pocket-far": {"stages": "64:256:16384:16 32:32:4096:8 32:4:256:4"},
         "3k": _published(_3K.format(16, 8, 4), 4096, first_keep=4096),
         "3k-fast": _published(_3K.format(32, 16, 8), 4096, first_keep=4096),

@@ -308,7 +308,7 @@ PUBLISHED = {  # chunk, entries kept and refresh interval of each stage; what th
 
 
 def test_presets_are_the_published_settings() -> None:
-    assert set(InfiniteHiP.presets) == {"pocket", "pocket-fast", "pocket-far", *PUBLISHED}
+    assert set(InfiniteHiP.presets) == {"pocket", "pocket-far", *PUBLISHED}
     for name, (stages, first) in PUBLISHED.items():
         preset = make_method("infinitehip", preset=name)
         assert isinstance(preset, InfiniteHiP)
