@@ -149,6 +149,9 @@ def test_folders_of_the_pocket_training_lie_in_the_repository_wherever_it_is_sta
     assert main(["train", "pocket", *folders]) == 1
     assert f"There is no {tmp_path / 'nowhere'}" in (said := capsys.readouterr().err)
     assert "--data-dir" in said
+    folders += ["--pocket-dir", str(tmp_path / "pocket"), "--out", str(tmp_path / "heads.safetensors")]
+    assert main(["train", "locret", *folders]) == 2
+    assert "must be in it). Or give examples of your own: --data FILE.jsonl.\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("what", ["pocket", "locret", "beacon"])
