@@ -19,8 +19,12 @@ Row = dict[str, Any]
 
 
 def load(folder: Path) -> dict[str, dict[str, Any]]:
-    """All results of a folder by name; each row says whether it is of `earlier` weights, wordings or settings."""
-    results = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+    """All results of a folder by name; each row says whether it is of `earlier` weights, wordings or settings.
+
+    Checks of a GPU, whose weights are noise, are left out: they are tables of their own.
+    """
+    files = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+    results = {name: result for name, result in files.items() if result["benchmark"] != "gpu-check"}
     now = named(load_model(POCKET, "cpu"))
     for result in results.values():
         for row in result["rows"]:

@@ -188,7 +188,7 @@ def held_out_prose(data: Path) -> str:
         NoProse: `data` has no books/.
     """
     if not (data / "books").is_dir():
-        raise NoProse(f"{data / 'books'} is not there: point --data at the folder that holds books/.")
+        raise NoProse(f"{data / 'books'} is not there: point --data at the folder of books/ (see docs/models.md).")
     return "\n\n".join(text for name, text in read_books(data) if name in HELD_OUT_BOOKS)
 
 

@@ -53,6 +53,18 @@ def load(path: Path) -> dict[str, Any]:
         return state
 
 
+def place(work_dir: Path, resume: bool) -> Path:
+    """Where a run keeps its checkpoint.
+
+    Raises:
+        SettingsError: it is to be gone on with, and is not there.
+    """
+    path = work_dir / "checkpoint.safetensors"
+    if resume and not path.is_file():
+        raise SettingsError(f"There is no checkpoint at {path}: start without --resume.")
+    return path
+
+
 def load_run(path: Path, basis: dict[str, Any]) -> dict[str, Any]:
     """Read what a run with that basis saved: what a continuation must agree with, plain values by names for people.
 

@@ -33,7 +33,7 @@ def builders(data_dir: Path, pocket_dir: Path, model: Model) -> tuple[Builder, B
     try:
         materials = prepare(PocketSettings(data_dir=data_dir, work_dir=pocket_dir, start=model.spec.folder))
     except DataMissing as error:
-        raise SettingsError(f"{error}. Or {OWN}.") from error
+        raise SettingsError(f"{error} Or {OWN}.") from error
     measuring = Builder(materials.tokenizer, materials.held_out, FactMaker(materials.nouns), reserved=True)
     return materials.builder(), measuring
 

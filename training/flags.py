@@ -2,10 +2,11 @@
 
 import argparse
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +15,7 @@ from engine import EngineError
 Settings = TypeVar("Settings")
 
 EVERY = 20  # steps
+METAVARS = {int: "N", float: "X", Path: "PATH"}
 
 
 class Progress(Protocol):
@@ -68,19 +70,33 @@ def sentences(prog: str) -> Iterator[None]:
 
 
 def settings_parser(settings: type[Any], prog: str) -> argparse.ArgumentParser:
-    """A parser whose namespace holds exactly the fields of `settings`, a dataclass in which each has a default."""
-    said = [inspect.cleandoc(each.__doc__ or "") for each in settings.__mro__ if is_dataclass(each)]
+    """A parser whose namespace holds exactly the fields of `settings`, a dataclass in which each has a default.
+
+    Options stand in the groups of the classes that document them, with what is said there under "Attributes".
+    """
     parser = argparse.ArgumentParser(
-        prog=prog, description="\n\n".join(said), formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=prog,
+        epilog="Ctrl-C stops after the step in progress; the same command with --resume goes on from there.",
     )
-    for field in fields(settings):
-        flag, default = "--" + field.name.replace("_", "-"), field.default
-        assert default is not MISSING, f"{field.name} has no default"
-        if isinstance(default, bool):
-            parser.add_argument(
-                flag, action=argparse.BooleanOptionalAction, default=default, help="default: %(default)s"
-            )
-        else:
-            kind = Path if default is None or isinstance(default, Path) else type(default)
-            parser.add_argument(flag, type=kind, default=default, help="default: %(default)s")
+    defaults = {field.name: field.default for field in fields(settings)}
+    for each in filter(is_dataclass, settings.__mro__):
+        said, _, attributes = inspect.cleandoc(each.__doc__ or "").partition("\n\nAttributes:\n")
+        title, _, rest = said.partition(".")
+        group = parser.add_argument_group(title[0].lower() + title[1:], rest.strip() or None)
+        for name, said in re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", attributes, re.MULTILINE):
+            _add_option(group, name, defaults[name], re.sub(r"`(\w+)`", lambda found: _flag(found[1]), said))
     return parser
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _add_option(group: Any, name: str, default: Any, said: str) -> None:
+    said = said.rstrip(".").replace("%", "%%")
+    if default is False:
+        group.add_argument(_flag(name), action="store_true", help=said)
+        return
+    kind = Path if default is None or isinstance(default, Path) else type(default)
+    said += "" if default is None else " (default: %(default)s)"
+    group.add_argument(_flag(name), type=kind, default=default, metavar=METAVARS.get(kind), help=said)

@@ -91,18 +91,6 @@ def basis_of(settings: TrainingSettings, model: Model, kind: str) -> dict[str, A
     }
 
 
-def checkpoint_of(settings: TrainingSettings) -> Path:
-    """Where a run keeps its checkpoint.
-
-    Raises:
-        SettingsError: `resume` without one.
-    """
-    path = settings.work_dir / "checkpoint.safetensors"
-    if settings.resume and not path.is_file():
-        raise SettingsError(f"There is no checkpoint at {path}: start without --resume.")
-    return path
-
-
 def log_of(settings: TrainingSettings) -> Path:
     """Where a run keeps its log: a line of JSON for each step."""
     return settings.work_dir / "log.jsonl"
@@ -183,7 +171,7 @@ def run_through(run: Run[Line], progress: Callable[[Line], None] | None) -> None
         OutOfMemory: in a step; the checkpoint is the last one.
     """
     settings = run.settings
-    path = checkpoint_of(settings)
+    path = checkpoint.place(settings.work_dir, settings.resume)
     if settings.resume:
         run.restore(_state_at(path, run, settings))
     else:

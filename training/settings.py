@@ -14,13 +14,13 @@ class TrainingSettings:
 
     Attributes:
         model: folder or hub id of the model the weights are for.
-        data: JSONL file with a {"text": ..., "question": ..., "answer": ...} a line; none for documents with facts and
-            questions made on the spot, which is for the pocket model.
-        out: file for the weights; none for METHOD.safetensors beside the model. A card goes beside it. What is there
+        data: JSONL file with a {"text": ..., "question": ..., "answer": ...} a line; without it, documents with facts
+            and questions are made on the spot, which is for the pocket model.
+        out: file for the weights, instead of METHOD.safetensors beside the model. A card goes beside it. What is there
             already is kept beside it, as NAME.before.
-        work_dir: checkpoint and loss log.
-        pocket_dir, data_dir: where the tokenised prose of the pocket model's own training lies, or is to be made from;
-            only without `data`.
+        work_dir: folder of checkpoint and loss log.
+        pocket_dir: folder of the tokenised prose of the pocket model's own training; only without `data`.
+        data_dir: folder with the books that this prose is made from, where it is not there.
         device: auto, cpu or cuda.
         quantize: none, 8bit or nf4: what the model's weights are kept in while others are trained for it.
         resume: continue from the checkpoint in `work_dir`.

@@ -41,7 +41,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "model looked. Ctrl-C stops the answer; what there is of it is kept.",
     )
     add_context(ask)
-    ask.add_argument("question", help="the question")
+    ask.add_argument("question", metavar="QUESTION", help="the question, in quotes")
     _add_options(ask)
     add_json_flag(ask)
     ask.set_defaults(run=run_ask)
@@ -73,11 +73,18 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--session", metavar="S", help="session to go on with (default: a new one)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 takes the likeliest token (default: 0)")
-    parser.add_argument("--top-p", type=float, default=1.0, help="share of probability to sample from (default: 1)")
-    parser.add_argument("--max-tokens", type=int, default=200, help="longest answer, in tokens (default: 200)")
+    parser.add_argument(
+        "--temperature", metavar="X", type=float, default=0.0, help="0 takes the likeliest token (default: 0)"
+    )
+    parser.add_argument(
+        "--top-p", metavar="X", type=float, default=1.0, help="share of probability to sample from (default: 1)"
+    )
+    parser.add_argument(
+        "--max-tokens", metavar="N", type=int, default=200, help="longest answer, in tokens (default: 200)"
+    )
     parser.add_argument(
         "--max-reasoning",
+        metavar="N",
         type=int,
         default=4096,
         help="tokens that a model that reasons first may take for it (default: 4096)",

@@ -8,13 +8,18 @@ from app.home import named_model, split_model
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
-    parser = commands.add_parser("bench", parents=[shared], help="measure accuracy, speed and attention mass")
+    parser = commands.add_parser(
+        "bench",
+        parents=[shared],
+        help="measure accuracy, speed and attention mass",
+        description="Measure a model and its methods. needle: accuracy in long documents; latency: speed and memory by "
+        "length; mass: how much of full attention a method covers; ablation: position rules of infinitehip; growth: "
+        "time per token against length. `stockpot bench needle --help` lists the options of that one.",
+    )
     parser.add_argument(
         "benchmark", choices=("needle", "latency", "mass", "ablation", "growth"), help="what to measure"
     )
-    parser.add_argument(
-        "options", nargs=argparse.REMAINDER, help="options of the benchmark, --help and --json included"
-    )
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="such as --methods exact,locret --tokens 2K,8K")
     add_json_flag(parser)
     parser.set_defaults(run=lambda arguments: run(arguments, shared))
 

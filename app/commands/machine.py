@@ -7,10 +7,21 @@ from app.commands.common import Arguments, Commands, add_json_flag, print_json
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the commands."""
-    parser = commands.add_parser("methods", parents=[shared], help="list the methods and their settings")
+    parser = commands.add_parser(
+        "methods",
+        parents=[shared],
+        help="list the methods and their settings",
+        description="List the methods, the settings that --model is read with, and their presets, which "
+        "`ingest --set preset=NAME` takes.",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run_methods)
-    parser = commands.add_parser("doctor", parents=[shared], help="check this machine and installation")
+    parser = commands.add_parser(
+        "doctor",
+        parents=[shared],
+        help="check this machine and installation",
+        description="Check this machine and installation; the exit status is 1 if something that is needed is missing.",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run_doctor)
 

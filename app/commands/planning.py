@@ -62,7 +62,13 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     add_json_flag(parser)
     parser.set_defaults(run=run_plan)
-    parser = commands.add_parser("models", parents=[shared], help="list the models on this machine and their needs")
+    parser = commands.add_parser(
+        "models",
+        parents=[shared],
+        help="list the models on this machine and their needs",
+        description="List the models on this machine (the pocket model, folders under `models` in the home, the hub's "
+        "cache), the bytes of their weights in each form, and those of a token's keys and values.",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run_models)
 

@@ -15,10 +15,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--host",
+        metavar="ADDRESS",
         default="127.0.0.1",
         help="address to listen on; any but a loopback one demands --auth (default: 127.0.0.1)",
     )
-    parser.add_argument("--port", type=int, default=7860, help="port to listen on (default: 7860)")
+    parser.add_argument("--port", metavar="N", type=int, default=7860, help="port to listen on (default: 7860)")
     parser.add_argument(
         "--memory",
         metavar="SIZE",

@@ -47,38 +47,68 @@ COLUMNS = {
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the commands."""
-    parser = commands.add_parser("list", parents=[shared], help="list documents, contexts or sessions")
-    parser.add_argument("noun", choices=tuple(COLUMNS), help="what to list")
+    parser = commands.add_parser(
+        "list",
+        parents=[shared],
+        help="list documents, contexts or sessions",
+        description="List documents, contexts or sessions, the latest first.",
+    )
+    nouns = tuple(COLUMNS)
+    parser.add_argument("noun", metavar="|".join(nouns), choices=nouns, help="what to list")
     add_json_flag(parser)
     parser.set_defaults(run=run_list)
 
-    parser = commands.add_parser("show", parents=[shared], help="show one document, context, session or turn")
+    parser = commands.add_parser(
+        "show",
+        parents=[shared],
+        help="show one document, context, session or turn",
+        description="Show one document, context, session or turn, or a page of a document.",
+    )
     parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title; of a turn, the id")
     parser.add_argument("--page", type=int, metavar="N", help="print this page of a document, as sources number them")
     add_json_flag(parser)
     parser.set_defaults(run=run_show)
 
-    parser = commands.add_parser("rename", parents=[shared], help="give a document or session another title")
+    parser = commands.add_parser(
+        "rename",
+        parents=[shared],
+        help="give a document or session another title",
+        description="Give a document or session another title. A context is called after its documents.",
+    )
     parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title")
-    parser.add_argument("title", help="the new title")
+    parser.add_argument("title", metavar="TITLE", help="the new title")
     add_json_flag(parser)
     parser.set_defaults(run=run_rename)
 
-    parser = commands.add_parser("delete", parents=[shared], help="delete something and everything derived from it")
+    parser = commands.add_parser(
+        "delete",
+        parents=[shared],
+        help="delete something and everything derived from it",
+        description="Delete a document, context or session and everything derived from it: with a document its "
+        "contexts, with a context its sessions.",
+    )
     parser.add_argument("id", metavar="ID", help="id of a document, context or session, a prefix of it, or its title")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     add_json_flag(parser)
     parser.set_defaults(run=run_delete)
 
     parser = commands.add_parser(
-        "search", parents=[shared], help="search titles, questions and answers of all sessions"
+        "search",
+        parents=[shared],
+        help="search titles, questions and answers of all sessions",
+        description="Search the titles, questions and answers of all sessions; documents are not searched.",
     )
-    parser.add_argument("query", help='words to find; "several words" in quotes are a phrase')
-    parser.add_argument("--limit", type=int, default=20, help="most hits (default: 20)")
+    parser.add_argument("query", metavar="WORDS", help='words to find; "several words" in quotes are a phrase')
+    parser.add_argument("--limit", metavar="N", type=int, default=20, help="most hits (default: 20)")
     add_json_flag(parser)
     parser.set_defaults(run=run_search)
 
-    parser = commands.add_parser("export", parents=[shared], help="print a session as a text to keep")
+    parser = commands.add_parser(
+        "export",
+        parents=[shared],
+        help="print a session as a text to keep",
+        description="Print the questions and answers of a session, with the places where the model looked.",
+    )
     parser.add_argument("session", metavar="SESSION", help="id of a session, a prefix of it, or its title")
     parser.add_argument("--format", choices=("md", "json"), default="md", help="Markdown or JSON (default: md)")
     parser.set_defaults(run=run_export)

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
 
 Settings = TypeVar("Settings")
 
+TRAININGS = {
+    "pocket": "the small model that ships, from nothing or from itself",
+    "locret": "the retaining heads that the method locret needs for --model",
+    "beacon": "the weights that the method beacon needs for --model",
+}
+
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     """Add the command."""
@@ -19,23 +25,23 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "train",
         parents=[shared],
         help="train the pocket model, or retaining heads or beacons for a model",
-        description="Train, with a fixed seed: 'pocket' is the small model that ships; 'locret' are the retaining "
-        "heads and 'beacon' the beacon weights that the method of that name needs for the model it is used with.",
+        description="Train, with a fixed seed. `stockpot train pocket --help` lists the settings of that training, and "
+        "so for the others. Ctrl-C stops one, and --resume goes on with it.",
     )
-    parser.add_argument("what", choices=("pocket", "locret", "beacon"), help="what to train")
-    parser.add_argument(
-        "settings",
-        nargs=argparse.REMAINDER,
-        metavar="--SETTING VALUE",
-        help="settings of the training, such as --minutes 90 or --steps 3000; --help lists them",
-    )
-    parser.set_defaults(run=run)
+    what = "; ".join(f"{name}: {each}" for name, each in TRAININGS.items())
+    parser.add_argument("what", choices=tuple(TRAININGS), help=what)
+    parser.add_argument("settings", nargs=argparse.REMAINDER, help="such as --minutes 90 or --steps 3000")
+    parser.set_defaults(run=lambda arguments: run(arguments, shared))
 
 
-def run(arguments: Arguments) -> int:
-    """Train, with one option for every setting."""
+def run(arguments: Arguments, shared: argparse.ArgumentParser) -> int:
+    """Train, with one option for every setting.
+
+    shared: the global options, which may also stand among the settings.
+    """
     from training import beacon, locret, pocket
 
+    _, arguments.settings = shared.parse_known_args(arguments.settings, arguments)
     with ProgressLine() as line:
 
         def show(now: "Progress") -> None:
@@ -61,16 +67,18 @@ def _chosen(settings: type[Settings], arguments: Arguments) -> Settings:
     from training.flags import settings_parser
 
     parser = settings_parser(settings, f"stockpot train {arguments.what}")
+    parser.description = f"Train {TRAININGS[arguments.what]}."
     if arguments.what == "pocket":
+        if arguments.model or arguments.quantize:
+            raise UsageError("The pocket model is trained as its settings say: leave --model and --quantize away.")
         if arguments.seed is not None:
             parser.set_defaults(seed=arguments.seed)
         chosen = parser.parse_args(arguments.settings)
     else:  # for the model that the global options name
-        parser.set_defaults(model=arguments.model or POCKET, quantize=arguments.quantize)
-        parser.set_defaults(device=arguments.device, seed=arguments.seed or 0)
+        plain, quantize = split_model(named_model(arguments.model, arguments.quantize) or POCKET)
+        parser.set_defaults(model=plain, quantize=quantize, device=arguments.device, seed=arguments.seed or 0)
         chosen = parser.parse_args(arguments.settings)
-        name = named_model(chosen.model, chosen.quantize) or POCKET
-        chosen.model, chosen.quantize = model_source(name), split_model(name)[1]
+        chosen.model = model_source(chosen.model)
     try:
         return settings(**vars(chosen))
     except ValueError as error:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import pickle
 import re
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -133,19 +134,23 @@ def _locate(kind: Kind, spec: ModelSpec, given: str) -> Path:
     Raises:
         WeightsError: there is none.
     """
-    if not given and spec.folder is None:
-        raise WeightsError(
-            f"{kind.method} needs {kind.things} for this model. Give their file with {kind.setting}=PATH; to make one: "
-            f"stockpot train {kind.method} --model MODEL --data FILE.jsonl --out PATH."
-        )
-    path = Path(given).expanduser() if given else Path(spec.folder or "") / kind.file
-    if not _files(path):
-        found = f"no safetensors file lies in {path}" if path.is_dir() else f"there is no file {path}"
+    path = Path(given).expanduser() if given else spec.folder and spec.folder / kind.file
+    if path is None or not _files(path):
+        if path is None:
+            found = "a model of the hub has none beside it"
+        else:
+            found = f"no safetensors file lies in {path}" if path.is_dir() else f"there is no file {path}"
         raise WeightsError(
             f"{kind.method} needs {kind.things} for this model, and {found}. Train them with "
-            f"'stockpot train {kind.method}', or give the file of trained ones with {kind.setting}=PATH."
+            f"'{_training(kind, spec)}', or give the file of trained ones with --weights PATH (setting {kind.setting})."
         )
     return path
+
+
+def _training(kind: Kind, spec: ModelSpec) -> str:
+    """The command that makes such weights for this model."""
+    model = shlex.quote(str(spec.folder)) if spec.folder else "MODEL --out PATH"
+    return f"stockpot train {kind.method} --model {model} --data FILE.jsonl"
 
 
 def _files(path: Path) -> list[Path]:
@@ -216,7 +221,7 @@ def _check_model(kind: Kind, path: Path, facts: Mapping[str, str], spec: ModelSp
     if trained_for and spec.embedding and trained_for != spec.embedding:
         raise WeightsError(
             f"The {kind.things} in {path} were trained for another model (embeddings {trained_for[:8]}) than this one "
-            f"(embeddings {spec.embedding[:8]}): make them anew with 'stockpot train {kind.method}'."
+            f"(embeddings {spec.embedding[:8]}): make them anew with '{_training(kind, spec)}'."
         )
 
 

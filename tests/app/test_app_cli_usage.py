@@ -102,6 +102,17 @@ def test_commands_that_hand_their_options_on_have_a_help_of_their_own(
     assert f"usage: stockpot {command}" in out
 
 
+def test_the_help_of_every_command_says_what_it_does_and_what_its_arguments_are() -> None:
+    """Half of them said so only in the list of all commands, and called a number MAX_REASONING."""
+    actions = [each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)]
+    for name, parser in actions[0].choices.items():
+        assert (parser.description or "").endswith("."), name
+        for action in parser._actions:
+            assert action.help, (name, action.dest)
+            named = action.nargs in (0, argparse.REMAINDER) or action.choices or action.metavar
+            assert named, (name, action.dest)
+
+
 def test_every_command_but_those_that_the_readme_names_has_an_object_for_programs() -> None:
     actions = [each for each in build_parser()._actions if isinstance(each, argparse._SubParsersAction)]
     commands = actions[0].choices

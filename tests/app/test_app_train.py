@@ -149,6 +149,28 @@ def test_folders_of_the_pocket_training_lie_in_the_repository_wherever_it_is_sta
     assert main(["train", "pocket", *folders]) == 1
     assert f"There is no {tmp_path / 'nowhere'}" in (said := capsys.readouterr().err)
     assert "--data-dir" in said
+    folders += ["--pocket-dir", str(tmp_path / "pocket"), "--out", str(tmp_path / "heads.safetensors")]
+    assert main(["train", "locret", *folders]) == 2
+    assert "must be in it). Or give examples of your own: --data FILE.jsonl.\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["pocket", "locret", "beacon"])
+def test_a_training_that_was_not_begun_cannot_go_on(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only that of the pocket model ended with 1; and none took global options behind its name."""
+    assert main(["train", what, "--resume", "--work-dir", str(tmp_path), "--home", str(tmp_path), "--verbose"]) == 2
+    said = f"stockpot: There is no checkpoint at {tmp_path / 'checkpoint.safetensors'}: start without --resume."
+    assert said in capsys.readouterr().err
+
+
+def test_a_quantisation_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was taken for a part of the model's name: "'pocket:nf5' is no folder here"."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "locret", "--quantize", "nf5"])
+    assert "argument --quantize: invalid choice: 'nf5'" in capsys.readouterr().err
+    assert main(["train", "pocket", "--model", "org/model"]) == 2
+    assert "leave --model and --quantize away" in capsys.readouterr().err
 
 
 def test_wrong_settings_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

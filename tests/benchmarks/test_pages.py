@@ -13,7 +13,7 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from benchmarks import pages
+from benchmarks import freshness, pages
 from benchmarks.options import POCKET
 from benchmarks.report import RESULTS, named
 from engine import load_model
@@ -35,7 +35,7 @@ def page_of(
         result = json.loads(file.read_text())
         for row in result["rows"]:
             row.pop("settings", None)  # marks of other settings are another matter
-        if result["model"] == today["model"]:
+        if result.get("model") == today["model"]:
             result.update(today)
         change(result)
         (folder / file.name).write_text(json.dumps(result))
@@ -59,6 +59,14 @@ def test_what_was_asked_at_depths_and_what_was_not_stand_in_tables_of_their_own(
     """Pass keys of a method with a setting once emptied the table of facts with settings."""
     page_of(lambda result: None, tmp_path, monkeypatch)
     assert not re.search(r"\| /+ \|", (tmp_path / "results.md").read_text())
+
+
+def test_a_check_of_a_gpu_is_no_part_of_the_page(tmp_path: Path) -> None:
+    """Its rows have settings and no budget, of which the page could not be made any more."""
+    row = {"part": "reading", "model": "Llama-3.1-8B", "method": "full", "tokens": 65536, "settings": {"budget": None}}
+    check = {"benchmark": "gpu-check", "machine": {"device": "RTX 4090"}, "rows": [row]}
+    (tmp_path / "gpu-check-rtx-4090.json").write_text(json.dumps(check))
+    assert freshness.load(tmp_path) == {}
 
 
 def test_every_row_taken_with_other_weights_of_the_model_is_marked(

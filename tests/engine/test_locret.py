@@ -308,8 +308,9 @@ class _Evil:
 def test_a_model_without_heads_is_told_what_to_do_before_reading(model: Model, ids: Tensor, tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"no-such\.safetensors.*stockpot train locret"):
         Reader(model, make_method("locret", heads=str(tmp_path / "no-such.safetensors")), ids)
-    for spec in (dataclasses.replace(model.spec, folder=tmp_path), dataclasses.replace(model.spec, folder=None)):
-        with pytest.raises(WeightsError, match=r"stockpot train locret"):
+    here, hub = (dataclasses.replace(model.spec, folder=folder) for folder in (tmp_path, None))
+    for spec, name in ((here, str(tmp_path)), (hub, "MODEL --out PATH")):  # unnamed it was the pocket model
+        with pytest.raises(WeightsError, match=rf"'stockpot train locret --model {name} --data FILE\.jsonl', or"):
             SMALL.new_memory(spec, model.turn_length)
 
 

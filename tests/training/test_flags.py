@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine import SettingsError
+from training.beacon import BeaconSettings
 from training.flags import Progress as AnyProgress
 from training.flags import settings_parser, show, train_from_flags
 from training.locret.settings import LocretSettings
@@ -30,11 +32,20 @@ def test_every_twentieth_step_is_shown(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_help_has_the_settings_of_all_trainings_and_those_of_this_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """It named them as attributes, with underscores, and the options below them had no word on what they are."""
     with pytest.raises(SystemExit):
         settings_parser(LocretSettings, "train").parse_args(["--help"])
-    said = capsys.readouterr().out
-    assert "alpha: weight of" in said
-    assert "steps: length of the run" in said
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--alpha X weight of the difference between neighbours' scores in the loss (default: 0.0025)" in said
+    assert "--steps N length of the run (default: 3000)" in said
+    assert "--resume continue from the checkpoint in --work-dir" in said
+    assert "_" not in said
+    assert "None" not in said
+
+
+@pytest.mark.parametrize("settings", [PocketSettings, LocretSettings, BeaconSettings])
+def test_every_setting_is_an_option_with_its_default(settings: type[Any]) -> None:
+    assert settings(**vars(settings_parser(settings, "train").parse_args([]))) == settings()
 
 
 def _refuse(settings: LocretSettings, progress: Callable[[AnyProgress], None]) -> Path:

@@ -165,7 +165,7 @@ def test_the_weights_of_a_network_are_counted_before_it_is_made(
 
 
 def test_resume_without_checkpoint_is_named(settings: PocketSettings, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="without --resume"):
+    with pytest.raises(SettingsError, match=r"no checkpoint at .*: start without --resume\."):
         train(dataclasses.replace(settings, work_dir=tmp_path, resume=True))
 
 

@@ -17,8 +17,8 @@ class BeaconSettings(TrainingSettings):
         start: folder of an earlier version of the model with beacons beside it, whose learning these begin with.
         window: tokens between two condensings, as the method will read; 0 for the method's own default.
         plain_share: part of the steps in the first phase, on plain text; the rest is on questions and answers.
-        muon_rate, adam_rate: highest learning rates, of the projections and of all else; over the last two fifths of
-            the run they fall.
+        muon_rate: highest learning rate of the projections; over the last two fifths of the run it falls.
+        adam_rate: highest learning rate of all else, which falls with it.
         language: weight of plain next-token loss beside that of answers.
     """
 

@@ -25,7 +25,7 @@ from engine import Model, SettingsError, load_model
 from engine.methods.beacon import RAW
 from engine.trained.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons
 from engine.trained.beside import save_weights
-from training import loop
+from training import checkpoint, loop
 from training.beacon.card import CARD
 from training.beacon.examples import Example, Examples, check_lengths, open_examples, window_of
 from training.beacon.settings import BeaconSettings
@@ -217,7 +217,7 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
             checkpoint of this run.
     """
     torch.set_flush_denormal(True)  # sharp attention leaves denormal weights, which make a step slower
-    loop.checkpoint_of(settings)
+    checkpoint.place(settings.work_dir, settings.resume)
     out = loop.output_of(settings, FILE)
     model = load_model(settings.model, device=settings.device)
     if any(layer.sliding_window for layer in model.spec.layers):

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from engine import Model, load_model
 from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE, RetainingHeads, head_numbers, usual_width
-from training import loop
+from training import checkpoint, loop
 from training.card import write_card
 from training.locret.card import CARD
 from training.locret.examples import Examples, open_examples
@@ -174,7 +174,7 @@ def train(settings: LocretSettings, progress: Callable[[Progress], None] | None 
     Raises:
         EngineError: the model or the data cannot be used, or `resume` without a checkpoint of this run.
     """
-    loop.checkpoint_of(settings)
+    checkpoint.place(settings.work_dir, settings.resume)
     out = loop.output_of(settings, FILE)
     model = load_model(settings.model, device=settings.device, quantize=settings.quantize)
     run = Run(settings, model, open_examples(settings, model))

@@ -38,7 +38,10 @@ def read_books(data: Path) -> list[tuple[str, str]]:
     """
     path = data / "books" / "books.jsonl.xz"
     if not path.is_file():
-        raise DataMissing(f"There is no {path}: name the folder that holds books/ and qa/ with --data-dir.")
+        raise DataMissing(
+            f"There is no {path}: name the folder that holds books/ and qa/ with --data-dir (docs/models.md says what "
+            f"must be in it)."
+        )
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         return [(book["id"], book["text"]) for book in map(json.loads, lines)]
 

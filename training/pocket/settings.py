@@ -16,7 +16,7 @@ class PocketSettings:
     Attributes:
         data_dir: folder with books/ and qa/.
         out_dir: where the finished model goes; a pocket model that is there is kept beside it, as NAME.old.
-        work_dir: tokenised prose, checkpoints and the loss log.
+        work_dir: folder of tokenised prose, checkpoint and loss log.
         minutes: length of the run; ignored when `tokens` is set.
         tokens: length of the run in tokens, for runs that must be repeatable to the last bit; 0 to go by minutes.
         start: folder of a finished model to go on from, in the ladder's last stages; its shape and tokenizer stay.
@@ -24,8 +24,16 @@ class PocketSettings:
             know what either knows better (WiSE-FT, arXiv 2109.01903).
         resume: continue from the checkpoint in `work_dir`.
         seed: fixes weights, documents and their order.
-        vocabulary, width, layers, heads, kv_heads, head_size, inner, window: the model's shape, `window` in tokens.
-        muon_rate, adam_rate: learning rates of the two optimisers.
+        vocabulary: entries of the tokenizer.
+        width: of the hidden states.
+        layers: of the network.
+        heads: query heads of a layer.
+        kv_heads: key-value heads of a layer.
+        head_size: width of a query, key or value.
+        inner: width of the MLPs.
+        window: tokens that the model learns to read at a time.
+        muon_rate: learning rate of the matrices.
+        adam_rate: learning rate of all else.
         checkpoint_seconds: time between checkpoints.
         workers: training processes of one thread each; the result depends on their number.
         autocast: matrix products in bfloat16: a quarter faster where the processor has them; the weights differ.

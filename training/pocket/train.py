@@ -298,14 +298,11 @@ def train(
 
     Raises:
         DataMissing: the books are not in `settings.data_dir`.
-        FileNotFoundError: `resume` without a checkpoint.
-        SettingsError: `start` is no pocket model, `resume` with a checkpoint of another run, or `out_dir` holds
-            something else than a pocket model.
+        SettingsError: `start` is no pocket model, `resume` without a checkpoint or with one of another run, or
+            `out_dir` holds something else than a pocket model.
         Stopped: by a signal; the checkpoint has every step made by then.
     """
-    path = settings.work_dir / "checkpoint.safetensors"
-    if settings.resume and not path.is_file():
-        raise FileNotFoundError(f"There is no checkpoint at {path}: start without --resume.")
+    path = checkpoint.place(settings.work_dir, settings.resume)
     check_replaceable(settings.out_dir)
     stages = stages or (last_stages() if settings.start else ladder())
     _check(settings, stages, path)
@@ -350,7 +347,7 @@ def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[
     """One worker's whole run; the first one logs, saves and exports."""
     materials = prepare(settings)
     run = Run(settings, materials.builder(), stages)
-    path = settings.work_dir / "checkpoint.safetensors"
+    path = checkpoint.place(settings.work_dir, settings.resume)
     first = workers.rank() == 0
     if settings.resume:
         run.restore(checkpoint.load(path))
