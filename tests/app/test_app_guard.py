@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
@@ -50,7 +50,11 @@ def client(login: tuple[str, str] | None) -> TestClient:
     def home(request: object) -> PlainTextResponse:
         return PlainTextResponse("in")
 
-    app = Starlette(routes=[Route(path, home, methods=["GET", "POST"]) for path in ("/", "/healthz")])
+    def page(request: object) -> HTMLResponse:
+        return HTMLResponse("<p>in</p>")
+
+    routes = [Route(path, home, methods=["GET", "POST"]) for path in ("/", "/healthz")]
+    app = Starlette(routes=[*routes, Route("/page", page)])
     app.add_middleware(Guard, login=login)
     return TestClient(app, base_url="http://127.0.0.1:7860")
 
@@ -78,6 +82,27 @@ def test_other_sites_cannot_use_the_page_of_a_person_at_this_machine() -> None:
         assert http.post("/", headers={"Origin": "http://127.0.0.1:7860"}).status_code == 200
         assert http.post("/", headers={"Origin": "https://evil.example"}).status_code == 403
         assert http.post("/", headers={"Origin": "null"}).status_code == 403
+
+
+@pytest.mark.parametrize("login", [None, ("me", "secret")])
+def test_other_sites_cannot_read_what_the_page_reads(login: tuple[str, str] | None) -> None:
+    """Gradio allows it to pages of other ports of this machine, and to every site if the server is not on loopback."""
+    with client(login) as http:
+        for origin in ("http://127.0.0.1:8888", "http://localhost:7860", "https://evil.example", "null"):
+            headers = {"Origin": origin, **basic("me:secret")}
+            assert http.get("/", headers=headers).status_code == 403
+            assert http.options("/", headers={**headers, "Access-Control-Request-Method": "POST"}).status_code == 403
+        assert http.get("/", headers={"Origin": "http://127.0.0.1:7860", **basic("me:secret")}).status_code == 200
+
+
+def test_the_page_is_in_no_frame_and_asks_nobody_else() -> None:
+    with client(None) as http:
+        page, text = http.get("/page").headers, http.get("/").headers
+        assert "frame-ancestors 'none'" in page["content-security-policy"]
+        assert "default-src 'self'" in page["content-security-policy"]
+        assert page["x-frame-options"] == "DENY"
+        assert text["x-content-type-options"] == page["x-content-type-options"] == "nosniff"
+        assert "content-security-policy" not in text  # which browsers' readers of PDF would heed, too
 
 
 @pytest.mark.parametrize(
