@@ -110,10 +110,12 @@ def _keep_private(home: Path) -> None:
 
 def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     """The whole application; its worker lives as long as it does."""
+    from app.uploads import MOST_BYTES, cache, sweep, uploads
+
+    uploads(service.home)  # before Gradio makes it, for everybody to read
     import gradio as gr
     from fastapi import FastAPI
 
-    from app.uploads import MOST_BYTES, cache, sweep
     from app.web.api import add_error_handlers, router
     from app.web.incoming import Incoming
     from app.web.page import build_page

@@ -1,6 +1,8 @@
 """Who may come in."""
 
 import base64
+import shutil
+import stat
 from io import BytesIO
 from pathlib import Path
 
@@ -141,6 +143,15 @@ def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: Path) ->
     copies = copy_in(tmp_path, [("a.txt", BytesIO(b"one")), ("../a.txt", BytesIO(b"two"))])
     assert [path.read_bytes() for path in copies] == [b"one", b"two"]
     assert all(path.parent.parent == tmp_path / "uploads" for path in copies)
+
+
+def test_nobody_else_can_look_into_uploads(tmp_path: Path) -> None:
+    """Gradio, which keeps there what is dropped in, made the folder for everybody to read."""
+    (tmp_path / "uploads").mkdir(mode=0o755)
+    for _ in range(2):
+        copy_in(tmp_path, [("a.txt", BytesIO(b"one"))])
+        assert stat.S_IMODE((tmp_path / "uploads").stat().st_mode) == 0o700
+        shutil.rmtree(tmp_path / "uploads")
 
 
 @pytest.mark.parametrize("login", [None, ("me", "secret")])
