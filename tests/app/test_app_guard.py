@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from app.errors import AppError, UsageError
 from app.uploads import copy_in, move_in, safe_name
 from app.web.guard import Guard, credentials, is_loopback
+from app.web.server import _announce
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,16 @@ def test_only_loopback_needs_no_password(host: str, loopback: bool) -> None:
 def test_half_a_password_is_refused(auth: str) -> None:
     with pytest.raises(UsageError, match="USER:PASSWORD"):
         credentials(auth, "127.0.0.1")
+
+
+@pytest.mark.parametrize(("host", "told"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_who_serves_others_is_told_that_nothing_is_encrypted(
+    capsys: pytest.CaptureFixture[str], host: str, told: bool
+) -> None:
+    _announce(host, f"http://{host}:7860", Path("home"))
+    err = capsys.readouterr().err
+    assert f"opens at http://{host}:7860" in err
+    assert ("is not encrypted" in err) is told
 
 
 def client(login: tuple[str, str] | None) -> TestClient:
