@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from app.commands import asking, bench, machine, planning, reading, serving, shelf, train
 from app.errors import expected, phrase, wrong_usage
 from app.home import QUANTIZED
+from app.words import printable
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
 GROUPS = (serving, reading, asking, shelf, planning, machine, bench, train)
@@ -118,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if arguments.verbose or not (expected(error) or isinstance(error, KeyboardInterrupt)):
             logging.getLogger(__name__).error("%s failed", arguments.command, exc_info=error)
-        print(f"stockpot: {phrase(error)}", file=sys.stderr)
+        print(printable(f"stockpot: {phrase(error)}"), file=sys.stderr)
         return 2 if wrong_usage(error) else 1
 
 

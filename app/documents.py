@@ -8,6 +8,7 @@ from pathlib import Path
 import ingest
 from app.errors import AppError, NotFound, UsageError, phrase
 from app.service import Service
+from ingest.apart import ingest_apart
 from sessions import DocumentRow, StoreError
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
         return known
     if known is not None and service.store.contexts(known.id) and ingest.ocr_languages():
         raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then read the file again with it.")
-    document = ingest.ingest(
+    document = ingest_apart(
         path,
         title=options.title,
         password=options.password,

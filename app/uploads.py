@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -23,6 +24,8 @@ UPLOADS = "uploads"
 """Their folder in the home; each upload has one of its own there."""
 MOST_BYTES = 1 << 30
 """Of one file."""
+RECENT_SEC = 24 * 3600.0
+"""A failed upload is listed this long, unless it is removed; one that waits for a password, until it is."""
 
 
 def cache(home: Path) -> Path:
@@ -37,9 +40,17 @@ def safe_name(name: str) -> str:
     return f"{stem[:100]}{dot}{suffix[:10]}" if stem else plain[:100] or "document"
 
 
+def uploads(home: Path) -> Path:
+    """Where uploads lie, made so that nobody else on this machine can look into it."""
+    folder = home / UPLOADS
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)  # also where it was made by another
+    return folder
+
+
 def _folder(home: Path) -> Path:
-    folder = home / UPLOADS / secrets.token_hex(8)
-    folder.mkdir(mode=0o700, parents=True)
+    folder = uploads(home) / secrets.token_hex(8)
+    folder.mkdir(mode=0o700)
     return folder
 
 
@@ -98,6 +109,11 @@ def is_locked(job: JobRow) -> bool:
     return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
 
 
+def is_recent(job: JobRow) -> bool:
+    """Whether a person may still want to know why an upload failed."""
+    return job.status == "failed" and not job.progress.get("dismissed") and time.time() - job.updated_at <= RECENT_SEC
+
+
 def remove_uploads(files: list[Path], home: Path) -> None:
     """Remove the copies that were made of uploads, and nothing outside their folder."""
     for folder in {path.parent for path in files}:
@@ -106,13 +122,17 @@ def remove_uploads(files: list[Path], home: Path) -> None:
 
 
 def sweep(service: Service) -> None:
-    """Remove what is left of uploads: Gradio's cache, and copies that no job will come for."""
-    jobs = service.store.jobs(kind=INGEST)
+    """Remove what is left of uploads: Gradio's cache, copies that no job will come for, and what is known of those that
+    became nothing, which nobody is shown any more.
+    """
+    jobs, contexts = service.store.jobs(kind=INGEST), {row.id for row in service.store.contexts()}
     wanted = [job for job in jobs if job.status in ("queued", "running") or is_locked(job)]
     kept = {Path(each).parent for job in wanted for each in job.payload["files"]}
     for folder in (service.home / UPLOADS).glob("*"):
         if folder not in kept:
             shutil.rmtree(folder, ignore_errors=True)
+    made = [job for job in jobs if job.progress.get("context") in contexts]
+    service.store.delete_job(*(job.id for job in jobs if job not in [*wanted, *made] and not is_recent(job)))
 
 
 def forget_unread(service: Service, documents: Collection[str], job: JobRow) -> None:

@@ -3,7 +3,7 @@
 This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py`, `sections.py` and `xml.py`
 hold what formats share, `layout.py` and `running_heads.py` what pages of print need. Untrusted input is its everyday
 work: whatever the file, `ingest` either returns a Document, with warnings in it where something was doubtful, or raises
-an IngestError that says what to do.
+an IngestError that says what to do. `apart.py` does the same in a process of its own, which the app uses.
 
     document = ingest(Path("book.epub"))
     document.locate(10_000).label        # "Chapter 3: The Storm, paragraph 14"

@@ -32,6 +32,9 @@ _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
 # Nothing to tidy: most paragraphs of Western books. None of these characters has another form under NFC.
 _LETTERS = r"[!-~\xa1-\xac\xae-\u017f\u2010-\u2027\u2030-\u205e]++"
 PLAIN = re.compile(rf"{_LETTERS}(?:(?: |\n\n?){_LETTERS})*+")
+# Thirty marks on a letter are more than any language has (UAX #15, stream-safe text); to put n in order takes n².
+_PILED = re.compile(r"[^\w\s!-~]{31,}")
+_MOST_MARKS = 30
 _SPACES = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 # TeX sets ğ as breve + g with old fonts. Acute, grave and tilde are left: they also serve as quotes and operators.
@@ -57,10 +60,20 @@ def tidy(text: str) -> str:
     text = _JUNK.sub("", text).translate(_LIGATURES)
     text = _SYMBOL_BULLETS.sub("•", text)
     text = _SHAPED.sub(lambda match: unicodedata.normalize("NFKC", match[0]), text)
-    text = unicodedata.normalize("NFC", text)
+    text = unicodedata.normalize("NFC", _PILED.sub(lambda match: _fewer_marks(match[0]), text))
     text = _SPACES.sub(" ", text)
     text = re.sub(r" ?\n ?", "\n", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def _fewer_marks(signs: str) -> str:
+    """Signs without the combining marks that follow on thirty of them."""
+    kept, marks = [], 0
+    for sign in signs:
+        marks = marks + 1 if unicodedata.combining(sign) else 0
+        if marks <= _MOST_MARKS:
+            kept.append(sign)
+    return "".join(kept)
 
 
 def tidy_code(text: str) -> str:

@@ -18,7 +18,7 @@ from ingest.limits import Limits
 from ingest.sections import Block, paginate
 
 _STORED, _PALMDOC = 1, 2
-_PAGE_BREAK = re.compile(rb"<\s*mbp:pagebreak[^>]*>", re.IGNORECASE)
+_PAGE_BREAK = re.compile(rb"<\s*mbp:pagebreak[^<>]*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

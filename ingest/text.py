@@ -78,8 +78,8 @@ def read_markdown(path: Path, limits: Limits) -> Reading:
     title = None
     if front := _FRONT_MATTER.match(text):
         text = text[front.end() :]
-        if named := re.search(r"^title:\s*[\"']?(.+?)[\"']?\s*$", front[1], re.MULTILINE | re.IGNORECASE):
-            title = named[1]
+        if named := re.search(r"^title:(.*)$", front[1], re.MULTILINE | re.IGNORECASE):
+            title = re.sub(r"^[\"']|[\"']$", "", named[1].strip())
     markdown = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable(["table", "strikethrough"])
     markdown.block.ruler.at("reference", _link_definition, {"alt": ["paragraph"]})
     parts = markdown.parse(text)

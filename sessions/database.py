@@ -74,6 +74,8 @@ class Base:
                 self.home.mkdir(parents=True, mode=0o700, exist_ok=True)
             for name in ("documents", "contexts", "sessions", "incoming"):
                 (self.home / name).mkdir(mode=0o700, exist_ok=True)
+            if not self.path.exists():  # SQLite lets everybody read what it makes; its log and index are as this file
+                self.path.touch(mode=0o600)
         except OSError as error:
             raise StoreError(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
         with sqlite_errors(self.path, disk_free(self.home)):

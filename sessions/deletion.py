@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from sessions.database import ID, TABLES, kind_of
-from sessions.errors import DiskFull, InUse, NotFound
+from sessions.errors import DiskFull, InUse, NotFound, StoreError
 from sessions.files import remove_tree, tree_bytes
 from sessions.jobs import Jobs
 from sessions.processes import is_alive
@@ -36,6 +36,16 @@ class Deletion(Jobs):
         """Delete sessions with their turns and tensors; InUse as for `delete_document`."""
         self._delete("session", [self.session(id).id for id in ids])
 
+    def delete_job(self, *ids: str) -> None:
+        """Delete jobs that have ended; what they are about stays. StoreError for one that has not."""
+        with self._write() as db:
+            for id in ids:
+                if (job := self.job(id)).finished_at is None:
+                    raise StoreError(f"Job {id} is {job.status}: cancel it, or wait for it, then delete.")
+                db.execute("DELETE FROM measurements WHERE subject_id = ?", [id])
+                db.execute("DELETE FROM jobs WHERE id = ?", [id])
+        self._empty_log()
+
     def _delete(self, kind: str, ids: list[str]) -> None:
         try:
             gone = self._delete_rows(kind, ids)
@@ -44,6 +54,10 @@ class Deletion(Jobs):
                 self._remove_folders(self._idle(kind, ids))
             gone = self._delete_rows(kind, ids)
         self._remove_folders(gone)
+        self._empty_log()
+
+    def _empty_log(self) -> None:
+        """Write what is in SQLite's log into the database, so that nothing deleted is left in it."""
         with suppress(sqlite3.OperationalError):  # others are reading: the log is emptied later
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
@@ -53,6 +67,8 @@ class Deletion(Jobs):
             gone = self._idle(kind, ids)
             subjects = [id for ids in gone.values() for id in ids]
             jobs = self._ids("id", "jobs", "subject_id", subjects)
+            # What made a context names the files that it was made of.
+            jobs += self._ids("id", "jobs", "json_extract(progress, '$.context')", gone["context"])
             for table, column, ids in (
                 ("measurements", "subject_id", [*subjects, *jobs]),
                 ("jobs", "id", jobs),

@@ -74,8 +74,10 @@ def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text of a model or a document: its Markdown stays, HTML in it is shown, never rendered."""
-    return re.sub(r"<(?=[A-Za-z/!?])", r"\\<", text)
+    """Text of a model or a document: its Markdown stays, HTML in it is shown, never rendered; a picture, which would be
+    fetched from wherever the text says, becomes a link.
+    """
+    return re.sub(r"<(?=[A-Za-z/!?])|!(?=\[)", r"\\\g<0>", text)
 
 
 def _line(text: str) -> str:

@@ -1,6 +1,7 @@
 """`stockpot ingest` and `resume`: files are read once and become a context."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="another setting of the method; may be given several times",
     )
     add_weights(parser)
-    parser.add_argument("--password", metavar="P", help="password of an encrypted file")
+    parser.add_argument(
+        "--password",
+        metavar="P",
+        help="password of an encrypted file ($STOCKPOT_PASSWORD keeps it out of the list of processes)",
+    )
     parser.add_argument(
         "--ocr",
         action=argparse.BooleanOptionalAction,
@@ -191,7 +196,8 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
         return any(isinstance(each, PasswordNeeded | WrongPassword) for each in added.failures)
 
     added = Added()
-    options = Options(arguments.title, arguments.password, arguments.ocr)
+    password = arguments.password or os.environ.get("STOCKPOT_PASSWORD") or None
+    options = Options(arguments.title, password, arguments.ocr)
     try:
         with progress:
             add_documents(service, arguments.files, options, on_page, added)

@@ -323,5 +323,6 @@ def run_export(arguments: Arguments) -> int:
 
     service = open_service(arguments)
     session = find_session(service, arguments.session)
-    sys.stdout.write(service.store.export_session(session.id, arguments.format))
+    text = service.store.export_session(session.id, arguments.format)
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     return 0

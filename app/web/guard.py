@@ -6,14 +6,21 @@ import hmac
 import ipaddress
 from urllib.parse import SplitResult, urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.errors import UsageError
 
 OPEN_PATHS = ("/healthz",)
-SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+CLOSED = {
+    # Gradio's page writes its scripts and styles into itself; nothing comes from, or goes to, anywhere else.
+    "Content-Security-Policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; "
+    "base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
+    "X-Frame-Options": "DENY",
+}
+"""Headers of everything that is shown as a page: it is alone, and in no frame of another site's."""
+EVERYWHERE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
 
 
 def is_loopback(host: str) -> bool:
@@ -49,7 +56,9 @@ class Guard:
     """ASGI middleware: basic authentication where asked for, and no requests made by other sites' pages.
 
     Without authentication the Host header must name this machine, so that a foreign page cannot reach the server
-    under a name of its own (DNS rebinding); a request that changes something must come from our own page.
+    under a name of its own (DNS rebinding). A request of a page must be of our own: Gradio would let pages of other
+    ports of this machine, and of every site where others can call, read what it answers. No page may frame ours, in
+    which people would press what they cannot see.
     """
 
     def __init__(self, app: ASGIApp, login: tuple[str, str] | None) -> None:
@@ -62,15 +71,23 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                shown = headers.get("content-type", "").startswith("text/html")
+                headers.update({**EVERYWHERE, **(CLOSED if shown else {})})
+            await send(message)
+
         refusal = self._refusal(scope, Headers(scope=scope))
-        await (refusal or self.app)(scope, receive, send)
+        await (refusal or self.app)(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope, headers: Headers) -> PlainTextResponse | None:
         host = headers.get("host", "")
         if self.login is None and not is_loopback(_split(f"//{host}").hostname or ""):
             return PlainTextResponse("This server answers on this machine only.", 400)
         origin = headers.get("origin")
-        if scope["method"] not in SAFE_METHODS and origin and _split(origin).netloc != host:
+        if origin and _split(origin).netloc != host:
             return PlainTextResponse("Requests from other sites are refused.", 403)
         if self.login is None or scope["path"] in OPEN_PATHS or self._knows(headers.get("authorization", "")):
             return None

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from app import shelf
 from app.errors import phrase
 from app.service import Service
-from app.uploads import INGEST, is_locked
+from app.uploads import INGEST, RECENT_SEC, is_locked
 from app.web.gauge import Gauge
 from app.web.views.live import panel
 from app.web.views.markup import day, esc
@@ -23,8 +23,6 @@ from app.worker import ANSWER, READ
 from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]
-RECENT_SEC = 24 * 3600.0
-"""A failed upload is listed this long, unless it is removed; one that waits for a password, until it is."""
 AT_ONCE = 20
 """Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
 EMPTY = (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from app.errors import AppError, UsageError
 from app.home import ASSETS, home_folder, named_model
 from app.planning import bytes_of
-from app.web.guard import Guard, credentials
+from app.web.guard import Guard, credentials, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
@@ -59,13 +59,20 @@ def serve(arguments: Namespace) -> int:
     address = f"http://{shown}:{arguments.port}"
     if arguments.open:
         threading.Thread(target=_open_page, args=(server, address), daemon=True).start()
-    print(
-        f"Stockpot opens at {address} and keeps everything in {home}. Ctrl-C stops it.",
-        file=sys.stderr,
-        flush=True,
-    )
+    _announce(arguments.host, address, home)
     server.run()
     return 0 if server.started else 1
+
+
+def _announce(host: str, address: str, home: Path) -> None:
+    """Say where it is, and what others can see of it."""
+    said = [f"Stockpot opens at {address} and keeps everything in {home}. Ctrl-C stops it."]
+    if not is_loopback(host):
+        said.append(
+            "Others can reach it, and what they send and see, the password too, is not encrypted: use it in networks "
+            "that you trust, or behind a proxy that speaks HTTPS."
+        )
+    print("\n".join(said), file=sys.stderr, flush=True)
 
 
 def _open_page(server: "uvicorn.Server", address: str) -> None:
@@ -110,10 +117,12 @@ def _keep_private(home: Path) -> None:
 
 def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     """The whole application; its worker lives as long as it does."""
+    from app.uploads import MOST_BYTES, cache, sweep, uploads
+
+    uploads(service.home)  # before Gradio makes it, for everybody to read
     import gradio as gr
     from fastapi import FastAPI
 
-    from app.uploads import MOST_BYTES, cache, sweep
     from app.web.api import add_error_handlers, router
     from app.web.incoming import Incoming
     from app.web.page import build_page

@@ -75,7 +75,7 @@ def read_config(source: str | Path) -> PretrainedConfig:
         raise UnsupportedModel(f"{heads[0]} does not generate text: choose a model that is a ...ForCausalLM.")
     architectures.check_kind(kind)
     with refusing(UnsupportedModel, f"The config.json of '{source}' {NO_MODEL}"):
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         assert isinstance(config, PretrainedConfig)
         architectures.check(config)
     Published.of(config)
@@ -141,6 +141,7 @@ def load_network(
             source,
             dtype=dtype,
             use_safetensors=True,
+            trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
             **options,

@@ -142,7 +142,8 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
             [whole if whole.exists() else whole.with_suffix(".model"), whole.with_name("tokenizer_config.json")]
         )
     with refusing(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        # Where it is left open, transformers asks at the terminal whether to run code of the model's own.
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     assert isinstance(tokenizer, PreTrainedTokenizerBase)
     chat = Chat(tokenizer)
     largest = max([*_ids_of_text(tokenizer), *chat.own_ids()], default=0)

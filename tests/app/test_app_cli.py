@@ -172,8 +172,24 @@ def test_a_model_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[2Jb\r\x07\x9b\tc\nd") == "a[2Jb\tc\nd"
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_an_export_does_not_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    facts: dict[str, Any] = {"settings": {}, "budget": None, "fingerprint": "f", "tokens": 1}
+    with Store(tmp_path / "home") as store:
+        document = store.add_document(sha256="1" * 64, title="T", format="txt", pages=1, characters=1, content={})
+        context = store.add_context(model="m", method="exact", document_ids=[document.id], **facts)
+        session = store.add_session(context.id)
+        store.finish_turn(store.add_turn(session.id, "Who?").id, answer="Ma\x1b[2Jra")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    status, out, _ = in_process(tmp_path / "home", capsys, "export", session.id)
+    assert status == 0
+    assert ("Ma[2Jra" if terminal else "Ma\x1b[2Jra") in out
+
+
 def test_a_bad_file_among_good_ones_is_left_out_and_named(
-    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, torn, locked = (tmp_path / name for name in ("good.txt", "torn.pdf", "locked.pdf"))
     good.write_text("A text about a harbour.", encoding="utf-8")
@@ -200,6 +216,11 @@ def test_a_bad_file_among_good_ones_is_left_out_and_named(
     assert (status, out) == (1, "")
     assert "locked.pdf is encrypted" in err
     assert "--password" in err.splitlines()[-1]
+    status, _, err = ingest(tmp_path / "\x1b[2Jmissing.pdf")
+    assert (status, "[2Jmissing.pdf is not there" in err, "\x1b" in err) == (1, True, False)
+    monkeypatch.setenv("STOCKPOT_PASSWORD", "swordfish")
+    status, out, _ = ingest(locked)
+    assert (status, [each["title"] for each in json.loads(out)["documents"]]) == (0, ["locked"])
 
 
 def test_show_is_for_people_without_json(

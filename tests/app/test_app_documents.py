@@ -29,8 +29,7 @@ def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was deleted before anybody knew, or was to be deleted by whoever asked."""
-    for name in ("ingest.ocr_languages", "ingest.pdf.ocr_languages"):
-        monkeypatch.setattr(name, lambda: ())
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     file = scan(tmp_path)
     ids = add(service, file)
     for read in (False, True):
@@ -44,8 +43,8 @@ def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
 def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("ingest.ocr_languages", "ingest.pdf.ocr_languages"):
-        monkeypatch.setattr(name, lambda: ("eng",))
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    (tmp_path / "eng.traineddata").touch()
     file = scan(tmp_path)
     before = add(service, file)
     after = add(service, file, options=OCR)
@@ -93,6 +92,21 @@ def test_one_file_of_several_that_cannot_be_kept_is_left_out(
         assert str(error) in added.warnings[0]
         with pytest.raises(type(error)):
             add(service, other)
+
+
+def test_a_file_made_to_take_for_ever_can_be_stopped(service: Service, tmp_path: Path) -> None:
+    """The whole program waited for its one page, and took ever more memory."""
+    asked = 0
+
+    def stop(name: str, done: int, total: int) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 25:  # some seconds, by which the page is being read
+            raise AppError("Stop.")
+
+    with pytest.raises(AppError, match="Stop"):
+        add_documents(service, [makers.unfolding_pdf(tmp_path / "bomb.pdf")], Options(), stop)
+    assert asked == 25
 
 
 def test_what_the_caller_raises_ends_it_and_is_no_fault_of_a_file(service: Service, book: Path) -> None:

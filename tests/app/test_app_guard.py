@@ -1,18 +1,21 @@
 """Who may come in."""
 
 import base64
+import shutil
+import stat
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from app.errors import AppError, UsageError
 from app.uploads import copy_in, move_in, safe_name
 from app.web.guard import Guard, credentials, is_loopback
+from app.web.server import _announce
 
 
 @pytest.mark.parametrize(
@@ -46,11 +49,25 @@ def test_half_a_password_is_refused(auth: str) -> None:
         credentials(auth, "127.0.0.1")
 
 
+@pytest.mark.parametrize(("host", "told"), [("0.0.0.0", True), ("127.0.0.1", False)])
+def test_who_serves_others_is_told_that_nothing_is_encrypted(
+    capsys: pytest.CaptureFixture[str], host: str, told: bool
+) -> None:
+    _announce(host, f"http://{host}:7860", Path("home"))
+    err = capsys.readouterr().err
+    assert f"opens at http://{host}:7860" in err
+    assert ("is not encrypted" in err) is told
+
+
 def client(login: tuple[str, str] | None) -> TestClient:
     def home(request: object) -> PlainTextResponse:
         return PlainTextResponse("in")
 
-    app = Starlette(routes=[Route(path, home, methods=["GET", "POST"]) for path in ("/", "/healthz")])
+    def page(request: object) -> HTMLResponse:
+        return HTMLResponse("<p>in</p>")
+
+    routes = [Route(path, home, methods=["GET", "POST"]) for path in ("/", "/healthz")]
+    app = Starlette(routes=[*routes, Route("/page", page)])
     app.add_middleware(Guard, login=login)
     return TestClient(app, base_url="http://127.0.0.1:7860")
 
@@ -78,6 +95,27 @@ def test_other_sites_cannot_use_the_page_of_a_person_at_this_machine() -> None:
         assert http.post("/", headers={"Origin": "http://127.0.0.1:7860"}).status_code == 200
         assert http.post("/", headers={"Origin": "https://evil.example"}).status_code == 403
         assert http.post("/", headers={"Origin": "null"}).status_code == 403
+
+
+@pytest.mark.parametrize("login", [None, ("me", "secret")])
+def test_other_sites_cannot_read_what_the_page_reads(login: tuple[str, str] | None) -> None:
+    """Gradio allows it to pages of other ports of this machine, and to every site if the server is not on loopback."""
+    with client(login) as http:
+        for origin in ("http://127.0.0.1:8888", "http://localhost:7860", "https://evil.example", "null"):
+            headers = {"Origin": origin, **basic("me:secret")}
+            assert http.get("/", headers=headers).status_code == 403
+            assert http.options("/", headers={**headers, "Access-Control-Request-Method": "POST"}).status_code == 403
+        assert http.get("/", headers={"Origin": "http://127.0.0.1:7860", **basic("me:secret")}).status_code == 200
+
+
+def test_the_page_is_in_no_frame_and_asks_nobody_else() -> None:
+    with client(None) as http:
+        page, text = http.get("/page").headers, http.get("/").headers
+        assert "frame-ancestors 'none'" in page["content-security-policy"]
+        assert "default-src 'self'" in page["content-security-policy"]
+        assert page["x-frame-options"] == "DENY"
+        assert text["x-content-type-options"] == page["x-content-type-options"] == "nosniff"
+        assert "content-security-policy" not in text  # which browsers' readers of PDF would heed, too
 
 
 @pytest.mark.parametrize(
@@ -116,6 +154,15 @@ def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: Path) ->
     copies = copy_in(tmp_path, [("a.txt", BytesIO(b"one")), ("../a.txt", BytesIO(b"two"))])
     assert [path.read_bytes() for path in copies] == [b"one", b"two"]
     assert all(path.parent.parent == tmp_path / "uploads" for path in copies)
+
+
+def test_nobody_else_can_look_into_uploads(tmp_path: Path) -> None:
+    """Gradio, which keeps there what is dropped in, made the folder for everybody to read."""
+    (tmp_path / "uploads").mkdir(mode=0o755)
+    for _ in range(2):
+        copy_in(tmp_path, [("a.txt", BytesIO(b"one"))])
+        assert stat.S_IMODE((tmp_path / "uploads").stat().st_mode) == 0o700
+        shutil.rmtree(tmp_path / "uploads")
 
 
 @pytest.mark.parametrize("login", [None, ("me", "secret")])

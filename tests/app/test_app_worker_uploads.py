@@ -7,6 +7,8 @@ import pytest
 
 from app.documents import Options
 from app.service import Service
+from app.shelf import delete
+from app.uploads import discard, sweep
 from app.worker import Worker
 from ingest import Document
 from sessions import ContextRow
@@ -88,3 +90,24 @@ def test_a_text_that_cannot_be_read_is_not_kept_unseen(service: Service, worker:
         job = worker.ingest(files, "exact", {"budget": 320, "top_k": 300}, Options())  # leaves no room for a question
         assert ended(service, job.id) == "failed"
         assert [row.id for row in service.store.documents()] == service.store.context(known).document_ids
+
+
+def test_the_names_of_files_that_became_nothing_are_forgotten(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stayed in the database for good, as did those of contexts that were deleted."""
+    context = read_book(service, worker, tmp_path, 20)
+    (read,) = service.store.jobs(kind="ingest")
+    torn = [worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options()).id]
+    assert ended(service, torn[0]) == "failed"
+    gone = worker.ingest(upload(service, tmp_path, "gone.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options()).id
+    assert ended(service, gone) == "failed"
+    discard(service, service.store.job(gone))
+    sweep(service)
+    assert [job.id for job in service.store.jobs(kind="ingest")] == [read.id, *torn]  # why it failed may still be asked
+    monkeypatch.setattr("app.uploads.RECENT_SEC", 0)
+    sweep(service)
+    assert service.store.jobs(kind="ingest") == [read]
+    wait_for(lambda: all(job.finished_at for job in service.store.jobs()), "the worker to let go of the context")
+    delete(service, "context", service.store.context(context))
+    assert service.store.jobs() == []

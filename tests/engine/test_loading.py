@@ -345,6 +345,29 @@ def test_pickled_weights_are_not_read(folder: Path, tmp_path: Path) -> None:
         load_model(place, "cpu")
 
 
+def test_code_of_a_models_own_is_never_run_nor_asked_about(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers asked at the terminal, also amid the questions of a chat, and ran the code on "y"."""
+    ran = tmp_path / "ran"
+    place = changed(folder, tmp_path / "own", auto_map={"AutoConfig": "own.A", "AutoModelForCausalLM": "own.B"})
+    (place / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
+    own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": [None, "own.Own"]}}
+    facts = json.loads((place / "tokenizer_config.json").read_text())
+    (place / "tokenizer_config.json").write_text(json.dumps({**facts, **own}))
+    asked: list[object] = []
+
+    def answer(*words: object) -> str:
+        asked.extend(words)
+        return "y"
+
+    monkeypatch.setattr("builtins.input", answer)
+    with pytest.raises(ModelNotFound, match="contains custom code"):
+        load_model(place, "cpu")
+    assert not asked
+    assert not ran.exists()
+
+
 @pytest.mark.parametrize("text", ['{"model_type": "llama",', "[1, 2]", "\x00"])
 def test_a_config_that_cannot_be_read_is_there_all_the_same(folder: Path, tmp_path: Path, text: str) -> None:
     place = tmp_path / "unreadable"

@@ -124,3 +124,21 @@ def epub(path: Path, chapters: dict[str, str], nav: str = "", **more: str | byte
             f'<nav epub:type="toc"><ol>{nav}</ol></nav></body></html>'
         )
     return archive(path, members)
+
+
+def unfolding_pdf(path: Path, depth: int = 12) -> Path:
+    """Three kilobytes of PDF with 10**depth characters on its page: each form draws the next one ten times."""
+    form = "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources {} /Length {} >> stream\n{}\nendstream"
+    bodies = ["/X Do " * 10] * depth + ["BT /F 9 Tf (x) Tj ET"]
+    fonts = "/Font << /F << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >>"
+    names = [f"<< {fonts} /XObject << /X {number} 0 R >> >>" for number in range(5, 6 + depth)]
+    forms = [form.format(name, len(body), body) for name, body in zip(names, bodies, strict=True)]
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources {names[0]} >>",
+        *forms,
+    ]
+    body = "".join(f"{number} 0 obj {each} endobj\n" for number, each in enumerate(objects, 1))
+    path.write_text(f"%PDF-1.7\n{body}trailer << /Root 1 0 R >>\n")
+    return path

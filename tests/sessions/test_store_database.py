@@ -24,6 +24,17 @@ def test_a_new_home_is_private_and_set_up(store: Store) -> None:
     assert store._rows("PRAGMA busy_timeout")[0]["timeout"] >= 5000
 
 
+def test_nobody_else_can_look_into_a_home_in_a_folder_that_was_there(tmp_path: Path) -> None:
+    """The folders in it were private, and the database, with every question and answer, was not."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    with Store(home) as store:
+        store.add_job("reading", "upload")
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()}
+        assert {"stockpot.db", "stockpot.db-wal", "documents"} < set(modes)
+        assert {name: mode for name, mode in modes.items() if mode & 0o077} == {}
+
+
 def test_a_home_opens_again_with_what_was_in_it(filled: Any) -> None:
     document = filled.document(title="Persuasion")
     filled.store.close()

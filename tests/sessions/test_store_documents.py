@@ -128,7 +128,9 @@ def test_deleting_a_document_leaves_no_row_and_no_file(filled: Any) -> None:
         store.session_state(session.id).save({"tail": Part({"k": torch.ones(9)})}, {}, "print")
         job = store.add_job("reading", context.id)
         store.add_job("answering", turn.id)
-        for subject in (context.id, session.id, turn.id, job.id):
+        made_by = store.add_job("ingesting", "upload", {"files": ["Zanzibarian.txt"]})
+        store.update_job(made_by.id, status="done", progress={"context": context.id})
+        for subject in (context.id, session.id, turn.id, job.id, made_by.id):
             store.add_measurement("speed", subject, {"tokens": 1})
     stays = store.add_session(other.id, "stays")
     filled.answered(stays, "A question", "An answer")

@@ -156,6 +156,19 @@ def test_what_a_job_leaves_unfinished_ends_with_it(filled: Any) -> None:
     assert (store.context(ready.id), store.turn(answered.id)) == (ready, answered)
 
 
+def test_only_a_job_that_has_ended_is_deleted(filled: Any) -> None:
+    store = filled.store
+    ended, waits = (store.add_job("ingesting", "upload", {"files": ["Zanzibarian.txt"]}) for _ in range(2))
+    store.end_job(ended.id, "failed", "Zanzibarian.txt is empty.")
+    store.add_measurement("speed", ended.id, {"tokens": 1})
+    with pytest.raises(StoreError, match="cancel it, or wait"):
+        store.delete_job(ended.id, waits.id)
+    assert [each.id for each in store.jobs()] == [ended.id, waits.id]
+    store.delete_job(ended.id)
+    assert [each.id for each in store.jobs()] == [waits.id]
+    assert store.measurements("speed", ended.id) == []
+
+
 def test_cancelling(filled: Any) -> None:
     store, session = filled.store, filled.session()
     reading = filled.context(filled.document("c" * 64), status="reading")

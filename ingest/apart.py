@@ -1,0 +1,168 @@
+"""Ingest in a process of its own: a file made to confuse a parser ends that process, and not the one that asked.
+
+Parsers in C let no other thread run while they work, and two kilobytes of PDF can unfold to any amount of text, on a
+single page. So the process has a share of the memory, a time for each page, and can be stopped at any moment. What it
+is to do comes to its standard input, as no password may be seen in a list of processes; what comes of it goes to its
+standard output, a JSON value on each line.
+
+    document = ingest_apart(Path("book.pdf"))
+"""
+
+import ctypes
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from ingest import errors
+from ingest.document import Document
+from ingest.errors import BrokenFile, TooLarge
+from ingest.limits import Limits
+
+PAGE_SEC = 1800
+"""Processor time for one page, or for all of a file that has none: long enough for the largest books."""
+MEMORY_SHARE = 0.5
+"""Of the machine's memory."""
+TICK_SEC = 0.2
+"""The caller is asked this often whether to go on."""
+_PR_SET_PDEATHSIG = 1
+
+
+def ingest_apart(
+    path: Path,
+    *,
+    title: str | None = None,
+    password: str | None = None,
+    ocr: bool | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen, so shared safely
+    on_page: Callable[[int, int], None] = lambda done, total: None,
+) -> Document:
+    """As `ingest.ingest`, apart; `on_page` is also called between pages, with the same numbers again, 0 at first.
+
+    Raises:
+        IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
+    """
+    options = {"title": title, "password": password, "ocr": ocr, "limits": asdict(limits)}
+    asked = {"path": str(path.absolute()), "page_sec": PAGE_SEC, "memory_share": MEMORY_SHARE, **options}
+    root = Path(__file__).resolve().parent.parent
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "ingest.apart"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))},
+        start_new_session=True,  # Ctrl-C is for the caller, who then ends it
+    )
+    assert process.stdin
+    assert process.stdout
+    try:
+        with suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(json.dumps(asked).encode())
+        last = _follow(process.stdout, on_page)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    if "document" in last:
+        return Document.from_json(last["document"])
+    if "error" in last:
+        raise getattr(errors, last["error"])(last["message"])
+    if process.returncode == -getattr(signal, "SIGXCPU", 0):
+        raise TooLarge(f"{path.name} takes more than {PAGE_SEC:,} s for a single page. It was not read.")
+    raise BrokenFile(
+        f"{path.name} could not be read: it takes more memory than there is, or has stopped the program that reads it. "
+        "Convert it to plain text, or split it into smaller files."
+    )
+
+
+def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, Any]:
+    """Tell how far it is until it has ended; what it said last, nothing if it did not come to its end."""
+    said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def listen() -> None:
+        with suppress(ValueError):  # closed, as nobody waits for it any more
+            for line in lines:
+                said.put(line)
+        said.put(b"")
+
+    threading.Thread(target=listen, daemon=True).start()
+    done, total = 0, 0
+    while True:
+        try:
+            line = said.get(timeout=TICK_SEC)
+        except queue.Empty:
+            on_page(done, total)
+            continue
+        if not line.endswith(b"\n"):  # also where it was cut off
+            return {}
+        told: dict[str, Any] = json.loads(line)
+        if "page" not in told:
+            return told
+        done, total = told["page"]
+        on_page(done, total)
+
+
+def _limit(page_sec: int, memory_share: float) -> Callable[[], None]:
+    """Take no more than that share of the memory; returns what gives the time for another page. Not on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return lambda: None
+    with suppress(ValueError, OSError):  # a system that has no such limit, or a lower one
+        memory = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * memory_share)
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    def renew() -> None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        with suppress(ValueError, OSError):
+            most = resource.getrlimit(resource.RLIMIT_CPU)[1]
+            resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + page_sec, most))
+
+    renew()
+    return renew
+
+
+def _end_with_caller() -> None:
+    """Have Linux end this process when the caller's thread ends, however that does."""
+    with suppress(AttributeError, OSError):  # other systems
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> None:
+    """Do what standard input asks for."""
+    _end_with_caller()
+    from ingest import IngestError, ingest
+
+    asked = json.loads(sys.stdin.buffer.read())
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a parser prints is no answer
+
+    def say(**told: Any) -> None:
+        out.write(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
+        out.flush()
+
+    renew = _limit(asked.pop("page_sec"), asked.pop("memory_share"))
+
+    def on_page(done: int, total: int) -> None:
+        renew()
+        say(page=(done, total))
+
+    path, limits = Path(asked.pop("path")), Limits(**asked.pop("limits"))
+    try:
+        document = ingest(path, **asked, limits=limits, on_page=on_page)
+        say(document=document.to_json())
+    except IngestError as error:
+        say(error=type(error).__name__, message=str(error))
+
+
+if __name__ == "__main__":
+    main()

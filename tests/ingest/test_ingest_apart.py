@@ -1,0 +1,114 @@
+"""Ingest in a process of its own, with files made to take all time and memory."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pymupdf
+import pytest
+
+from ingest import BrokenFile, PasswordNeeded, TooLarge, ingest
+from ingest.apart import ingest_apart
+from tests.ingest import makers
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Stopped(Exception):
+    """What a caller raises."""
+
+
+def children() -> str:
+    return "".join(each.read_text() for each in Path("/proc/self/task").glob("*/children"))
+
+
+def test_it_is_the_document_that_it_is_otherwise(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    path = makers.pdf(tmp_path / "a b\u0301.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")], []])
+    document = ingest_apart(path, title="Näme", on_page=lambda done, total: told.append((done, total)))
+    assert document == ingest(path, title="Näme")
+    assert told[-1] == (2, 2)
+    assert set(told) <= {(0, 0), (1, 2), (2, 2)}
+
+
+def test_what_is_wrong_with_a_file_is_said_as_otherwise(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"odd\xff.pdf")
+    odd.write_bytes(b"%PDF-1.4 nonsense")
+    for path in (odd, tmp_path / "missing.txt"):
+        with pytest.raises(BrokenFile) as here:
+            ingest(path)
+        with pytest.raises(BrokenFile) as there:
+            ingest_apart(path)
+        assert str(there.value) == str(here.value)
+
+
+def test_a_password_is_in_no_list_of_processes(tmp_path: Path) -> None:
+    locked = {"encryption": pymupdf.PDF_ENCRYPT_AES_256, "user_pw": "swordfish"}
+    path = makers.pdf(tmp_path / "locked.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")]], **locked)
+    with pytest.raises(PasswordNeeded):
+        ingest_apart(path)
+    seen: list[bytes] = []
+
+    def look(done: int, total: int) -> None:
+        for child in children().split():
+            seen.append(Path(f"/proc/{child}/cmdline").read_bytes() + Path(f"/proc/{child}/environ").read_bytes())
+
+    assert ingest_apart(path, password="swordfish", on_page=look).text
+    assert any(b"ingest.apart" in each for each in seen)
+    assert not any(b"swordfish" in each for each in seen)
+
+
+def test_a_page_without_end_can_be_stopped(tmp_path: Path) -> None:
+    """Nothing else in the process got its turn, and the memory that it took grew by gigabytes."""
+    asked = 0
+
+    def stop(done: int, total: int) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 25:  # some seconds, by which the page is being read
+            raise Stopped
+
+    before, started = children(), time.monotonic()
+    with pytest.raises(Stopped):
+        ingest_apart(makers.unfolding_pdf(tmp_path / "bomb.pdf"), on_page=stop)
+    assert time.monotonic() - started < 60
+    assert children() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a process that its parent has ended")
+def test_it_ends_with_whoever_asked(tmp_path: Path) -> None:
+    """A killed program left it behind, taking ever more memory."""
+    path = makers.unfolding_pdf(tmp_path / "bomb.pdf")
+    code = f"from ingest.apart import *; ingest_apart(Path({str(path)!r}), on_page=lambda *_: print('on', flush=True))"
+    caller = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
+    assert caller.stdout
+    for _ in range(25):
+        assert caller.stdout.readline() == b"on\n"
+    children = Path(f"/proc/{caller.pid}/task/{caller.pid}/children").read_text().split()
+    assert len(children) == 1
+    caller.kill()
+    caller.wait()
+    caller.stdout.close()
+    started = time.monotonic()
+    while (stat := Path(f"/proc/{children[0]}/stat")).exists() and stat.read_text().rpartition(")")[2].split()[
+        0
+    ] != "Z":
+        assert time.monotonic() - started < 30
+        time.sleep(0.1)
+
+
+def test_a_page_without_end_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingest.apart.PAGE_SEC", 2)
+    with pytest.raises(TooLarge, match=r"bomb\.pdf takes more than 2 s for a single page"):
+        ingest_apart(makers.unfolding_pdf(tmp_path / "bomb.pdf"))
+
+
+def test_a_file_that_takes_all_memory_ends_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    monkeypatch.setattr("ingest.apart.MEMORY_SHARE", 1e9 / memory)
+    path = tmp_path / "large.html"
+    path.write_text("<p>" + "<i>x</i> " * 6_000_000)
+    with pytest.raises(BrokenFile, match=r"large\.html"):
+        ingest_apart(path)
