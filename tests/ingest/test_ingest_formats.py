@@ -2,7 +2,6 @@
 
 import re
 import textwrap
-import time
 import zipfile
 from pathlib import Path
 
@@ -326,18 +325,14 @@ def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
 
 
 def test_page_breaks_that_do_not_end_do_not_take_for_ever(tmp_path: Path) -> None:
-    """The time grew with the square of their number: hours for ten megabytes."""
-    path = makers.mobi(tmp_path / "a.mobi", f"<p>The lamp.</p>{'<mbp:pagebreak ' * 70_000}")
-    started = time.process_time()
+    """The time grew with the square of their number: hours for these."""
+    path = makers.mobi(tmp_path / "a.mobi", f"<p>The lamp.</p>{'<mbp:pagebreak ' * 700_000}")
     assert ingest(path).text == "The lamp."
-    assert time.process_time() - started < 5
 
 
 def test_a_title_full_of_blanks_does_not_take_for_ever(tmp_path: Path) -> None:
-    """The time grew with the square of their number: hours for a megabyte, in which nothing else could be done."""
-    started = time.process_time()
-    document = read(tmp_path / "a.md", f'---\ntitle: "a{" " * 60_000}b"\n---\n\nIntro.\n')
-    assert time.process_time() - started < 3
+    """The time grew with the square of their number: hours for these, in which nothing else could be done."""
+    document = read(tmp_path / "a.md", f'---\ntitle: "a{" " * 1_000_000}b"\n---\n\nIntro.\n')
     assert document.title == "a b"
 
 
