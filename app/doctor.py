@@ -122,9 +122,9 @@ def _attention() -> Check:
 
 def _ocr() -> Check:
     try:
-        import ingest
+        from ingest.pdf import ocr_languages
 
-        languages = ingest.ocr_languages()
+        languages = ocr_languages()
     except Exception as error:
         return Check("ocr", False, False, phrase(error))
     if languages:

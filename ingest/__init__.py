@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest import docx, epub, fb2, html, mobi, pdf, text, titles
+from ingest import docx, epub, fb2, html, mobi, text, titles
 from ingest.clean import one_line
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
@@ -37,12 +37,11 @@ from ingest.errors import (
     WrongPassword,
 )
 from ingest.limits import Limits
-from ingest.pdf import ocr_languages
 
 __all__ = [
     "PAGE_SEPARATOR", "SUPPORTED", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "OcrUnavailable",
     "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat", "WrongPassword",
-    "check_file", "fingerprint", "ingest", "ocr_languages",
+    "check_file", "fingerprint", "ingest",
 ]  # fmt: skip
 
 _READERS: dict[str, Callable[[Path, Limits], Reading]] = {
@@ -155,6 +154,8 @@ def _read(
     on_page: Callable[[int, int], None],
 ) -> Reading:
     if kind == "pdf":
+        from ingest import pdf  # PyMuPDF takes a second to load, which no other format needs
+
         return pdf.read(path, limits=limits, password=password, ocr=ocr, on_page=on_page)
     if kind == "epub":
         return epub.read(path, limits=limits, on_page=on_page)

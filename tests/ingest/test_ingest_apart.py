@@ -111,3 +111,18 @@ def test_a_file_that_takes_all_memory_ends_itself_alone(tmp_path: Path, monkeypa
     path.write_text("<p>" + "<i>x</i> " * 6_000_000)
     with pytest.raises(BrokenFile, match=r"large\.html"):
         ingest_apart(path)
+
+
+def test_only_a_pdf_loads_pymupdf(tmp_path: Path) -> None:
+    """Each file has a process of its own, and PyMuPDF takes a second to load."""
+    (tmp_path / "a.txt").write_text("The lamp.")
+    code = "import sys; from pathlib import Path; from ingest import ingest; print(ingest(Path('a.txt')).text)"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}; print('pymupdf' in sys.modules)"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split("\n") == ["The lamp.", "False", ""]

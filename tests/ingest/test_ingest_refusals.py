@@ -9,7 +9,6 @@ import docx
 import pymupdf
 import pytest
 
-import ingest.pdf
 from ingest import (
     BrokenFile,
     EmptyDocument,
@@ -20,11 +19,11 @@ from ingest import (
     TooLarge,
     UnsupportedFormat,
     WrongPassword,
-    ocr_languages,
 )
 from ingest import (
     ingest as read,
 )
+from ingest.pdf import ocr_languages
 from tests.ingest import makers
 
 
@@ -225,7 +224,6 @@ def test_pages_without_text_are_named(tmp_path: Path) -> None:
     assert any("No text on pages 2-3" in warning for warning in document.warnings)
 
 
-@pytest.mark.skipif(bool(ocr_languages()), reason="Tesseract is installed here")
 def test_a_file_that_is_saved_while_it_is_read_is_refused(tmp_path: Path) -> None:
     """The old text was kept for the new file, which was known from then on and never read."""
     path = makers.pdf(tmp_path / "paper.pdf", [[(50, 300, "An early draft.")]])
@@ -238,6 +236,7 @@ def test_a_file_that_is_saved_while_it_is_read_is_refused(tmp_path: Path) -> Non
     assert "as it was printed" in read(path).text
 
 
+@pytest.mark.skipif(bool(ocr_languages()), reason="Tesseract is installed here")
 def test_ocr_demanded_where_there_is_none(tmp_path: Path) -> None:
     path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")]])
     with pytest.raises(OcrUnavailable, match="Tesseract"):
@@ -255,7 +254,7 @@ def test_ocr_reads_a_scan(data: Path) -> None:
 def test_failing_ocr_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "eng.traineddata").write_bytes(b"no language data")
     monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
-    assert ingest.pdf.ocr_languages() == ("eng",)
+    assert ocr_languages() == ("eng",)
     document = read(makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], []]))
     assert document.pages[0].text == "Words."
     assert "OCR failed" in document.pages[1].quality.warnings[0]
