@@ -131,8 +131,8 @@ def sweep(service: Service) -> None:
     for folder in (service.home / UPLOADS).glob("*"):
         if folder not in kept:
             shutil.rmtree(folder, ignore_errors=True)
-    made = [job for job in jobs if job.progress.get("context") in contexts]
-    service.store.delete_job(*(job.id for job in jobs if job not in [*wanted, *made] and not is_recent(job)))
+    stay = {job.id for job in wanted} | {job.id for job in jobs if job.progress.get("context") in contexts}
+    service.store.delete_job(*(job.id for job in jobs if job.id not in stay and not is_recent(job)))
 
 
 def forget_unread(service: Service, documents: Collection[str], job: JobRow) -> None:
