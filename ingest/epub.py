@@ -27,7 +27,7 @@ CONTAINER = "META-INF/container.xml"
 _FONT_SCRAMBLING = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 _MARKUP = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml", "text/x-oeb1-document")
 
-Target = tuple[str, str]  # member of the archive, fragment
+Entries = dict[str, list[tuple[int, str]]]  # levels and titles that point into one file, by fragment
 
 
 def read(path: Path, *, limits: Limits, on_page: Callable[[int, int], None]) -> Reading:
@@ -128,7 +128,7 @@ class _Book:
     def _blocks(
         self,
         chapters: list[str],
-        contents: dict[Target, list[tuple[int, str]]],
+        contents: dict[str, Entries],
         on_page: Callable[[int, int], None],
     ) -> list[Block]:
         blocks: list[Block] = []
@@ -142,9 +142,7 @@ class _Book:
                 continue
             self.warnings.extend(f"{chapter}: {warning}" for warning in warnings)
             if found:
-                found = _mark(
-                    found, anchors, {part: entries for (file, part), entries in contents.items() if file == chapter}
-                )
+                found = _mark(found, anchors, contents.get(chapter, {}))
             else:
                 wordless.append(posixpath.basename(chapter))
             characters += sum(len(block.text) for block in found)
@@ -156,10 +154,8 @@ class _Book:
             self.warnings.append(f"No text in {len(wordless)} of {count(len(chapters), 'file')} of the book: {names}.")
         return blocks
 
-    def _contents(
-        self, items: dict[str | None, etree._Element], spine: etree._Element | None
-    ) -> dict[Target, list[tuple[int, str]]]:
-        """The table of contents by target: EPUB 3's navigation document, else EPUB 2's NCX. Absent is no error."""
+    def _contents(self, items: dict[str | None, etree._Element], spine: etree._Element | None) -> dict[str, Entries]:
+        """The table of contents, by file: EPUB 3's navigation document, else EPUB 2's NCX. Absent is no error."""
         nav = next((item for item in items.values() if "nav" in (item.get("properties") or "").split()), None)
         ncx = items.get(spine.get("toc")) if spine is not None else None
         if ncx is None:
@@ -173,16 +169,17 @@ class _Book:
             except BrokenFile as error:
                 self.warnings.append(f"The table of contents cannot be read: {error}")
                 continue
-            found: dict[Target, list[tuple[int, str]]] = {}
+            found: dict[str, Entries] = {}
             for level, title, link in entries:
                 if title and link:
-                    found.setdefault(_resolve(posixpath.dirname(file), link), []).append((level, title))
+                    target, part = _resolve(posixpath.dirname(file), link)
+                    found.setdefault(target, {}).setdefault(part, []).append((level, title))
             if found:
                 return found
         return {}
 
 
-def _mark(blocks: list[Block], anchors: dict[str, int], contents: dict[str, list[tuple[int, str]]]) -> list[Block]:
+def _mark(blocks: list[Block], anchors: dict[str, int], contents: Entries) -> list[Block]:
     """Put entries of the table of contents at the blocks they point to; unlisted files open a section by a heading."""
     marked = list(blocks)
     for fragment, entries in contents.items():
@@ -226,7 +223,7 @@ def _title(element: etree._Element) -> str:
     return one_line(" ".join(str(text) for text in element.itertext()))[:LONGEST_LABEL]
 
 
-def _resolve(folder: str, href: str) -> Target:
+def _resolve(folder: str, href: str) -> tuple[str, str]:
     """The archive member and fragment that a link in a file of `folder` leads to."""
     try:
         parts = urlsplit(href)
