@@ -122,9 +122,9 @@ def _attention() -> Check:
 
 def _ocr() -> Check:
     try:
-        from ingest.pdf import ocr_languages
+        import ingest
 
-        languages = ocr_languages()
+        languages = ingest.ocr_languages()
     except Exception as error:
         return Check("ocr", False, False, phrase(error))
     if languages:

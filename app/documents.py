@@ -96,7 +96,7 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
         if options.title and options.title.strip() != known.title:
             known = service.store.rename_document(known.id, options.title)
         return known
-    if known is not None and service.store.contexts(known.id) and _can_recognise():
+    if known is not None and service.store.contexts(known.id) and ingest.ocr_languages():
         raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then read the file again with it.")
     document = ingest_apart(
         path,
@@ -118,12 +118,6 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
         file=path,
         warnings=list(document.warnings),
     )
-
-
-def _can_recognise() -> bool:
-    from ingest.pdf import ocr_languages
-
-    return bool(ocr_languages())
 
 
 def _lacks_text(service: Service, row: DocumentRow) -> bool:

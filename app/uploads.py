@@ -109,9 +109,10 @@ def is_locked(job: JobRow) -> bool:
     return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
 
 
-def is_recent(job: JobRow) -> bool:
-    """Whether a person may still want to know why an upload failed."""
-    return job.status == "failed" and not job.progress.get("dismissed") and time.time() - job.updated_at <= RECENT_SEC
+def is_listed(job: JobRow) -> bool:
+    """Whether an upload is shown: it is under way, or a person may still want to know why it failed."""
+    over = job.status in ("done", "cancelled") or job.progress.get("dismissed")
+    return not over and (time.time() - job.updated_at <= RECENT_SEC or is_locked(job))
 
 
 def remove_uploads(files: list[Path], home: Path) -> None:
@@ -132,7 +133,7 @@ def sweep(service: Service) -> None:
         if folder not in kept:
             shutil.rmtree(folder, ignore_errors=True)
     stay = {job.id for job in wanted} | {job.id for job in jobs if job.progress.get("context") in contexts}
-    service.store.delete_job(*(job.id for job in jobs if job.id not in stay and not is_recent(job)))
+    service.store.delete_job(*(job.id for job in jobs if job.id not in stay and not is_listed(job)))
 
 
 def forget_unread(service: Service, documents: Collection[str], job: JobRow) -> None:

@@ -37,11 +37,12 @@ from ingest.errors import (
     WrongPassword,
 )
 from ingest.limits import Limits
+from ingest.ocr import ocr_languages
 
 __all__ = [
     "PAGE_SEPARATOR", "SUPPORTED", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "OcrUnavailable",
     "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat", "WrongPassword",
-    "check_file", "fingerprint", "ingest",
+    "check_file", "fingerprint", "ingest", "ocr_languages",
 ]  # fmt: skip
 
 _READERS: dict[str, Callable[[Path, Limits], Reading]] = {

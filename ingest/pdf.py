@@ -3,7 +3,6 @@
 Left out: pictures, comments, attachments, and the layout of tables beyond one row a line.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from ingest.document import Page, PageQuality, Reading, TocEntry, count
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
 from ingest.layout import Block, Line, Paragrapher, Sheet, rows
 from ingest.limits import Limits
+from ingest.ocr import ocr_languages
 from ingest.running_heads import drop_running_heads
 
 OCR_DPI = 300
@@ -49,16 +49,6 @@ def _mupdf() -> Iterator[list[str]]:
             messages.extend(dict.fromkeys(line for line in tools.mupdf_warnings().splitlines() if line.strip()))
             tools.mupdf_display_errors(errors)
             tools.mupdf_display_warnings(warnings)
-
-
-def ocr_languages() -> tuple[str, ...]:
-    """The languages whose Tesseract data are installed, `eng` first; none where OCR cannot run."""
-    try:
-        folder = Path(os.environ.get("TESSDATA_PREFIX") or pymupdf.get_tessdata())
-    except RuntimeError:
-        return ()
-    found = sorted(file.stem for file in folder.glob("*.traineddata") if file.stem != "osd")
-    return tuple(sorted(found, key=lambda language: language != "eng"))
 
 
 def read(

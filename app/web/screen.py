@@ -4,7 +4,6 @@
 before. So any event, any tick and any reload ends in the same picture, however often it happens.
 """
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +11,7 @@ from urllib.parse import urlencode
 from app import shelf
 from app.errors import phrase
 from app.service import Service
-from app.uploads import INGEST, RECENT_SEC, is_locked
+from app.uploads import INGEST, is_listed, is_locked
 from app.web.gauge import Gauge
 from app.web.views.live import panel
 from app.web.views.markup import day, esc
@@ -120,14 +119,10 @@ class Screen:
 
     def _context_choices(self) -> list[tuple[str, str]]:
         choices = []
-        for job in reversed(self.store.jobs(kind=INGEST)):
-            hidden = job.status in ("done", "cancelled") or job.progress.get("dismissed")
-            locked = is_locked(job)
-            if hidden or (time.time() - job.updated_at > RECENT_SEC and not locked):
-                continue
+        for job in filter(is_listed, reversed(self.store.jobs(kind=INGEST))):
             name = ", ".join(each.rpartition("/")[2] for each in job.payload["files"])
             states = {"queued": "waiting", "running": "opening", "failed": "could not be read"}
-            state = "needs a password" if locked else states[job.status]
+            state = "needs a password" if is_locked(job) else states[job.status]
             choices.append((f"{name}\n{state}", job.id))
         titles = {row.id: row.title for row in self.store.documents()}
         for context in self.store.contexts():

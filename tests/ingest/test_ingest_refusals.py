@@ -19,11 +19,11 @@ from ingest import (
     TooLarge,
     UnsupportedFormat,
     WrongPassword,
+    ocr_languages,
 )
 from ingest import (
     ingest as read,
 )
-from ingest.pdf import ocr_languages
 from tests.ingest import makers
 
 
