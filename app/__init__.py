@@ -8,6 +8,7 @@ documents.py, uploads.py, library.py   files become documents, which stay at han
 readings.py, stream.py                 documents become tokens, and are read into contexts
 opened.py, lru.py                      contexts and conversations that are open in memory
 turns.py, sources.py, quotes.py        questions become answers with sources
+memory_map.py                          what of a text its context still remembers
 planning.py, methods.py, models.py, local_models.py, doctor.py   what there is, and what it needs
 shelf.py                               finding, listing, renaming and deleting what is kept
 worker.py                              the thread that reads and answers for the page and the API

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from app.errors import AppError, UsageError
 from app.home import local_path, model_source, split_model
 from app.local_models import local_folder
+from app.stream import TOKEN_BYTES
 from app.words import byte_size, roughly, short_seconds
 from sessions import disk_free, write_whole
 
@@ -269,12 +270,12 @@ def estimate(
 
 
 def require_disk(plan: "engine.Plan", home: Path) -> None:
-    """Refuse a reading that could not be saved on the disk that its home is on.
+    """Refuse a reading that, with the tokens of its text, could not be saved on the disk that its home is on.
 
     Raises:
         AppError: with the numbers.
     """
-    needed, free = plan.disk_bytes, disk_free(home)
+    needed, free = plan.disk_bytes + TOKEN_BYTES * plan.tokens, disk_free(home)
     if needed > free:
         raise AppError(
             f"Saving {plan.tokens:,} tokens read with {plan.method.name} takes up to {byte_size(needed)} of disk, and "

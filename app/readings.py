@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.errors import AppError, phrase
+from app.memory_map import keep_map, memory_map
 from app.methods import method_for
 from app.opened import check_model
 from app.planning import plan_reading, require_disk, require_memory
@@ -243,8 +244,10 @@ def _read(
             with pace:
                 _checkpoint(service, row, stream, reader, now)
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
-    remembered, context = reader.context().state()
-    _save(service, row, stream, model, remembered, context=context)
+    context = reader.context()
+    keep_map(service.store, row.id, memory_map(context.remembered(), stream, service.library))
+    state, facts = context.state()
+    _save(service, row, stream, model, state, context=facts)
     return service.store.update_context(
         row.id, status="ready", tokens_read=now.tokens_total, seconds=now.seconds, usage=now.usage
     )

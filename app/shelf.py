@@ -7,6 +7,7 @@ from typing import Any
 
 import sessions
 from app.errors import Ambiguous, NotFound
+from app.memory_map import kept_map
 from app.service import Service
 from app.uploads import discard_locked
 from app.words import plural
@@ -40,6 +41,12 @@ UNDER_WAY = ("queued", "running")
 def context_title(service: Service, row: ContextRow) -> str:
     """What a context is called: the titles of its documents."""
     return ", ".join(each.title for each in service.store.context_documents(row.id))
+
+
+def several_titles(service: Service, context_id: str) -> dict[str, str]:
+    """The titles of a context's documents by their ids, if it has several: a place alone does not say in which."""
+    documents = service.store.context_documents(context_id)
+    return {row.id: row.title for row in documents} if len(documents) > 1 else {}
 
 
 def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Row, str]]:
@@ -146,6 +153,7 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
         facts["title"] = context_title(service, row)
         facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
         facts["sessions"] = [each.id for each in store.sessions(row.id)]
+        facts["memory_map"] = [asdict(each) for each in kept_map(store, row.id)]
         facts["job"] = next((asdict(job) for job in store.jobs(subject_id=row.id) if job.status in UNDER_WAY), None)
     elif isinstance(row, SessionRow):
         facts["turns"] = [asdict(each) for each in store.turns(row.id)]

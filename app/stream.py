@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import ingest
 
 PART = "tokens"
+TOKEN_BYTES = 8  # saved of each token: its id and its place
 
 
 @dataclass(frozen=True)

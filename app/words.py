@@ -29,6 +29,11 @@ def roughly(number: float) -> str:
     return f"{rough / 1e6:,g} M" if rough >= 1e6 else f"{rough:,g}"
 
 
+def percent(share: float) -> str:
+    """A share with two digits: "100%", "8.1%", "0.098%"."""
+    return f"{roughly(100 * share)}%"
+
+
 def short_seconds(seconds: float) -> str:
     """A short time: "42 ms", "1.3 s"."""
     return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.1f} s"

@@ -45,6 +45,10 @@ class Context:
         """Entries and bytes per tier."""
         return self.memory.usage()
 
+    def remembered(self) -> Tensor:
+        """Of each token of the text, the share of KV heads that hold an entry of it: `Memory.remembered`."""
+        return self.memory.remembered(self.source_tokens)
+
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """To disk: tensors and JSON-able facts."""
         parts, meta = self.memory.state()

@@ -30,7 +30,8 @@ from ingest.limits import Limits
 PAGE_SEC = 1800
 """Processor time for one page, or for all of a file that has none: long enough for the largest books."""
 MEMORY_SHARE = 0.5
-"""Of the machine's memory."""
+"""Of the memory that there is."""
+CONTAINER = Path("/sys/fs/cgroup")  # where Linux says how much memory a container may take
 TICK_SEC = 0.2
 """The caller is asked this often whether to go on."""
 _PR_SET_PDEATHSIG = 1
@@ -51,7 +52,7 @@ def ingest_apart(
         IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
     """
     options = {"title": title, "password": password, "ocr": ocr, "limits": asdict(limits)}
-    asked = {"path": str(path.absolute()), "page_sec": PAGE_SEC, "memory_share": MEMORY_SHARE, **options}
+    asked = {"path": str(path.absolute()), "page_sec": PAGE_SEC, "memory": int(MEMORY_SHARE * _memory()), **options}
     root = Path(__file__).resolve().parent.parent
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "ingest.apart"],
@@ -110,14 +111,24 @@ def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, 
         on_page(done, total)
 
 
-def _limit(page_sec: int, memory_share: float) -> Callable[[], None]:
-    """Take no more than that share of the memory; returns what gives the time for another page. Not on Windows."""
+def _memory() -> int:
+    """Bytes that the machine has, or that its container may take if they are fewer."""
+    import psutil  # by the caller, and not for every file
+
+    most = psutil.virtual_memory().total
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # no container, or the word max
+            most = min(most, int((CONTAINER / name).read_text()))
+    return most
+
+
+def _limit(page_sec: int, memory: int) -> Callable[[], None]:
+    """Take no more than so many bytes; returns what gives the time for another page. Not on Windows."""
     try:
         import resource
     except ImportError:
         return lambda: None
     with suppress(ValueError, OSError):  # a system that has no such limit, or a lower one
-        memory = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * memory_share)
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -150,7 +161,7 @@ def main() -> None:
         out.write(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
         out.flush()
 
-    renew = _limit(asked.pop("page_sec"), asked.pop("memory_share"))
+    renew = _limit(asked.pop("page_sec"), asked.pop("memory"))
 
     def on_page(done: int, total: int) -> None:
         renew()

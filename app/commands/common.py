@@ -66,8 +66,9 @@ def note_warnings(warnings: list[str]) -> None:
 
 def titles_before_places(service: "Service", context_id: str) -> dict[str, str]:
     """What is said before the place of a source, by document: its title, where a context has several."""
-    documents = service.store.context_documents(context_id)
-    return {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {}
+    from app.shelf import several_titles
+
+    return {id: f"{title}, " for id, title in several_titles(service, context_id).items()}
 
 
 def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:

@@ -16,7 +16,7 @@ from app.commands.common import (
     titles_before_places,
 )
 from app.errors import NotFound, UsageError
-from app.words import byte_size, clock, printable, shorten, speed
+from app.words import byte_size, clock, percent, printable, shorten, speed
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -179,6 +179,8 @@ def _describe_turn(facts: dict[str, Any], titles: dict[str, str]) -> list[str]:
 
 
 def _describe(facts: dict[str, Any]) -> list[str]:
+    from app.memory_map import Remembered, tenths
+
     lines = [f"{facts['kind']} {facts['id']}: {facts['title']}"]
     for key, value in facts.items():
         if key in ("kind", "id", "title", "fingerprint", "document_ids") or value in (None, [], {}):
@@ -195,6 +197,9 @@ def _describe(facts: dict[str, Any]) -> list[str]:
         elif key == "turns" and isinstance(value, list):
             for turn in value:
                 lines += _said(turn)
+        elif key == "memory_map":
+            shares = tenths([Remembered(**each) for each in value])
+            lines.append(f"  kept of each tenth of the text: {', '.join(map(percent, shares))}")
         elif key == "job":
             lines.append(f"  job: {value['id']} ({value['status']})")
         elif key == "documents":

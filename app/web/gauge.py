@@ -7,7 +7,9 @@ from typing import Any
 
 import psutil
 
+from app.memory_map import kept_map
 from app.service import Service
+from app.shelf import several_titles
 from app.web.views.live import Live
 from app.worker import HISTORY
 from sessions import ContextRow, SessionRow
@@ -54,6 +56,8 @@ class Gauge:
         return Live(
             budget=context.budget,
             usage=usage,
+            memory_map=kept_map(self.store, context.id),
+            titles=several_titles(self.service, context.id),
             tokens_read=done,
             tokens=context.tokens,
             reading_speed=rate,

@@ -73,6 +73,10 @@ class TieredMemory(Memory):
         child.host = self.host.snapshot()
         return child
 
+    def remembered(self, tokens: int) -> Tensor:
+        """All of it: the host tier holds what the memory on the device lets go of."""
+        return torch.ones(tokens)
+
     def usage(self) -> Usage:
         """Beside what is on the device: on the host everything, but what is mapped from disk."""
         device = super().usage()  # type: ignore[safe-super]

@@ -150,6 +150,18 @@ class Memory(ABC):
     def positions(self, layer: int) -> Tensor:
         """The source position of every entry, int32 [H, N]; -1 for what is not in the source."""
 
+    def remembered(self, tokens: int) -> Tensor:
+        """Of each of so many source tokens, the share of the KV heads of all layers that hold an entry of it.
+
+        Returns:
+            float32 [tokens] on the host, 0 to 1.
+        """
+        held = torch.zeros(tokens + 1, dtype=torch.int64)  # the last: of what is not in the source
+        for layer in range(len(self.spec.layers)):
+            place = self.positions(layer).flatten().long()
+            held += torch.where(place < 0, tokens, place).bincount(minlength=tokens + 1).cpu()
+        return held[:tokens] / sum(layer.kv_heads for layer in self.spec.layers)
+
     @abstractmethod
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Tensors and JSON-able facts from which `restore` rebuilds this memory; of a fork, only its own share."""

@@ -4,7 +4,7 @@ import torch
 
 from app.library import Library
 from app.sources import check_quotations, find_sources
-from app.stream import Stream, Stretch, compose
+from app.stream import TOKEN_BYTES, Stream, Stretch, compose
 from engine import Encoding, Passage
 from ingest import Document, Page, PageQuality
 
@@ -56,6 +56,7 @@ def test_a_stream_survives_saving() -> None:
     assert torch.equal(loaded.ids, saved.ids)
     assert torch.equal(loaded.starts, saved.starts)
     assert loaded.stretches == saved.stretches
+    assert sum(tensor.nbytes for tensor in saved.tensors().values()) == TOKEN_BYTES * len(saved.ids)
 
 
 def test_a_passage_becomes_the_sentence_on_its_page() -> None:

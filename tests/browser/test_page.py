@@ -46,6 +46,8 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(tab.locator("#context-head")).to_contain_text("The Keeper, Notes")
     expect(tab.locator("#context-head")).to_contain_text("has text")
     assert int(tab.locator("#kv-entries").inner_text().replace(",", "")) <= 512
+    expect(tab.get_by_role("img", name="Kept of each tenth of the text")).to_be_visible()
+    expect(tab.locator("#memory-map title").first).to_have_text(re.compile(r"From The Keeper, .*: [\d.]+% kept"))
 
     tab.set_viewport_size({"width": 1440, "height": 560})
     with server.held_back():

@@ -301,6 +301,21 @@ def test_sources_lie_inside_the_source(model: Model, ids: Tensor, method: Method
 
 
 @every_method
+def test_what_is_remembered_of_a_text_is_what_its_entries_stand_for(model: Model, ids: Tensor, method: Method) -> None:
+    context = read(model, method, ids)
+    remembered = context.remembered()
+    assert remembered.shape == ids.shape
+    held = [head[head >= 0] for layer in range(len(model.spec.layers)) for head in context.memory.positions(layer)]
+    if method.family in ("retrieving", "yardstick"):
+        assert remembered.eq(1).all()
+        assert method.name == "recall" or all(len(head) == len(ids) for head in held)
+        return
+    assert int(remembered.sum() * len(held) + 0.5) == sum(map(len, held)) < len(held) * len(ids)
+    everywhere = set.intersection(*(set(head.tolist()) for head in held))
+    assert set(remembered.eq(1).nonzero()[:, 0].tolist()) == everywhere
+
+
+@every_method
 def test_replayed_turns_are_remembered_as_if_they_had_been_said(
     model: Model, ids: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:

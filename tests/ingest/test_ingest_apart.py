@@ -105,8 +105,8 @@ def test_a_page_without_end_ends_when_its_time_is_over(tmp_path: Path, monkeypat
 
 
 def test_a_file_that_takes_all_memory_ends_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    monkeypatch.setattr("ingest.apart.MEMORY_SHARE", 1e9 / memory)
+    (tmp_path / "memory.max").write_text("2000000000\n")
+    monkeypatch.setattr("ingest.apart.CONTAINER", tmp_path)
     path = tmp_path / "large.html"
     path.write_text("<p>" + "<i>x</i> " * 6_000_000)
     with pytest.raises(BrokenFile, match=r"large\.html"):

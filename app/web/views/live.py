@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.web.views.markup import bar, esc, sparkline, thin
-from app.words import byte_size, short_seconds, speed
+from app.memory_map import Remembered, tenths
+from app.web.views.markup import bar, esc, sparkline, strip, thin
+from app.words import byte_size, percent, short_seconds, speed
 
 TIERS = {"device": "Device", "host": "Host", "disk": "Disk"}
 
@@ -16,6 +17,8 @@ class Live:
 
     budget: int | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
+    memory_map: Sequence[Remembered] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)  # of its documents, where they are several
     tokens_read: int = 0
     tokens: int = 0
     reading_speed: float = 0.0
@@ -41,7 +44,7 @@ def panel(live: Live) -> str:
 def _kept(live: Live) -> str:
     if not live.usage:
         return (
-            '<section><h3>KV memory</h3><p class="quiet">Nothing is open. Read something, or choose a context.'
+            '<section><h2>KV memory</h2><p class="quiet">Nothing is open. Read something, or choose a context.'
             "</p></section>"
         )
     entries, size = live.usage["entries"], live.usage["bytes"]
@@ -58,9 +61,25 @@ def _kept(live: Live) -> str:
         if entries[tier] or size[tier] or tier != "disk"
     )
     return (
-        f'<section><h3>KV memory</h3>{main}{full}<table><thead><tr><th scope="col">Tier</th>'
+        f'<section><h2>KV memory</h2>{main}{full}<table><thead><tr><th scope="col">Tier</th>'
         f'<th scope="col" title="Per KV head and layer">Entries</th><th scope="col">Bytes</th>'
-        f'<th><span class="sr">Share</span></th></tr></thead><tbody>{rows}</tbody></table></section>'
+        f'<th><span class="sr">Share</span></th></tr></thead><tbody>{rows}</tbody></table>{_map(live)}</section>'
+    )
+
+
+def _map(live: Live) -> str:
+    """What of the text is kept, from its beginning to its end; nothing where all of it is."""
+    if not live.memory_map:
+        return ""
+    pieces = []
+    for each in live.memory_map:
+        before = f"{live.titles[each.document]}, " if each.document in live.titles else ""
+        pieces.append((f"From {before}{each.place}: {percent(each.share)} kept", each.tokens, each.share))
+    shares = [each.share for each in live.memory_map]
+    label = f"Kept of each tenth of the text: {', '.join(map(percent, tenths(live.memory_map)))}"
+    return (
+        f'<figure id="memory-map">{strip(pieces, label)}<figcaption><span>Kept, from beginning to end</span>'
+        f"<b>{percent(min(shares))} to {percent(max(shares))}</b></figcaption></figure>"
     )
 
 
@@ -85,7 +104,7 @@ def _speeds(live: Live) -> str:
             "Tokens per second of the last answer",
         ),
     ]
-    return f'<section><h3>Speed</h3><dl class="figures-grid">{"".join(figures)}</dl></section>'
+    return f'<section><h2>Speed</h2><dl class="figures-grid">{"".join(figures)}</dl></section>'
 
 
 def _machine(live: Live) -> str:
@@ -114,7 +133,7 @@ def _machine(live: Live) -> str:
         )
         opened = f'<dl class="figures-grid">{figure}</dl>'
     return (
-        f'<section><h3>This machine</h3><dl class="figures-grid">{rows}</dl>{line}{opened}'
+        f'<section><h2>This machine</h2><dl class="figures-grid">{rows}</dl>{line}{opened}'
         f'<p class="quiet">{esc(live.model)}</p></section>'
     )
 
@@ -128,7 +147,7 @@ def _plots(live: Live) -> str:
         _plot("Process memory", live.memory_history, byte_size, "memory"),
     ]
     shown = "".join(plot for plot in plots if plot)
-    return f'<section><h3>History</h3><div class="plots">{shown}</div></section>' if shown else ""
+    return f'<section><h2>History</h2><div class="plots">{shown}</div></section>' if shown else ""
 
 
 def _plot(name: str, values: Sequence[float], text: Any, kind: str) -> str:

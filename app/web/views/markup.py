@@ -34,6 +34,23 @@ def sparkline(values: Sequence[float], label: str, kind: str = "") -> str:
     )
 
 
+def strip(pieces: Sequence[tuple[str, float, float]], label: str) -> str:
+    """A strip of pieces side by side, each with what it says when pointed at, its width, and a share from 0 to 1 that
+    says how dark it is: by its root, so that small ones can be told apart.
+    """
+    whole, at, shown = sum(width for _, width, _ in pieces), 0.0, []
+    for text, width, share in pieces:
+        shown.append(
+            f'<rect x="{240 * at / whole:.2f}" width="{240 * width / whole:.2f}" height="14" '
+            f'fill-opacity="{share**0.5:.3f}"><title>{esc(text)}</title></rect>'
+        )
+        at += width
+    return (
+        f'<svg class="strip" viewBox="0 0 240 14" preserveAspectRatio="none" role="img" aria-label="{esc(label)}">'
+        f"{''.join(shown)}</svg>"
+    )
+
+
 def thin(values: Sequence[float], most: int = 80) -> list[float]:
     """At most `most` values, each the mean of its neighbours."""
     if len(values) <= most:
