@@ -4,6 +4,7 @@ import os
 
 import torch
 
+torch.set_num_threads(1)  # more divide a product otherwise, and its last bit decides between entries that are alike
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # Triton's interpreter must be asked for before triton is imported
 os.environ["COLUMNS"] = "80"  # help is laid out for the terminal at hand

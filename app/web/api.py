@@ -4,7 +4,7 @@ Things are named by their whole ids. Errors are `{"error": sentence}` with statu
 properly), 404 (not there), 409 (in use, or done already) or 500 (a fault of the program).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -24,6 +24,7 @@ from app.methods import method_for, methods_table
 from app.service import Service
 from app.turns import AnswerOptions, keep_question, new_session
 from app.uploads import copy_in
+from app.web import openai_api
 from app.worker import ANSWER, Worker
 from ingest import IngestError
 from sessions import AlreadyRead, InUse, NotFound, StoreError
@@ -231,25 +232,29 @@ def add_error_handlers(app: FastAPI) -> None:
     """Errors become sentences with a fitting status."""
     from engine import EngineError
 
+    def say(request: Request, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
+        theirs = request.url.path.startswith(f"{openai_api.PREFIX}/")
+        return JSONResponse(openai_api.error_body(sentence, status) if theirs else {"error": sentence}, status, headers)
+
     def answer(request: Request, error: Exception) -> JSONResponse:
         missing, held = isinstance(error, NotFound | NoSuchThing), isinstance(error, InUse | AlreadyRead)
-        return JSONResponse({"error": phrase(error)}, 404 if missing else 409 if held else 400)
+        return say(request, phrase(error), 404 if missing else 409 if held else 400)
 
     def malformed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         kind = request.headers.get("content-type", "")
         if isinstance(error.body, bytes) and error.body:  # not taken for JSON
-            return JSONResponse({"error": f"Send the JSON as Content-Type: application/json, not {kind!r}."}, 400)
+            return say(request, f"Send the JSON as Content-Type: application/json, not {kind!r}.", 400)
         wrong = ("; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())) or "nothing came"
-        return JSONResponse({"error": f"The request is not as /api/openapi.json describes it: {wrong}."}, 400)
+        return say(request, f"The request is not as /api/openapi.json describes it: {wrong}.", 400)
 
     def unreadable(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         wrong = f"The request cannot be read ({error.detail}): send JSON in UTF-8, or a form with files."
-        return JSONResponse({"error": wrong}, error.status_code, error.headers)
+        return say(request, wrong, error.status_code, error.headers)
 
     def unexpected(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": phrase(error)}, 500)
+        return say(request, phrase(error), 500)
 
     for kind in (AppError, StoreError, IngestError, EngineError, OSError, MemoryError):
         app.add_exception_handler(kind, answer)

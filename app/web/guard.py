@@ -53,7 +53,7 @@ def credentials(auth: str | None, host: str) -> tuple[str, str] | None:
 
 
 class Guard:
-    """ASGI middleware: basic authentication where asked for, and no requests made by other sites' pages.
+    """ASGI middleware: name and password where asked for, and no requests made by other sites' pages.
 
     Without authentication the Host header must name this machine, so that a foreign page cannot reach the server
     under a name of its own (DNS rebinding). A request of a page must be of our own: Gradio would let pages of other
@@ -98,11 +98,14 @@ class Guard:
     def _knows(self, authorization: str) -> bool:
         assert self.login is not None
         scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "basic":
-            return False
-        try:
-            given = base64.b64decode(token, validate=True)
-        except (binascii.Error, ValueError):
+        if scheme.lower() == "bearer":  # as clients of OpenAI's API send their key
+            given = token.strip().encode("latin-1")  # the bytes that came
+        elif scheme.lower() == "basic":
+            try:
+                given = base64.b64decode(token, validate=True)
+            except (binascii.Error, ValueError):
+                return False
+        else:
             return False
         return hmac.compare_digest(given, ":".join(self.login).encode())
 

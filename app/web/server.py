@@ -123,6 +123,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     import gradio as gr
     from fastapi import FastAPI
 
+    from app.web import openai_api
     from app.web.api import add_error_handlers, router
     from app.web.incoming import Incoming
     from app.web.page import build_page
@@ -149,6 +150,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
         return {"status": "ok" if worker.is_alive() else "no worker"}
 
     app.include_router(router(service, worker))
+    app.include_router(openai_api.router(service, worker))
     add_error_handlers(app)
     gr.mount_gradio_app(
         app,

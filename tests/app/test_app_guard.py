@@ -84,6 +84,9 @@ def test_the_password_is_asked_for_everywhere_but_at_healthz() -> None:
         assert http.get("/", headers={"Authorization": "Basic ?"}).status_code == 401
         assert http.get("/", headers={"Authorization": "Bearer x"}).status_code == 401
         assert http.get("/", headers=basic("me:söcret")).text == "in"
+        assert http.get("/", headers={"Authorization": "Bearer me:söcret".encode()}).text == "in"
+        assert http.get("/", headers={"Authorization": "Bearer me:wrong"}).status_code == 401
+        assert http.get("/", headers={"Authorization": "Digest me:söcret".encode()}).status_code == 401
         assert http.get("/healthz").text == "in"
 
 

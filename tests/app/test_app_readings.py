@@ -9,6 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ import torch
 from app.documents import Options, add_documents
 from app.errors import AppError, UsageError, phrase
 from app.opened import open_context
+from app.planning import require_disk
 from app.readings import Report, Stopped, begin, read
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question, new_session
@@ -146,6 +148,7 @@ import os, signal, sys
 from pathlib import Path
 import sessions.tensors
 from app.documents import Options, add_documents
+from app.planning import require_disk
 from app.readings import begin
 from app.service import Service
 
@@ -173,6 +176,17 @@ def test_too_little_disk_is_said_before_reading(service: Service, book: Path, mo
     monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
     with pytest.raises(AppError, match="of disk, and there are"):
         begin(service, ids, "exact", BUDGET)
+
+
+def test_the_tokens_of_a_text_need_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten million tokens they are 80 MB, where a condensed memory is a tenth of that."""
+    free = SimpleNamespace(free=1800)
+    monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: free)
+    plan: Any = SimpleNamespace(disk_bytes=1000, tokens=100, method=SimpleNamespace(name="locret"))
+    require_disk(plan, tmp_path)
+    free.free = 1799
+    with pytest.raises(AppError, match=r"takes up to 1\.8 kB of disk"):
+        require_disk(plan, tmp_path)
 
 
 def test_the_same_file_and_settings_are_not_read_twice(service: Service, book: Path, tmp_path: Path) -> None:

@@ -1,0 +1,275 @@
+"""OpenAI's chat API, `/v1/...`, over contexts: whatever speaks it can talk with what was read.
+
+A context is a model of that API, named by its id, the beginning of it, or its title. Each request carries the whole
+conversation: a session that says just that goes on; one that begins so is branched; else the turns are kept in a new
+session, and read from their text. So a client that adds a question to what was said continues where the memory stands.
+Beside the answer come the session and the sources, which clients that do not know them leave alone.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel
+
+from app.errors import NotFound, UsageError
+from app.service import Service
+from app.shelf import context_title, find_context
+from app.turns import AnswerOptions, checked_question, keep_question, new_session
+from app.words import shorten
+from app.worker import Worker
+from sessions import ContextRow, SessionRow, TurnRow
+
+PREFIX = "/v1"
+POLL_SEC = 0.05
+"""The store is asked this often for more of an answer."""
+MOST_TOKENS = 4000
+"""Of an answer, where a client does not say."""
+LONGEST_TITLE = 60
+Said = Sequence[tuple[str, str]]
+"""Questions and their answers."""
+
+
+class TextPart(BaseModel):
+    """A piece of a message."""
+
+    type: str
+    text: str = ""
+
+
+class Message(BaseModel):
+    """What somebody said."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart] = ""
+
+    @property
+    def text(self) -> str:
+        """Its words.
+
+        Raises:
+            UsageError: it holds something else.
+        """
+        if isinstance(self.content, str):
+            return self.content
+        if other := next((part.type for part in self.content if part.type != "text"), None):
+            raise UsageError(f"A message holds text, not {other}: what is to be read is read with `stockpot ingest`.")
+        return "".join(part.text for part in self.content)
+
+
+class StreamOptions(BaseModel):
+    """include_usage: whether the numbers of tokens come at the end."""
+
+    include_usage: bool = False
+
+
+class ChatRequest(BaseModel):
+    """What a client asks for; of other fields nothing is promised, and nothing needed."""
+
+    model: str
+    messages: list[Message]
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    tools: list[Any] | None = None
+    logprobs: bool | None = None
+    response_format: dict[str, Any] = {"type": "text"}
+
+    def options(self) -> AnswerOptions:
+        """How to answer.
+
+        Raises:
+            UsageError: as cannot be, or as Stockpot cannot.
+        """
+        refused = {
+            "n above 1": (self.n or 1) > 1,
+            "stop": self.stop,
+            "tools": self.tools,
+            "logprobs": self.logprobs,
+            "a response_format other than text": self.response_format.get("type") != "text",
+        }
+        if wrong := next((name for name, asked in refused.items() if asked), None):
+            raise UsageError(f"Stockpot does not know {wrong}: leave it away.")
+        usual = AnswerOptions()
+        return AnswerOptions(
+            usual.temperature if self.temperature is None else self.temperature,
+            usual.top_p if self.top_p is None else self.top_p,
+            self.max_completion_tokens or self.max_tokens or MOST_TOKENS,
+        )
+
+
+def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
+    """What was said before, and the question. What the system says stands before the first question.
+
+    Raises:
+        UsageError: they do not take turns, or the last is no question.
+    """
+    system = "\n\n".join(each.text for each in messages if each.role in ("system", "developer"))
+    spoken = [each for each in messages if each.role in ("user", "assistant")]
+    roles = ["user", "assistant"] * (len(spoken) // 2) + ["user"]
+    if [each.role for each in spoken] != roles:
+        raise UsageError("Messages of user and assistant take turns, and the last is the user's.")
+    texts = [each.text.strip() for each in spoken]
+    if system.strip():
+        texts[0] = f"{system.strip()}\n\n{texts[0]}"
+    return list(zip(texts[:-1:2], texts[1::2], strict=True)), checked_question(texts[-1])
+
+
+def session_saying(service: Service, context_id: str, said: Said, title: str | None) -> SessionRow:
+    """A session over a context in which just that has been said: one that is there, a branch of one, or a new one."""
+    store, begins = service.store, None
+    for row in store.sessions(context_id) if said else ():
+        turns = store.turns(row.id)
+        done = [turn for turn in turns if turn.status == "done"]
+        if [(turn.question, turn.answer.strip()) for turn in done[: len(said)]] != list(said):
+            continue
+        if len(done) == len(said) and all(turn.status != "answering" for turn in turns):
+            return row
+        begins = begins or (row.id, done[len(said) - 1].position + 1)
+    if begins is not None:
+        return store.branch_session(*begins)
+    session = new_session(service, context_id, title)
+    for question, answer in said:
+        turn = keep_question(service, session.id, question)
+        store.finish_turn(turn.id, answer=answer)
+    return session
+
+
+def router(service: Service, worker: Worker) -> APIRouter:
+    """All routes, over one home and its worker."""
+    api = APIRouter(prefix=PREFIX)
+    store = service.store
+
+    def described(row: ContextRow) -> dict[str, Any]:
+        created = int(row.created_at)
+        known = {"title": context_title(service, row), "method": row.method}
+        return {"id": row.id, "object": "model", "created": created, "owned_by": "stockpot", **known}
+
+    def begin(given: ChatRequest) -> tuple[str, TurnRow, str]:
+        """Keep the question and queue it; also the context's id, and that of the job."""
+        said, question = turns_of(given.messages)
+        options = given.options()
+        context = find_context(service, given.model)
+        plain = next(each.text.strip() for each in given.messages if each.role == "user")
+        first = said[0][0] if said else question
+        title = None if first == plain else shorten(plain, LONGEST_TITLE)  # not what the system says before it
+        session = session_saying(service, context.id, said, title)
+        turn = keep_question(service, session.id, question)
+        return context.id, turn, worker.answer(turn.id, options).id
+
+    @api.get("/models")
+    def models() -> dict[str, Any]:
+        """The contexts that can be asked."""
+        return {"object": "list", "data": [described(row) for row in store.contexts() if row.status == "ready"]}
+
+    @api.get("/models/{id}")
+    def model(id: str) -> dict[str, Any]:
+        return described(find_context(service, id))
+
+    @api.post("/chat/completions")
+    async def complete(given: ChatRequest, request: Request) -> Response:
+        """Answer the last message. Going away stops the answer."""
+        context_id, turn, job_id = await run_in_threadpool(begin, given)
+        head = {"id": turn.id, "created": int(turn.created_at), "model": context_id, "session": turn.session_id}
+
+        async def followed() -> AsyncGenerator[TurnRow]:
+            """The turn as it grows, to its end."""
+            now = turn
+            try:
+                while now.status == "answering":
+                    await asyncio.sleep(POLL_SEC)
+                    now = await run_in_threadpool(store.turn, turn.id)
+                    yield now
+            finally:
+                if now.status == "answering":
+                    store.request_cancel(job_id)
+
+        if given.stream:
+            pieces = _pieces(followed(), head, given.stream_options.include_usage)
+            return StreamingResponse(pieces, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        now = turn
+        async with aclosing(followed()) as turns:
+            async for grown in turns:
+                now = grown
+                if await request.is_disconnected():
+                    break
+        if now.status == "failed":
+            return error_response(now.error or "It could not be answered.", 500)
+        message = {"role": "assistant", "content": now.answer.strip()}
+        if now.reasoning:
+            message["reasoning_content"] = now.reasoning
+        choice = {"index": 0, "message": message, "finish_reason": _reason(now)}
+        whole = {"object": "chat.completion", "choices": [choice], "usage": _usage(now), "sources": now.sources}
+        return JSONResponse({**head, **whole})
+
+    @api.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    def nothing(path: str, request: Request) -> None:
+        raise NotFound(
+            f"There is no {request.method} {PREFIX}/{path}: there are {PREFIX}/chat/completions and /models."
+        )
+
+    return api
+
+
+async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_usage: bool) -> AsyncIterator[str]:
+    """Server-sent events: what has come of a turn since the one before; the last says why it ended."""
+    head = {**head, "object": "chat.completion.chunk"}
+
+    def event(delta: dict[str, str], reason: str | None = None, **more: Any) -> str:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        return _line({**head, "choices": [choice], **more})
+
+    yield event({"role": "assistant", "content": ""})
+    thought = told = ""
+    async with aclosing(turns):
+        async for now in turns:
+            if now.reasoning != thought:
+                yield event({"reasoning_content": now.reasoning[len(thought) :]})
+                thought = now.reasoning
+            if now.answer != told:
+                yield event({"content": now.answer[len(told) :]})
+                told = now.answer
+    if now.status == "failed":
+        yield _line(error_body(now.error or "It could not be answered.", 500))
+        return
+    yield event({}, _reason(now), sources=now.sources)
+    if include_usage:
+        yield _line({**head, "choices": [], "usage": _usage(now)})
+    yield "data: [DONE]\n\n"
+
+
+def _line(body: dict[str, Any]) -> str:
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def _reason(turn: TurnRow) -> str:
+    """Why an answer ended, in that API's words."""
+    return "length" if turn.measurements.get("finish_reason") == "length" else "stop"
+
+
+def _usage(turn: TurnRow) -> dict[str, int]:
+    """Tokens, without those of the text, which are not read again."""
+    asked = int(turn.measurements.get("prompt_tokens", 0))
+    said = sum(int(turn.measurements.get(name, 0)) for name in ("answer_tokens", "reasoning_tokens"))
+    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+
+
+def error_body(sentence: str, status: int) -> dict[str, Any]:
+    """An error as clients of that API expect it."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return {"error": {"message": sentence, "type": kind, "param": None, "code": None}}
+
+
+def error_response(sentence: str, status: int) -> JSONResponse:
+    """The same with its status."""
+    return JSONResponse(error_body(sentence, status), status)

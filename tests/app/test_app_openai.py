@@ -1,0 +1,201 @@
+"""OpenAI's chat API over contexts, on a real server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.web.openai_api import Message, turns_of
+from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("openai") / "home", str(tiny)).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def context(server: Server) -> str:
+    """A context that all tests ask."""
+    return str(server.read(("The Lamp.txt", book_text(12).encode()), method="exact", budget="320")["id"])
+
+
+def asked(*words: str) -> list[dict[str, str]]:
+    """What user and assistant said, in turns."""
+    return [{"role": ("user", "assistant")[n % 2], "content": each} for n, each in enumerate(words)]
+
+
+def complete(server: Server, model: str, messages: list[Any], **more: Any) -> Any:
+    return server.send("/v1/chat/completions", {"model": model, "messages": messages, "max_tokens": 6, **more})
+
+
+def said(answer: Any) -> str:
+    return str(answer["choices"][0]["message"]["content"])
+
+
+def session_of(server: Server, answer: Any) -> list[tuple[str, str]]:
+    turns = server.get(f"/api/sessions/{answer['session']}/turns")
+    return [(turn["question"], turn["answer"].strip()) for turn in turns]
+
+
+def events(response: httpx.Response) -> list[Any]:
+    """The bodies of all server-sent events but the last, which ends them."""
+    lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert lines.pop() == "[DONE]"
+    return [json.loads(line) for line in lines]
+
+
+def test_contexts_are_models(server: Server, context: str) -> None:
+    listed = server.get("/v1/models")
+    assert listed["object"] == "list"
+    [model] = [each for each in listed["data"] if each["id"] == context]
+    assert (model["object"], model["owned_by"], model["title"], model["method"]) == (
+        "model",
+        "stockpot",
+        "The Lamp",
+        "exact",
+    )
+    assert server.get(f"/v1/models/{context}") == model
+
+
+def test_an_answer_has_its_reason_its_tokens_and_its_sources(server: Server, context: str) -> None:
+    answer = complete(server, context, asked("Who kept it?"))
+    assert (answer["object"], answer["model"]) == ("chat.completion", context)
+    turn = server.get(f"/api/turns/{answer['id']}")
+    assert turn["question"] == "Who kept it?"
+    assert said(answer) == turn["answer"].strip()
+    assert answer["sources"] == turn["sources"]
+    measured = turn["measurements"]
+    assert answer["choices"][0]["finish_reason"] == measured["finish_reason"]
+    assert answer["usage"] == {
+        "prompt_tokens": measured["prompt_tokens"],
+        "completion_tokens": measured["answer_tokens"],
+        "total_tokens": measured["prompt_tokens"] + measured["answer_tokens"],
+    }
+    assert 1 <= measured["answer_tokens"] <= 6
+
+
+def test_a_conversation_goes_on_in_its_session_and_one_that_differs_in_another(server: Server, context: str) -> None:
+    first = complete(server, context, asked("Who?"))
+    on = complete(server, "The Lamp", asked("Who?", said(first), "Where?"))  # by its title
+    assert on["session"] == first["session"]
+    again = complete(server, context, asked("Who?", said(first), "When?"))
+    assert again["session"] != first["session"]
+    assert session_of(server, again) == [("Who?", said(first)), ("When?", said(again))]
+    assert session_of(server, on) == [("Who?", said(first)), ("Where?", said(on))]
+    told = complete(server, context, asked("Who?", "Nobody at all.", "Where?"))  # it was never answered so
+    assert session_of(server, told) == [("Who?", "Nobody at all."), ("Where?", said(told))]
+    assert told["session"] not in (first["session"], again["session"])
+    anew = complete(server, context, asked("Who?"))
+    assert anew["session"] not in (first["session"], again["session"], told["session"])
+
+
+def test_what_the_system_says_stands_before_the_first_question(server: Server, context: str) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    first = complete(server, context, [system, *asked("Who was it?")])
+    assert session_of(server, first)[0][0] == "Be brief.\n\nWho was it?"
+    assert server.get(f"/api/sessions/{first['session']}")["title"] == "Who was it?"
+    parts = [{"type": "text", "text": "Who was"}, {"type": "text", "text": " it?"}]
+    on = complete(
+        server, context, [system, {"role": "user", "content": parts}, *asked("Who was it?", said(first), "Why?")[1:]]
+    )
+    assert on["session"] == first["session"]
+
+
+def test_a_stream_brings_the_same_answer_piece_by_piece(server: Server, context: str) -> None:
+    whole = complete(server, context, asked("What then?"))
+    body = {"model": context, "messages": asked("What then?"), "max_tokens": 6, "stream": True}
+    options = {"include_usage": True}
+    with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=PATIENCE_SEC) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        plain = events(response)
+    url, body = f"{server.url}/v1/chat/completions", {**body, "stream_options": options}
+    with httpx.stream("POST", url, json=body, timeout=PATIENCE_SEC) as response:
+        *told, usage = events(response)
+    for each in (plain, told):
+        assert {piece["object"] for piece in each} == {"chat.completion.chunk"}
+        assert each[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        assert "".join(piece["choices"][0]["delta"].get("content", "") for piece in each).strip() == said(whole)
+        reasons = [piece["choices"][0]["finish_reason"] for piece in each]
+        assert reasons == [None] * (len(each) - 1) + [whole["choices"][0]["finish_reason"]]
+        assert [source["place"] for source in each[-1]["sources"]] == [each["place"] for each in whole["sources"]]
+    assert (usage["choices"], usage["usage"]) == ([], whole["usage"])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_going_away_stops_the_answer(server: Server, context: str, stream: bool) -> None:
+    question = f"Who goes away, {stream}?"
+    body = {"model": context, "messages": asked(question), "max_tokens": 4000, "stream": stream}
+    url = f"{server.url}/v1/chat/completions"
+
+    def turns() -> list[Any]:
+        found = server.get("/api/sessions")
+        every = [turn for row in found for turn in server.get(f"/api/sessions/{row['id']}/turns")]
+        return [turn for turn in every if turn["question"] == question]
+
+    with server.held_back():
+        if stream:
+            with httpx.stream("POST", url, json=body, timeout=PATIENCE_SEC) as response:
+                next(line for line in response.iter_lines() if '"content": "' in line and '"content": ""' not in line)
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(url, json=body, timeout=httpx.Timeout(PATIENCE_SEC, read=2))
+            wait_for(lambda: bool(turns()), "the question to be kept")
+        wait_for(lambda: turns()[0]["status"] == "cancelled", "the answer to be stopped")
+
+
+@pytest.mark.parametrize(
+    ("messages", "more", "sentence"),
+    [
+        ([], {}, "take turns"),
+        (asked("Who?", "He."), {}, "the last is the user's"),
+        ([*asked("Who?"), *asked("Where?")], {}, "take turns"),
+        (asked(" "), {}, "The question is empty"),
+        (asked("Who?"), {"stop": ["."]}, "does not know stop"),
+        (asked("Who?"), {"n": 2}, "does not know n above 1"),
+        (asked("Who?"), {"tools": [{"type": "function"}]}, "does not know tools"),
+        (asked("Who?"), {"logprobs": True}, "does not know logprobs"),
+        (
+            asked("Who?"),
+            {"response_format": {"type": "json_object"}},
+            "does not know a response_format other than text",
+        ),
+        (asked("Who?"), {"temperature": 9}, "between 0 and 5"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], {}, "text, not image_url"),
+        ([{"role": "robot", "content": "Who?"}], {}, "role: Input should be"),
+    ],
+)
+def test_what_cannot_be_done_is_said_as_its_clients_expect(
+    server: Server, context: str, messages: list[Any], more: dict[str, Any], sentence: str
+) -> None:
+    before = server.get("/api/sessions")
+    refused = complete(server, context, messages, **more)
+    assert (refused["status"], refused["error"]["type"]) == (400, "invalid_request_error")
+    assert sentence in refused["error"]["message"]
+    assert server.get("/api/sessions") == before, "nothing is kept of it"
+
+
+def test_what_is_not_there_is_said_too(server: Server, context: str) -> None:
+    missing = complete(server, "c-nobody", asked("Who?"))
+    assert missing["status"] == 404
+    assert "There is no context 'c-nobody'" in missing["error"]["message"]
+    assert server.send("/v1/embeddings", {})["status"] == 404
+    assert (
+        "Content-Type: application/json"
+        in json.loads(httpx.post(f"{server.url}/v1/chat/completions", content="{}", timeout=PATIENCE_SEC).text)[
+            "error"
+        ]["message"]
+    )
+
+
+def test_turns_are_questions_with_their_answers() -> None:
+    spoken = [Message(**each) for each in asked(" One? ", "1", "Two?", "2\n", "Three?")]
+    assert turns_of(spoken) == ([("One?", "1"), ("Two?", "2")], "Three?")
+    rules = [Message(role="developer", content="A."), Message(role="system", content="B.")]
+    assert turns_of([*rules, *spoken]) == ([("A.\n\nB.\n\nOne?", "1"), ("Two?", "2")], "Three?")
+    assert turns_of([*rules, *spoken[:1]]) == ([], "A.\n\nB.\n\nOne?")
