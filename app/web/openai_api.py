@@ -112,7 +112,7 @@ def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
     """What was said before, and the question. What the system says stands before the first question.
 
     Raises:
-        UsageError: they do not take turns, or the last is no question.
+        UsageError: they do not take turns, the last is not the user's, or a question is empty or too long.
     """
     system = "\n\n".join(each.text for each in messages if each.role in ("system", "developer"))
     spoken = [each for each in messages if each.role in ("user", "assistant")]
@@ -122,7 +122,8 @@ def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
     texts = [each.text.strip() for each in spoken]
     if system.strip():
         texts[0] = f"{system.strip()}\n\n{texts[0]}"
-    return list(zip(texts[:-1:2], texts[1::2], strict=True)), checked_question(texts[-1])
+    *before, question = map(checked_question, texts[::2])
+    return list(zip(before, texts[1::2], strict=True)), question
 
 
 def session_saying(service: Service, context_id: str, said: Said, title: str | None) -> SessionRow:
@@ -215,7 +216,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
     def nothing(path: str, request: Request) -> None:
         raise NotFound(
-            f"There is no {request.method} {PREFIX}/{path}: there are {PREFIX}/chat/completions and /models."
+            f"There is no {request.method} {PREFIX}/{path}: there are {PREFIX}/chat/completions and {PREFIX}/models."
         )
 
     return api

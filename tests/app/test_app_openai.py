@@ -156,6 +156,7 @@ def test_going_away_stops_the_answer(server: Server, context: str, stream: bool)
         (asked("Who?", "He."), {}, "the last is the user's"),
         ([*asked("Who?"), *asked("Where?")], {}, "take turns"),
         (asked(" "), {}, "The question is empty"),
+        (asked("Who?", "He.", "", "She.", "Where?"), {}, "The question is empty"),
         (asked("Who?"), {"stop": ["."]}, "does not know stop"),
         (asked("Who?"), {"n": 2}, "does not know n above 1"),
         (asked("Who?"), {"tools": [{"type": "function"}]}, "does not know tools"),
