@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from app.errors import AppError, UsageError
 from app.home import local_path, model_source, split_model
 from app.local_models import local_folder
-from app.stream import TOKEN_BYTES
 from app.words import byte_size, roughly, short_seconds
 from sessions import disk_free, write_whole
 
@@ -275,6 +274,8 @@ def require_disk(plan: "engine.Plan", home: Path) -> None:
     Raises:
         AppError: with the numbers.
     """
+    from app.stream import TOKEN_BYTES
+
     needed, free = plan.disk_bytes + TOKEN_BYTES * plan.tokens, disk_free(home)
     if needed > free:
         raise AppError(

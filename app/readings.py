@@ -245,9 +245,9 @@ def _read(
                 _checkpoint(service, row, stream, reader, now)
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
     context = reader.context()
-    keep_map(service.store, row.id, memory_map(context.remembered(), stream, service.library))
     state, facts = context.state()
-    _save(service, row, stream, model, state, context=facts)
+    _save(service, row, stream, model, state, context=facts)  # of one that was deleted meanwhile nothing is kept
+    keep_map(service.store, row.id, memory_map(context.remembered(), stream, service.library))
     return service.store.update_context(
         row.id, status="ready", tokens_read=now.tokens_total, seconds=now.seconds, usage=now.usage
     )

@@ -43,10 +43,10 @@ def context_title(service: Service, row: ContextRow) -> str:
     return ", ".join(each.title for each in service.store.context_documents(row.id))
 
 
-def several_titles(service: Service, context_id: str) -> dict[str, str]:
-    """The titles of a context's documents by their ids, if it has several: a place alone does not say in which."""
+def titles_before_places(service: Service, context_id: str) -> dict[str, str]:
+    """What is said before a place, by document: its title, where a context has several."""
     documents = service.store.context_documents(context_id)
-    return {row.id: row.title for row in documents} if len(documents) > 1 else {}
+    return {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {}
 
 
 def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Row, str]]:

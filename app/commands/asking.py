@@ -16,7 +16,6 @@ from app.commands.common import (
     note_warnings,
     open_service,
     print_json,
-    titles_before_places,
 )
 from app.errors import AppError, phrase, wrong_usage
 from app.words import printable, said_before
@@ -159,6 +158,7 @@ def _answer(
     service: "Service", session: "SessionRow", question: str, options: "AnswerOptions", quiet: bool = False
 ) -> "TurnRow":
     """Answer a question; Ctrl-C cancels that. quiet: nothing is printed but, on standard error, that it was stopped."""
+    from app.shelf import titles_before_places
     from app.turns import answer, keep_question
     from engine.stopping import asked_to_stop
 

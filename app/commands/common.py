@@ -64,13 +64,6 @@ def note_warnings(warnings: list[str]) -> None:
         note(f"warning: {warning}")
 
 
-def titles_before_places(service: "Service", context_id: str) -> dict[str, str]:
-    """What is said before the place of a source, by document: its title, where a context has several."""
-    from app.shelf import several_titles
-
-    return {id: f"{title}, " for id, title in several_titles(service, context_id).items()}
-
-
 def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
     """Rows as aligned text. columns: key -> heading; the last one is not padded."""
     if not rows:

@@ -13,7 +13,6 @@ from app.commands.common import (
     open_service,
     print_json,
     table,
-    titles_before_places,
 )
 from app.errors import NotFound, UsageError
 from app.words import byte_size, clock, percent, printable, shorten, speed
@@ -139,7 +138,7 @@ def run_list(arguments: Arguments) -> int:
 
 def run_show(arguments: Arguments) -> int:
     """Show one thing."""
-    from app.shelf import KINDS, details, find
+    from app.shelf import KINDS, details, find, titles_before_places
     from sessions import TurnRow
 
     service = open_service(arguments)

@@ -9,7 +9,7 @@ import psutil
 
 from app.memory_map import kept_map
 from app.service import Service
-from app.shelf import several_titles
+from app.shelf import titles_before_places
 from app.web.views.live import Live
 from app.worker import HISTORY
 from sessions import ContextRow, SessionRow
@@ -53,11 +53,12 @@ class Gauge:
             rate = context.tokens_read / context.seconds
         if answers:
             usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
+        stretches = kept_map(self.store, context.id)
         return Live(
             budget=context.budget,
             usage=usage,
-            memory_map=kept_map(self.store, context.id),
-            titles=several_titles(self.service, context.id),
+            memory_map=stretches,
+            titles=titles_before_places(self.service, context.id) if stretches else {},
             tokens_read=done,
             tokens=context.tokens,
             reading_speed=rate,

@@ -106,7 +106,7 @@ USED = Live(usage={"entries": {"device": 8, "host": 0, "disk": 0}, "bytes": {"de
 
 def test_the_strip_says_where_and_how_much_and_is_never_markup() -> None:
     pieces = [Remembered("d-long", 0, 9, "page <1>", 30, 0.25), Remembered("d-short", 0, 3, "page 1", 10, 0.0)]
-    html = panel(replace(USED, memory_map=pieces, titles={"d-long": "<b>Long</b>", "d-short": "Short"}))
+    html = panel(replace(USED, memory_map=pieces, titles={"d-long": "<b>Long</b>, ", "d-short": "Short, "}))
     assert "<title>From &lt;b&gt;Long&lt;/b&gt;, page &lt;1&gt;: 25% kept</title>" in html
     assert "<title>From Short, page 1: 0% kept</title>" in html
     assert 'x="0.00" width="180.00" height="14" fill-opacity="0.500"' in html

@@ -186,12 +186,8 @@ def test_what_is_not_there_is_said_too(server: Server, context: str) -> None:
     assert missing["status"] == 404
     assert "There is no context 'c-nobody'" in missing["error"]["message"]
     assert server.send("/v1/embeddings", {})["status"] == 404
-    assert (
-        "Content-Type: application/json"
-        in json.loads(httpx.post(f"{server.url}/v1/chat/completions", content="{}", timeout=PATIENCE_SEC).text)[
-            "error"
-        ]["message"]
-    )
+    untyped = httpx.post(f"{server.url}/v1/chat/completions", content="{}", timeout=PATIENCE_SEC).json()
+    assert "Content-Type: application/json" in untyped["error"]["message"]
 
 
 def test_turns_are_questions_with_their_answers() -> None:

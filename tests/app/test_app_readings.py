@@ -148,7 +148,6 @@ import os, signal, sys
 from pathlib import Path
 import sessions.tensors
 from app.documents import Options, add_documents
-from app.planning import require_disk
 from app.readings import begin
 from app.service import Service
 

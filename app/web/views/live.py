@@ -18,7 +18,7 @@ class Live:
     budget: int | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
     memory_map: Sequence[Remembered] = ()
-    titles: Mapping[str, str] = field(default_factory=dict)  # of its documents, where they are several
+    titles: Mapping[str, str] = field(default_factory=dict)  # said before its places, by document
     tokens_read: int = 0
     tokens: int = 0
     reading_speed: float = 0.0
@@ -73,8 +73,8 @@ def _map(live: Live) -> str:
         return ""
     pieces = []
     for each in live.memory_map:
-        before = f"{live.titles[each.document]}, " if each.document in live.titles else ""
-        pieces.append((f"From {before}{each.place}: {percent(each.share)} kept", each.tokens, each.share))
+        place = live.titles.get(each.document, "") + each.place
+        pieces.append((f"From {place}: {percent(each.share)} kept", each.tokens, each.share))
     shares = [each.share for each in live.memory_map]
     label = f"Kept of each tenth of the text: {', '.join(map(percent, tenths(live.memory_map)))}"
     return (
