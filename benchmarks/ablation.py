@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from benchmarks import options as shared
+from benchmarks.asking import read
 from benchmarks.haystack import Haystack
 from benchmarks.needle import ask
 from benchmarks.report import named, publish
@@ -46,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
             started = time.perf_counter()
             rules = {"first_pruning": first, "pruning": other, "attention": attention, "extend_always": True}
             method = make_method("infinitehip", budget=chosen.budget, looks=1, **rules)
-            right = sum(ask(model, method, trial)[0] for trial in trials)
+            right = sum(ask(read(model, method, trial.ids).context(), trial)[0] for trial in trials)
             row = {"pruning": pruning, "attention": attention, "tokens": chosen.tokens, "budget": chosen.budget}
             asked = sum(len(trial.questions) for trial in trials)
             seconds = round(time.perf_counter() - started, 1)

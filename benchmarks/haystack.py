@@ -63,12 +63,16 @@ class Question:
 
 @dataclass(frozen=True)
 class Trial:
-    """A document of `len(ids)` tokens and what to ask about it. depth: 0 to 1, None for spread facts."""
+    """A document of `len(ids)` tokens and what to ask about it.
+
+    depth: 0 to 1, None for spread facts; alike: tokens that all trials of its kind, length and depth begin with.
+    """
 
     kind: str
     ids: Tensor
     questions: list[Question]
     depth: float | None
+    alike: int = 0
 
 
 class Haystack:
@@ -95,7 +99,8 @@ class Haystack:
         room = tokens - len(needle)
         at = self._sentence_end(hay[:room], int(depth * room))
         ids = torch.cat([hay[:at], needle, hay[at:room]])
-        return Trial(kind, ids, [Question("What is the pass key?", key, at, at + len(needle))], depth)
+        question = Question("What is the pass key?", key, at, at + len(needle))
+        return Trial(kind, ids, [question], depth, alike=at if kind == "passkey" else 0)
 
     def stretch(self, tokens: int, seed: int) -> Tensor:
         """Real prose and nothing else; the same seed gives the same."""

@@ -20,22 +20,46 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import options as shared
-from benchmarks.asking import answer_to, read
+from benchmarks.asking import answer_to
 from benchmarks.freshness import Row, is_earlier
 from benchmarks.haystack import KINDS, SPREAD, Haystack, Trial
 from benchmarks.report import named, publish, write
-from engine import Conversation, Method, Model
+from engine import Context, Conversation, LoadedParts, Method, Model, Reader
 
 CELL = ("method", "budget", "tokens", "depth", "kind")
 
 
-def ask(model: Model, method: Method, trial: Trial) -> tuple[int, int, dict[str, int]]:
-    """Read a trial's document once and ask its questions in turn.
+class Readings:
+    """Of the trials of one cell. What all their documents begin with, as in filler, is read once and gone on from."""
+
+    def __init__(self, model: Model, method: Method) -> None:
+        """Nothing read yet."""
+        self.model, self.method = model, method
+        self._begun: tuple[LoadedParts, dict[str, Any]] | None = None
+
+    def read(self, trial: Trial) -> Context:
+        """A trial's document, read to its end. Passes begin where they would without the others, so nothing changes."""
+        if self._begun is not None:
+            reader = Reader.resume(self.model, self.method, trial.ids, *self._begun)
+        else:
+            reader = Reader(self.model, self.method, trial.ids)
+            alike = trial.alike + reader.total - len(trial.ids)  # with the model's prefix, without what a method cuts
+            if alike >= reader.chunk:
+                next(step for step in reader.run() if step.tokens_done > alike - reader.chunk)
+                parts, meta = reader.state()
+                copies = {name: {key: t.clone() for key, t in part.tensors.items()} for name, part in parts.items()}
+                self._begun = copies, meta
+        for _ in reader.run():
+            pass
+        return reader.context()
+
+
+def ask(context: Context, trial: Trial) -> tuple[int, int, dict[str, int]]:
+    """Ask a trial's questions in turn, of its document that has been read.
 
     Returns:
         Right answers, right ones with a right source, and the bytes of the finished reading by tier.
     """
-    context = read(model, method, trial.ids).context()
     conversation = Conversation(context)
     right = sourced = 0
     for question in trial.questions:
@@ -56,10 +80,11 @@ def measure(haystack: Haystack, cell: Row, seed: int, trials: int, before: Row |
     """
     method = shared.variant(cell["method"], cell["budget"])
     row = before or {**cell, "settings": method.settings(), "trials": 0, "asked": 0, "correct": 0, "sourced": 0}
+    readings = Readings(haystack.model, method)
     started, seconds = time.perf_counter(), row.get("seconds", 0.0)
     for number in range(row["trials"], trials):
         trial = haystack.trial(cell["kind"], cell["tokens"], cell["depth"] or 0.0, seed + number)
-        right, found, row["kv_bytes"] = ask(haystack.model, method, trial)
+        right, found, row["kv_bytes"] = ask(readings.read(trial), trial)
         row["trials"] += 1
         row["asked"] += len(trial.questions)
         row["correct"] += right

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks import options as shared
+from benchmarks.asking import read
 from benchmarks.haystack import Haystack
 from benchmarks.needle import ask
 from benchmarks.report import named, publish
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
                 asked = correct = 0
                 for number in range(chosen.trials):
                     trial = haystack.trial("facts", tokens, 0.0, chosen.seed + number)
-                    right, _, _ = ask(model, method, trial)
+                    right, _, _ = ask(read(model, method, trial.ids).context(), trial)
                     asked, correct = asked + len(trial.questions), correct + right
                 rows.append({"heads": kind, "budget": chosen.budget, "tokens": tokens})
                 rows[-1] |= {"asked": asked, "correct": correct}

@@ -12,10 +12,13 @@ import pytest
 import torch
 
 from benchmarks import everything, needle, options
+from benchmarks.asking import read
 from benchmarks.haystack import DATA, FACTS, Haystack, NoProse, is_right
+from benchmarks.needle import Readings
 from benchmarks.pages import accuracy, kept_stores, legend, length
 from engine import Model
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
+from tests.engine.reading import next_logits
 from training.pocket import relations, wordings
 
 books = pytest.mark.skipif(not (DATA / "books").is_dir(), reason="the books of ../shared/data are not there")
@@ -31,6 +34,25 @@ def test_a_pass_key_lies_where_it_says(model: Model, depth: float) -> None:
     assert abs(question.start / 3000 - depth) < 0.08
     around = model.decode(trial.ids[: question.start].tolist())
     assert not around or around.rstrip().endswith(".")
+
+
+@pytest.mark.parametrize("name", ["streaming", "truncate", "exact", "infinipot", "locret"])
+@pytest.mark.parametrize("depth", [0.1, 0.9])
+def test_what_documents_of_filler_begin_with_is_read_once_and_nothing_changes(
+    model: Model, name: str, depth: float
+) -> None:
+    trials = [Haystack(model).trial("passkey", 2000, depth, seed) for seed in (1, 2)]
+    alike = trials[0].alike
+    assert torch.equal(trials[0].ids[:alike], trials[1].ids[:alike])
+    assert not torch.equal(trials[0].ids, trials[1].ids)
+    method = options.variant(name, 512)
+    readings = Readings(model, method)
+    for trial in trials:
+        context, whole = readings.read(trial), read(model, method, trial.ids).context()
+        for layer in range(len(model.spec.layers)):
+            assert torch.equal(context.memory.positions(layer), whole.memory.positions(layer))
+        after, expected = (next_logits(model, method, each.memory, trial.ids[:20]) for each in (context, whole))
+        torch.testing.assert_close(after, expected, atol=1e-5, rtol=1e-5)
 
 
 @books
