@@ -18,7 +18,7 @@ from engine.footprint import Footprint, Task, mean_attended
 from engine.footprint import TurnTokens as TurnTokens
 from engine.memories.coded import Coding, level_bytes
 from engine.memories.memory import Memory
-from engine.memories.slots import FIRST_CAPACITY, saved_bytes, slot_bytes
+from engine.memories.slots import FIRST_CAPACITY, plan_unlimited, saved_bytes, slot_bytes
 from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
 
@@ -79,16 +79,17 @@ class Method(ABC):
         one brings arithmetic of its own.
         """
         passed = task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
-        room = None if self.budget is None else self.budget + self.passing(spec)
-        held = passed if room is None else min(passed, room)
         coding = self.coding(task.turn_tokens)
-        size = slot_bytes(spec, room or max(held, FIRST_CAPACITY), coding)
+        if self.budget is None:
+            return plan_unlimited(spec, passed, task.chunk, coding)
+        room = self.budget + self.passing(spec)
+        held, size = min(passed, room), slot_bytes(spec, room, coding)
         levels = 0 if coding is None else level_bytes(spec)
         levelled = levels if coding is not None and passed >= coding.waiting else 0
         return Footprint(
             usage=Usage({DEVICE: held}, {DEVICE: size + levelled}),
-            spare_bytes=0 if room is None else size,
-            tail_bytes=slot_bytes(spec, max(room or 0, FIRST_CAPACITY), coding) + levels,
+            spare_bytes=size,
+            tail_bytes=slot_bytes(spec, max(room, FIRST_CAPACITY), coding) + levels,
             saved_bytes=saved_bytes(spec, held, coding) + levelled,
             passed=passed,
             attended=mean_attended(passed, held),

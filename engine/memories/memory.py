@@ -151,16 +151,20 @@ class Memory(ABC):
         """The source position of every entry, int32 [H, N]; -1 for what is not in the source."""
 
     def remembered(self, tokens: int) -> Tensor:
-        """Of each of so many source tokens, the share of the KV heads of all layers that hold an entry of it.
+        """Of each of so many source tokens, the share of KV heads that hold an entry of it.
+
+        Of the heads of all layers without a sliding window, if there are any: with one they would not see it.
 
         Returns:
             float32 [tokens] on the host, 0 to 1.
         """
         held = torch.zeros(tokens + 1, dtype=torch.int64)  # the last: of what is not in the source
-        for layer in range(len(self.spec.layers)):
-            place = self.positions(layer).flatten().long()
+        layers = list(enumerate(self.spec.layers))
+        layers = [(number, layer) for number, layer in layers if layer.sliding_window is None] or layers
+        for number, _ in layers:
+            place = self.positions(number).flatten().long()
             held += torch.where(place < 0, tokens, place).bincount(minlength=tokens + 1).cpu()
-        return held[:tokens] / sum(layer.kv_heads for layer in self.spec.layers)
+        return held[:tokens] / sum(layer.kv_heads for _, layer in layers)
 
     @abstractmethod
     def state(self) -> tuple[Parts, dict[str, Any]]:

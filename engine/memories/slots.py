@@ -7,6 +7,9 @@ first and its own behind them; condensing a fork gathers from both into slots of
 Heads that hold equally many entries lie in one `Slots`: all heads of a layer, or each by itself where a budget is
 shared unevenly within layers (`sharing.py`). Nothing is padded: a head that keeps less takes less memory. Slots hold
 entries in the model's own type (`entries.py`), or in codes of 8 or 4 bits (`coded.py`).
+
+Without a budget, layers with a sliding window keep what is in it and some slack: of Gemma 3 five in six. Their slots
+are packed when they are full, which changes nothing but the numbers of the slots.
 """
 
 from __future__ import annotations
@@ -24,14 +27,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import ContextMismatch
+from engine.footprint import Footprint, mean_attended
 from engine.measure import require_memory
 from engine.memories.attention import Segment, Shown, Span, attend, causal_span
-from engine.memories.coded import Coding, check_codes
+from engine.memories.coded import Coding, check_codes, level_bytes
 from engine.memories.entries import Slots
 from engine.memories.memory import NOT_IN_SOURCE, UNLIMITED, Memory
 from engine.memories.sharing import APART, shared
 from engine.memories.static_pass import StaticPass
 from engine.memories.static_slots import StaticSlots
+from engine.memories.window import window_slack
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
 
@@ -49,6 +54,53 @@ def saved_bytes(spec: ModelSpec, entries: int, coding: Coding | None = None) -> 
     if coding is not None:
         return coding.slot_bytes(spec, entries)
     return entries * (spec.entry_bytes + 8 * sum(layer.kv_heads for layer in spec.layers))
+
+
+def local_room(window: int, passing: int) -> int:
+    """Entries per head to allocate where a layer looks back `window` tokens, with `passing` in a pass."""
+    return window + max(window_slack(window), passing)
+
+
+def unlimited_bytes(spec: ModelSpec, tokens: int, chunk: int = 1, coding: Coding | None = None) -> tuple[int, int]:
+    """Bytes of slots for so many tokens where there is no budget: of layers that see all of them, and of those that do
+    not, whose entries are never coded. chunk: tokens per pass at most.
+    """
+    capacity = max(tokens, FIRST_CAPACITY)
+    near = sum(
+        slot_bytes(dataclasses.replace(spec, layers=(layer,)), min(capacity, local_room(layer.sliding_window, chunk)))
+        for layer in spec.layers
+        if layer.sliding_window is not None
+    )
+    return slot_bytes(spec.looking_far, capacity, coding), near
+
+
+def plan_unlimited(spec: ModelSpec, passed: int, chunk: int, coding: Coding | None) -> Footprint:
+    """What slots without a budget hold of so many tokens, and what those attend to."""
+    far, near = unlimited_bytes(spec, passed, chunk, coding)
+    held = min(passed, farthest(spec))
+    levels = 0 if coding is None else level_bytes(spec.looking_far)
+    levelled = levels if coding is not None and passed >= coding.waiting else 0
+    attended = answering = 0.0
+    for layer in spec.layers:
+        sees, share = min(passed, layer.sliding_window or passed), layer.query_heads * layer.head_size
+        attended += mean_attended(passed, sees) * share / spec.query_width
+        answering += sees * share / spec.query_width
+    return Footprint(
+        usage=Usage({DEVICE: held}, {DEVICE: far + near + levelled}),
+        spare_bytes=near,
+        tail_bytes=sum(unlimited_bytes(spec, FIRST_CAPACITY, 1, coding)) + levels,
+        saved_bytes=saved_bytes(spec.looking_far, passed, coding) + near + levelled,
+        passed=passed,
+        attended=attended,
+        widest=min(passed, held + chunk),
+        answering=round(answering),
+        coded=coding is not None,
+    )
+
+
+def farthest(spec: ModelSpec) -> int:
+    """How many entries back any layer can see: no limit, unless all of them have a sliding window."""
+    return max(UNLIMITED if layer.sliding_window is None else layer.sliding_window for layer in spec.layers)
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:
@@ -93,13 +145,21 @@ class SlotMemory(Memory):
         """Empty slots behind the base; capacity: on average."""
         firsts = [self.base_length + slots.surplus for slots in self.base] or [0] * len(self.heads)
         more = surplus or [0] * len(self.heads)
-        each = zip(self.heads, firsts, more, strict=True)
-        return [self._slots(heads, first, capacity + extra, extra) for heads, first, extra in each]
+        fresh = []
+        for heads, first, extra in zip(self.heads, firsts, more, strict=True):
+            window = self._window(heads)
+            room = capacity + extra if window is None else min(capacity + extra, local_room(window, 1))
+            fresh.append(self._slots(heads, first, room, extra))
+        return fresh
 
     def _slots(self, heads: LayerSpec, first_slot: int, capacity: int, surplus: int) -> Slots:
-        if self.coding is None:
+        if self.coding is None or self._window(heads) is not None:
             return Slots(heads, self.spec, first_slot, capacity, surplus)
         return self.coding.slots(heads, self.spec, first_slot, capacity, surplus)
+
+    def _window(self, heads: LayerSpec) -> int | None:
+        """The entries that these heads see, if they keep no more than that and some slack."""
+        return heads.sliding_window if self.capacity is None else None
 
     def _base(self, number: int) -> Slots | None:
         return self.base[number] if self.base else None
@@ -116,21 +176,35 @@ class SlotMemory(Memory):
     def reserve(self, tokens: int) -> None:
         """Allocate for the whole reading where there is no budget."""
         if self.capacity is None and self.entries == 0:
-            needed = slot_bytes(self.spec, tokens, self.coding)
+            needed = sum(unlimited_bytes(self.spec, tokens, coding=self.coding))
             require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self._new_slots(max(tokens, FIRST_CAPACITY))
 
     def begin(self, source: Tensor) -> None:
-        """What the queries of the last pass saw is over."""
+        """What the queries of the last pass saw is over. A fork leaves its context's slots as they are."""
         super().begin(source)
         self._spans = {}
+        if not self.base:
+            self.own = [self._packed(number, len(source)) for number in range(len(self.own))]
+
+    def _packed(self, number: int, arriving: int) -> Slots:
+        """Slots `number` with room for what comes, where what has left a sliding window makes some."""
+        slots, held = self.own[number], self.held(number)
+        window = self._window(slots.layer)
+        if window is None or held <= window or held + arriving <= slots.capacity:
+            return slots
+        left = torch.arange(held - window, held, device=self.spec.device).expand(slots.layer.kv_heads, -1)
+        return self._taken(number, left, max(slots.capacity, local_room(window, arriving)), window - self.length)
 
     def pass_limit(self) -> int:
         """What waits to be coded is coded between two passes, so that no query sees it both ways."""
         if self.coding is None:
             return super().pass_limit()
-        slots = self.own[0]  # tokens come to all heads alike
-        return self.coding.waiting - slots.waiting(self.length + slots.surplus)
+        return self.coding.waiting - self._waiting(self.length)
+
+    def _waiting(self, length: int) -> int:
+        """Of so many entries, those that wait to be coded: as many in all slots that are coded."""
+        return max(slots.waiting(length + slots.surplus) for slots in self.own)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention over all slots; the new entries get what they are worth."""
@@ -239,8 +313,7 @@ class SlotMemory(Memory):
             slots.source[:, begin:stop] = self._incoming
             if novelty is not None:
                 slots.score[:, begin:stop] = novelty
-        first = self.own[0]
-        if self.coding is not None and first.waiting(end + first.surplus) == self.coding.waiting:
+        if self.coding is not None and self._waiting(end) == self.coding.waiting:
             self.own = [slots.settled(end + slots.surplus) for slots in self.own]  # or not at all, if memory runs out
         self.length = end
         self.seen += len(self._incoming)
@@ -259,16 +332,20 @@ class SlotMemory(Memory):
         average = -(-sum(index.numel() for index in kept) // sum(index.shape[0] for index in kept))
         capacity = max(self.capacity or FIRST_CAPACITY, average)
         fresh: list[Slots] = []
-        for number, (slots, index) in enumerate(zip(self.own, kept, strict=True)):
-            size = index.shape[1]
-            surplus = size - average
-            new = self._slots(slots.layer, 0, capacity + surplus, surplus)
-            new.take_over(slots, self._base(number), self.length + slots.surplus, index)
-            new.source[:, :size] = self._column(number, "source").gather(1, index)
-            new.score[:, :size] = self._column(number, "score").gather(1, index)
-            fresh.append(new)
+        for number, index in enumerate(kept):
+            surplus = index.shape[1] - average
+            fresh.append(self._taken(number, index, capacity + surplus, surplus))
         self.own, self.base, self.base_length = fresh, [], 0
         self.length = average
+
+    def _taken(self, number: int, index: Tensor, capacity: int, surplus: int) -> Slots:
+        """New slots that begin with entries index [H, M] of slots `number`, ascending, rotated to 0, 1, 2, ..."""
+        old, size = self.own[number], index.shape[1]
+        new = self._slots(old.layer, 0, capacity, surplus)
+        new.take_over(old, self._base(number), self.length + old.surplus, index)
+        new.source[:, :size] = self._column(number, "source").gather(1, index)
+        new.score[:, :size] = self._column(number, "score").gather(1, index)
+        return new
 
     def _column(self, number: int, name: str) -> Tensor:
         """All entries of slots `number`, base first: [H, held, ...]."""
@@ -300,10 +377,13 @@ class SlotMemory(Memory):
         return torch.cat([F.pad(head, (0, longest - head.shape[1]), value=NOT_IN_SOURCE) for head in heads])
 
     def usage(self) -> Usage:
-        """All slots are on the device; of a fork, the shared ones are counted too. Entries: the average."""
+        """All slots are on the device; of a fork, the shared ones are counted too. Entries: the average, or where all
+        layers have a sliding window and there is no budget, those in it.
+        """
         every = (tensor for slots in [*self.base, *self.own] for tensor in slots.tensors())
         held = {tensor.data_ptr(): tensor.nbytes for tensor in every}  # what a fork shares with its context once
-        return Usage({DEVICE: self.entries}, {DEVICE: sum(held.values())})
+        entries = self.entries if self.capacity is not None else min(self.entries, farthest(self.spec))
+        return Usage({DEVICE: entries}, {DEVICE: sum(held.values())})
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Own entries of all slots in one part."""
