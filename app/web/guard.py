@@ -4,6 +4,7 @@ import base64
 import binascii
 import hmac
 import ipaddress
+import time
 from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.errors import UsageError
 
 OPEN_PATHS = ("/healthz",)
+MOST_WRONG, WITHIN = 10, 60.0  # different wrong passwords from one address, and in how many seconds
 CLOSED = {
     # Gradio's page writes its scripts and styles into itself; nothing comes from, or goes to, anywhere else.
     "Content-Security-Policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; "
@@ -65,9 +67,10 @@ class Guard:
         """login: name and password, or None on loopback."""
         self.app = app
         self.login = login
+        self._wrong: dict[str, dict[int, float]] = {}  # by address: wrong passwords, hashed, and when each came last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer 400, 401 or 403."""
+        """Let a request through, or answer 400, 401, 403 or 429."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -89,11 +92,27 @@ class Guard:
         origin = headers.get("origin")
         if origin and _split(origin).netloc != host:
             return PlainTextResponse("Requests from other sites are refused.", 403)
-        if self.login is None or scope["path"] in OPEN_PATHS or self._knows(headers.get("authorization", "")):
+        if self.login is None or scope["path"] in OPEN_PATHS:
             return None
+        given, address = headers.get("authorization", ""), (scope.get("client") or ("",))[0]
+        if given and self._has_guessed(address):
+            text = f"Too many wrong passwords came from this address: wait {WITHIN:.0f} seconds."
+            return PlainTextResponse(text, 429, {"Retry-After": f"{WITHIN:.0f}"})
+        if self._knows(given):
+            self._wrong.pop(address, None)
+            return None
+        if given:
+            self._wrong.setdefault(address, {})[hash(given)] = time.monotonic()
         return PlainTextResponse(
             "A name and password are needed.", 401, {"WWW-Authenticate": 'Basic realm="Stockpot", charset="UTF-8"'}
         )
+
+    def _has_guessed(self, address: str) -> bool:
+        """Whether so many wrong passwords came from there that no more are looked at; what is long ago is forgotten."""
+        since = time.monotonic() - WITHIN
+        recent = {who: {one: at for one, at in tried.items() if at > since} for who, tried in self._wrong.items()}
+        self._wrong = {who: tried for who, tried in recent.items() if tried}
+        return len(self._wrong.get(address, ())) >= MOST_WRONG
 
     def _knows(self, authorization: str) -> bool:
         assert self.login is not None

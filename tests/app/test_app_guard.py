@@ -3,6 +3,7 @@
 import base64
 import shutil
 import stat
+import time
 from io import BytesIO
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from starlette.testclient import TestClient
 
 from app.errors import AppError, UsageError
 from app.uploads import copy_in, move_in, safe_name
-from app.web.guard import Guard, credentials, is_loopback
+from app.web.guard import MOST_WRONG, WITHIN, Guard, credentials, is_loopback
 from app.web.server import _announce
 
 
@@ -88,6 +89,27 @@ def test_the_password_is_asked_for_everywhere_but_at_healthz() -> None:
         assert http.get("/", headers={"Authorization": "Bearer me:wrong"}).status_code == 401
         assert http.get("/", headers={"Authorization": "Digest me:söcret".encode()}).status_code == 401
         assert http.get("/healthz").text == "in"
+
+
+def test_passwords_cannot_be_guessed_at_leisure(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    right = basic("me:secret")
+    with client(("me", "secret")) as http:
+        elsewhere = TestClient(http.app, base_url="http://127.0.0.1:7860", client=("192.0.2.7", 50000))
+        for _ in range(30):  # a page that was left open while the password was changed guesses nothing
+            assert http.get("/", headers=basic("me:old")).status_code == 401
+        assert http.get("/", headers=right).text == "in"
+        for number in range(MOST_WRONG):
+            assert http.get("/", headers=basic(f"me:{number}")).status_code == 401
+        refused = http.get("/", headers=right)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
+        assert "wait 60 seconds" in refused.text
+        assert http.get("/").status_code == 401
+        assert http.get("/healthz").text == "in"
+        assert elsewhere.get("/", headers=right).text == "in"
+        now[0] += WITHIN + 1
+        assert http.get("/", headers=right).text == "in"
 
 
 def test_other_sites_cannot_use_the_page_of_a_person_at_this_machine() -> None:
