@@ -149,3 +149,16 @@ def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
     assert all(torch.equal(before[name], after[name]) for name in before)
     at_once = read(model, method, ids[:1999])
     torch.testing.assert_close(logits[-1:], next_logits(model, method, at_once.memory, ids[1999:]), **CLOSE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("store", STORES)
+def test_a_saved_conversation_goes_on(kind: str, store: str, ids: Tensor) -> None:
+    model, method = sliding(kind), make_method("full", store=store)
+    context = read(model, method, ids[:1000])
+    conversation = Conversation(context)
+    answer(conversation, "Who?", tokens=60)
+    parts, meta = conversation.state()
+    again = Conversation.load(context, loaded(parts), meta)
+    logits, expected = (each._feed(QUESTION.tolist())[None] for each in (again, conversation))
+    torch.testing.assert_close(model.logits(logits), model.logits(expected), **CLOSE)
