@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from engine.errors import SettingsError
-from engine.footprint import Footprint, Task, mean_attended
+from engine.footprint import Footprint, Task
 from engine.footprint import TurnTokens as TurnTokens
-from engine.memories.coded import Coding, level_bytes
+from engine.memories.coded import Coding
 from engine.memories.memory import Memory
-from engine.memories.slots import FIRST_CAPACITY, plan_unlimited, saved_bytes, slot_bytes
-from engine.records import DEVICE, Usage
+from engine.memories.slots import plan_slots
 from engine.seam import ModelSpec
 
 
@@ -79,24 +78,8 @@ class Method(ABC):
         one brings arithmetic of its own.
         """
         passed = task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
-        coding = self.coding(task.turn_tokens)
-        if self.budget is None:
-            return plan_unlimited(spec, passed, task.chunk, coding)
-        room = self.budget + self.passing(spec)
-        held, size = min(passed, room), slot_bytes(spec, room, coding)
-        levels = 0 if coding is None else level_bytes(spec)
-        levelled = levels if coding is not None and passed >= coding.waiting else 0
-        return Footprint(
-            usage=Usage({DEVICE: held}, {DEVICE: size + levelled}),
-            spare_bytes=size,
-            tail_bytes=slot_bytes(spec, max(room, FIRST_CAPACITY), coding) + levels,
-            saved_bytes=saved_bytes(spec, held, coding) + levelled,
-            passed=passed,
-            attended=mean_attended(passed, held),
-            widest=held,
-            answering=held,
-            coded=coding is not None,
-        )
+        capacity = None if self.budget is None else self.budget + self.passing(spec)
+        return plan_slots(spec, passed, task.chunk, capacity, self.coding(task.turn_tokens))
 
     def pass_multiple(self) -> int:
         """Tokens that choose together what they see: a pass carries whole multiples of them, except at the end."""

@@ -8,8 +8,8 @@ Heads that hold equally many entries lie in one `Slots`: all heads of a layer, o
 shared unevenly within layers (`sharing.py`). Nothing is padded: a head that keeps less takes less memory. Slots hold
 entries in the model's own type (`entries.py`), or in codes of 8 or 4 bits (`coded.py`).
 
-Without a budget, layers with a sliding window keep what is in it and some slack: of Gemma 3 five in six. Their slots
-are packed when they are full, which changes nothing but the numbers of the slots.
+Layers with a sliding window keep what is in it and some slack, if a budget holds as many: of Gemma 3 five in six. They
+are not condensed; their slots are packed when they are full, which changes nothing but the numbers of the slots.
 """
 
 from __future__ import annotations
@@ -56,51 +56,82 @@ def saved_bytes(spec: ModelSpec, entries: int, coding: Coding | None = None) -> 
     return entries * (spec.entry_bytes + 8 * sum(layer.kv_heads for layer in spec.layers))
 
 
-def local_room(window: int, passing: int) -> int:
-    """Entries per head to allocate where a layer looks back `window` tokens, with `passing` in a pass."""
+def near_window(spec: ModelSpec, layer: LayerSpec, capacity: int | None) -> int | None:
+    """How many entries a layer keeps because it sees no more; None where it keeps what there is, or what a budget says.
+
+    capacity: entries that fit at most, None for no limit. Where one is below window and slack, and where no layer sees
+    farther, it is the budget that says what is kept.
+    """
+    window = layer.sliding_window
+    if window is None or capacity is None:
+        return window
+    return window if near_room(window) <= capacity and farthest(spec) == UNLIMITED else None
+
+
+def near_room(window: int, passing: int = 1) -> int:
+    """Entries per head to allocate where a layer sees `window` of them, with so many tokens in a pass."""
     return window + max(window_slack(window), passing)
 
 
-def unlimited_bytes(spec: ModelSpec, tokens: int, chunk: int = 1, coding: Coding | None = None) -> tuple[int, int]:
-    """Bytes of slots for so many tokens where there is no budget: of layers that see all of them, and of those that do
-    not, whose entries are never coded. chunk: tokens per pass at most.
+def farthest(spec: ModelSpec) -> int:
+    """How many entries back any layer sees: no limit, unless all have a sliding window."""
+    return max(UNLIMITED if layer.sliding_window is None else layer.sliding_window for layer in spec.layers)
+
+
+def parted(spec: ModelSpec, capacity: int | None) -> tuple[ModelSpec, list[tuple[ModelSpec, int]]]:
+    """Of a model the layers without a `near_window`, and each of those that have one, with it."""
+    windows = [near_window(spec, layer, capacity) for layer in spec.layers]
+    far = [
+        layer if window is None else dataclasses.replace(layer, query_heads=0, kv_heads=0)
+        for layer, window in zip(spec.layers, windows, strict=True)
+    ]
+    near = [
+        (dataclasses.replace(spec, layers=(layer,)), window)
+        for layer, window in zip(spec.layers, windows, strict=True)
+        if window is not None
+    ]
+    return dataclasses.replace(spec, layers=tuple(far)), near
+
+
+def planned_bytes(
+    spec: ModelSpec, tokens: int, capacity: int | None, chunk: int = 1, coding: Coding | None = None
+) -> tuple[int, int]:
+    """Bytes of the slots for so many tokens, or of the capacity: of layers without a `near_window`, and of the others.
+
+    Args:
+        chunk: tokens per pass at most.
+        coding: of the former; what is in a window is not coded.
     """
-    capacity = max(tokens, FIRST_CAPACITY)
-    near = sum(
-        slot_bytes(dataclasses.replace(spec, layers=(layer,)), min(capacity, local_room(layer.sliding_window, chunk)))
-        for layer in spec.layers
-        if layer.sliding_window is not None
-    )
-    return slot_bytes(spec.looking_far, capacity, coding), near
+    far, near = parted(spec, capacity)
+    room = max(tokens, FIRST_CAPACITY) if capacity is None else capacity
+    windows = sum(slot_bytes(alone, min(room, near_room(window, chunk))) for alone, window in near)
+    return slot_bytes(far, room, coding), windows
 
 
-def plan_unlimited(spec: ModelSpec, passed: int, chunk: int, coding: Coding | None) -> Footprint:
-    """What slots without a budget hold of so many tokens, and what those attend to."""
-    far, near = unlimited_bytes(spec, passed, chunk, coding)
-    held = min(passed, farthest(spec))
-    levels = 0 if coding is None else level_bytes(spec.looking_far)
+def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, coding: Coding | None) -> Footprint:
+    """What slots hold of so many tokens, `chunk` in a pass, and what those attend to."""
+    far, near = planned_bytes(spec, passed, capacity, chunk, coding)
+    looking = parted(spec, capacity)[0]
+    levels = 0 if coding is None else level_bytes(looking)
     levelled = levels if coding is not None and passed >= coding.waiting else 0
+    held = min(passed, farthest(spec) if capacity is None else capacity)
     attended = answering = 0.0
     for layer in spec.layers:
-        sees, share = min(passed, layer.sliding_window or passed), layer.query_heads * layer.head_size
+        sees, share = min(held, layer.sliding_window or held), layer.query_heads * layer.head_size
         attended += mean_attended(passed, sees) * share / spec.query_width
         answering += sees * share / spec.query_width
+    own = capacity and max(capacity, FIRST_CAPACITY)  # what a conversation that is condensed has for itself
     return Footprint(
         usage=Usage({DEVICE: held}, {DEVICE: far + near + levelled}),
-        spare_bytes=near,
-        tail_bytes=sum(unlimited_bytes(spec, FIRST_CAPACITY, 1, coding)) + levels,
-        saved_bytes=saved_bytes(spec.looking_far, passed, coding) + near + levelled,
+        spare_bytes=near if capacity is None else far + near,
+        tail_bytes=sum(planned_bytes(spec, FIRST_CAPACITY, own, chunk, coding)) + levels,
+        saved_bytes=saved_bytes(looking, held, coding) + near + levelled,
         passed=passed,
         attended=attended,
-        widest=min(passed, held + chunk),
+        widest=min(passed, held + chunk) if capacity is None else held,
         answering=round(answering),
         coded=coding is not None,
     )
-
-
-def farthest(spec: ModelSpec) -> int:
-    """How many entries back any layer can see: no limit, unless all of them have a sliding window."""
-    return max(UNLIMITED if layer.sliding_window is None else layer.sliding_window for layer in spec.layers)
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:
@@ -112,7 +143,8 @@ def _each_head(layer: LayerSpec) -> list[LayerSpec]:
 class SlotMemory(Memory):
     """Entries in slots, without any limit of its own; condensing methods build upon it.
 
-    Numbers of entries are averages over heads and layers; `Slots.surplus` says what some hold above that.
+    Numbers of entries are averages over the heads of layers without a `near_window`; `Slots.surplus` says what some
+    hold above that.
     """
 
     def __init__(
@@ -148,7 +180,7 @@ class SlotMemory(Memory):
         fresh = []
         for heads, first, extra in zip(self.heads, firsts, more, strict=True):
             window = self._window(heads)
-            room = capacity + extra if window is None else min(capacity + extra, local_room(window, 1))
+            room = capacity + extra if window is None else min(capacity + extra, near_room(window))
             fresh.append(self._slots(heads, first, room, extra))
         return fresh
 
@@ -158,8 +190,8 @@ class SlotMemory(Memory):
         return self.coding.slots(heads, self.spec, first_slot, capacity, surplus)
 
     def _window(self, heads: LayerSpec) -> int | None:
-        """The entries that these heads see, if they keep no more than that and some slack."""
-        return heads.sliding_window if self.capacity is None else None
+        """See `near_window`."""
+        return near_window(self.spec, heads, self.capacity)
 
     def _base(self, number: int) -> Slots | None:
         return self.base[number] if self.base else None
@@ -176,7 +208,7 @@ class SlotMemory(Memory):
     def reserve(self, tokens: int) -> None:
         """Allocate for the whole reading where there is no budget."""
         if self.capacity is None and self.entries == 0:
-            needed = sum(unlimited_bytes(self.spec, tokens, coding=self.coding))
+            needed = sum(planned_bytes(self.spec, tokens, None, coding=self.coding))
             require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self._new_slots(max(tokens, FIRST_CAPACITY))
 
@@ -193,8 +225,14 @@ class SlotMemory(Memory):
         window = self._window(slots.layer)
         if window is None or held <= window or held + arriving <= slots.capacity:
             return slots
-        left = torch.arange(held - window, held, device=self.spec.device).expand(slots.layer.kv_heads, -1)
-        return self._taken(number, left, max(slots.capacity, local_room(window, arriving)), window - self.length)
+        capacity = max(slots.capacity, near_room(window, arriving))
+        return self._taken(number, self._in_window(number, window), capacity, window - self.length)
+
+    def _in_window(self, number: int, window: int) -> Tensor:
+        """The last entries in slots `number`, as many as a window has, int64 [H, M]."""
+        held = self.held(number)
+        latest = torch.arange(max(0, held - window), held, device=self.spec.device)
+        return latest.expand(self.heads[number].kv_heads, -1)
 
     def pass_limit(self) -> int:
         """What waits to be coded is coded between two passes, so that no query sees it both ways."""
@@ -323,18 +361,28 @@ class SlotMemory(Memory):
 
         scores: per slots [H, N].
         """
-        layers = [[scores[number] for number in group] for group in self.groups]
+        groups = [group for group in self.groups if self._window(self.heads[group[0]]) is None]
+        layers = [[scores[number] for number in group] for group in groups]
         counts = itertools.chain.from_iterable(shared(self.share, layers, size, spared))
-        self.keep([highest(score, count) for score, count in zip(scores, counts, strict=True)])
+        chosen = dict(zip(itertools.chain.from_iterable(groups), counts, strict=True))
+        self.keep([highest(score, chosen.get(number, 0)) for number, score in enumerate(scores)])
 
     def keep(self, kept: list[Tensor]) -> None:
-        """Keep only the given entries and close the gaps; kept: per slots int64 [H, M], ascending."""
-        average = -(-sum(index.numel() for index in kept) // sum(index.shape[0] for index in kept))
+        """Keep only the given entries and close the gaps; kept: per slots int64 [H, M], ascending.
+
+        What it says of slots with a `near_window` does not count: they keep what is in it.
+        """
+        windows = [self._window(heads) for heads in self.heads]
+        judged = [kept[number] for number, window in enumerate(windows) if window is None]
+        average = -(-sum(index.numel() for index in judged) // sum(index.shape[0] for index in judged))
         capacity = max(self.capacity or FIRST_CAPACITY, average)
         fresh: list[Slots] = []
-        for number, index in enumerate(kept):
+        for number, window in enumerate(windows):
+            index = kept[number] if window is None else self._in_window(number, window)
             surplus = index.shape[1] - average
-            fresh.append(self._taken(number, index, capacity + surplus, surplus))
+            fresh.append(
+                self._taken(number, index, capacity + surplus if window is None else near_room(window), surplus)
+            )
         self.own, self.base, self.base_length = fresh, [], 0
         self.length = average
 

@@ -34,7 +34,7 @@ from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
-from engine.seam import Guests, ModelSpec
+from engine.seam import Guests, LayerSpec, ModelSpec
 from engine.trained.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
 
 RAW = 1  # the ratio of a text that fits without beacons
@@ -132,7 +132,7 @@ class Beacon(Method):
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """Beacons of the windows that are full, and the open window; each beacon is a token that passes."""
-        plain = super().plan(spec, task)
+        plain = super().plan(spec if self.budget is None else _without_windows(spec), task)
         weights = beacon_numbers(spec) * spec.dtype.itemsize
         if self.budget is None:
             return dataclasses.replace(plain, weight_bytes=weights)
@@ -153,6 +153,13 @@ class Beacon(Method):
             answering=kept + opened,
             weight_bytes=weights,
         )
+
+
+def _without_windows(spec: ModelSpec) -> ModelSpec:
+    """Beacons are kept in every layer, whatever sliding window it has."""
+    return dataclasses.replace(
+        spec, layers=tuple(dataclasses.replace(layer, sliding_window=None) for layer in spec.layers)
+    )
 
 
 def _mean_beacons(outlasting: int, budget: int) -> float:
@@ -184,6 +191,10 @@ class BeaconMemory(SlotMemory):
         super().reserve(tokens)
         self.ratio = self.settings.ratio_for(self.spec, tokens)
         self.whole = tokens if self.ratio == RAW else None
+
+    def _window(self, heads: LayerSpec) -> int | None:
+        """What is in a window was never to be all that is kept: see `_without_windows`."""
+        return super()._window(heads) if self.capacity is None else None
 
     def _beacons_in(self, tokens: int) -> int:
         """Beacons among so many first tokens of a window."""

@@ -235,8 +235,11 @@ class RecallingMemory(TieredMemory, SlotMemory):
         return super().attend(layer, q, k, v, scaling, softcap)
 
     def _in_sight(self, number: int) -> Tensor | None:
-        """In the second look, of the gist what stood out, and what is no part of the text; for a catalyst all of it."""
-        if self._in_focus is None or self.observed is not None:
+        """In the second look, of the gist what stood out, and what is no part of the text.
+
+        All of it for a catalyst, and where a layer keeps what is in its sliding window.
+        """
+        if self._in_focus is None or self.observed is not None or self._window(self.heads[number]) is not None:
             return None
         source = self._column(number, "source")
         return (source < 0) | (source >= self.far) | torch.isin(source, self._in_focus)
