@@ -87,7 +87,7 @@ class Slots:
 
     def sides(self, base: Self | None, length: int) -> list[tuple[Self, int]]:
         """The slots before these, if there are any, and `length` entries of these: each with how many entries count."""
-        return [(self, length)] if base is None else [(base, self.first_slot), (self, length)]
+        return [(base, self.first_slot), (self, length)] if base is not None and self.first_slot else [(self, length)]
 
     def shown(
         self, base: Self | None, length: int, queries: int, in_sight: Tensor | None = None

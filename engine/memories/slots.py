@@ -213,20 +213,23 @@ class SlotMemory(Memory):
             self.own = self._new_slots(max(tokens, FIRST_CAPACITY))
 
     def begin(self, source: Tensor) -> None:
-        """What the queries of the last pass saw is over. A fork leaves its context's slots as they are."""
+        """What the queries of the last pass saw is over. Slots of a `near_window` that are full are packed."""
         super().begin(source)
         self._spans = {}
-        if not self.base:
-            self.own = [self._packed(number, len(source)) for number in range(len(self.own))]
+        own, base = list(self.own), list(self.base)
+        for number, slots in enumerate(self.own):
+            window, filled = self._window(slots.layer), self.length + slots.surplus
+            if window is None or self.held(number) <= window or filled + len(source) <= slots.capacity:
+                continue
+            capacity = max(slots.capacity, near_room(window, len(source)))
+            own[number] = self._taken(number, self._in_window(number, window), capacity, window - self.length)
+            if base:
+                base[number] = self._nothing_before(number)
+        self.own, self.base = own, base  # all or none
 
-    def _packed(self, number: int, arriving: int) -> Slots:
-        """Slots `number` with room for what comes, where what has left a sliding window makes some."""
-        slots, held = self.own[number], self.held(number)
-        window = self._window(slots.layer)
-        if window is None or held <= window or held + arriving <= slots.capacity:
-            return slots
-        capacity = max(slots.capacity, near_room(window, arriving))
-        return self._taken(number, self._in_window(number, window), capacity, window - self.length)
+    def _nothing_before(self, number: int) -> Slots:
+        """Instead of a base, for slots that have taken over what is still seen of it."""
+        return self._slots(self.heads[number], 0, 0, -self.base_length)
 
     def _in_window(self, number: int, window: int) -> Tensor:
         """The last entries in slots `number`, as many as a window has, int64 [H, M]."""
@@ -408,7 +411,7 @@ class SlotMemory(Memory):
         """Shares the slots so far; only a memory that is not itself a fork can be forked."""
         assert not self.base, "a conversation is a fork of a context, not of another conversation"
         child = copy.copy(self)
-        child.base, child.base_length = self.own, self.length
+        child.base, child.base_length = list(self.own), self.length
         child.own, child.length = child._new_slots(FIRST_CAPACITY), 0
         for own, base in zip(child.own, child.base, strict=True):
             own.follow(base)
@@ -450,14 +453,21 @@ class SlotMemory(Memory):
         return {"slots": Part(tensors)}, meta
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """On a fresh fork, base_length says whether the saved tail stood on the context or had replaced it."""
+        """On a fresh fork, base_length says whether the saved tail stood on the context or had replaced it; where a
+        tail on the context has a surplus, it stood on nothing.
+        """
         tensors = parts["slots"]
         if meta["base_length"] not in (0, self.base_length):
             raise ContextMismatch(
                 f"The saved conversation continues a context of {meta['base_length']} entries, this one has "
                 f"{self.base_length}. Start a new session."
             )
-        if meta["base_length"] == 0:
+        if meta["base_length"]:
+            for number, extra in enumerate(meta["surplus"]):
+                if extra:
+                    self.own[number] = self._slots(self.heads[number], 0, meta["length"] + extra, extra)
+                    self.base[number] = self._nothing_before(number)
+        else:
             needed, fresh = max(self.capacity or FIRST_CAPACITY, int(meta["length"])), not self.base
             self.base, self.base_length = [], 0
             if not fresh or any(meta["surplus"]) or any(slots.capacity < needed for slots in self.own):

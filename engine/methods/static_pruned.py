@@ -134,7 +134,8 @@ class StaticRecalling(StaticSlots["RecallingMemory"]):
         layers = self.stages.before.keys()
         self.far = {layer: (Fixed(memory.host.keys(layer)), Fixed(memory.host.values(layer))) for layer in layers}
         self.held = {layer: memory.held_by_heads(layer) for layer in layers}  # what comes now is no part of the text
-        last = memory.far + memory.base_length + min(slots.capacity for slots in memory.own)  # that a token may have
+        room = min(slots.capacity - slots.surplus for slots in memory.own)
+        last = memory.far + memory.base_length + room  # that a token may have
         evicted = torch.full_like(self.number, memory.far)
         self.blocks = {
             size: changing(memory.blocks_from(last, 1, size), self.number, evicted) for size in memory.pruning.sizes

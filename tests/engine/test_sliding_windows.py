@@ -24,6 +24,7 @@ from engine.trained.retaining import RetainingHeads
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, loaded, next_logits, read
 from tests.engine.test_architectures import small_config
+from tests.engine.test_graphs import replayed as replayed  # a fixture
 from tests.engine.test_planner import ROOMY, fused_operations
 
 KINDS = ["gemma2", "gemma3_text", "mistral"]  # every second layer, also with another RoPE, and all of them
@@ -186,6 +187,10 @@ def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
     before = {name: tensor.clone() for name, tensor in context.state()[0]["slots"].tensors.items()}
     conversation = Conversation(context)
     conversation._feed(ids[1000:1900].tolist())
+    if method.budget is not None:
+        footprint = method.plan(model.spec, Task(1000, len(model.chat.prefix), 64, model.turn_length))
+        taken = conversation.usage().bytes[DEVICE]
+        assert taken <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
     after = context.state()[0]["slots"].tensors
     assert all(torch.equal(before[name], after[name]) for name in before)
     parts, meta = conversation.state()
@@ -196,3 +201,19 @@ def test_a_conversation_goes_far_beyond_the_window_and_leaves_its_context_alone(
         at_once = read(model, method, torch.cat([ids[:1900], QUESTION[:-1]]))
         exact = {"atol": 0.015, "rtol": 0.0} if method.settings()["store"] != "model" else CLOSE
         torch.testing.assert_close(expected, next_logits(model, method, at_once.memory, QUESTION[-1:]), **exact)
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3_text"])
+@pytest.mark.parametrize("name", ["full", "infinipot", "locret", "recall"])
+def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor, replayed: list[int]) -> None:
+    """Also when slots are packed in the middle of an answer."""
+    context = read(model, (UNLIMITED | BUDGETS)[name], ids)
+    theirs, ours = Conversation(context), Conversation(context)
+    for token in ids[:600].tolist():
+        with model.recorder.stopped():
+            expected = theirs._feed([token], repeated=True)
+        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
+    assert len(replayed) > 400  # of `recall` not where the first stage runs
+    assert isinstance(ours.memory, SlotMemory)
+    packed = any(slots.first_slot == 0 for slots in ours.memory.own)
+    assert packed
