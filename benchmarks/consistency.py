@@ -34,6 +34,7 @@ from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.slots import SlotMemory
 from engine.methods.infinipot import PROMPTS
 from engine.passes import novelties
+from engine.seam import LayerSpec
 from engine.trained.retaining import RetainingHeads, find_heads
 from training.locret.labels import overlap
 
@@ -51,6 +52,9 @@ class Noting(SlotMemory):
         layers, like = self.spec.layers, self.own[0].keys
         self.queries = [like.new_empty(layer.query_heads, tokens, layer.head_size) for layer in layers]
         self.scaling = 0.0
+
+    def _near_window(self, heads: LayerSpec) -> None:
+        """Every layer keeps everything, so that token i is in slot i."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention."""

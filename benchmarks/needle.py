@@ -44,8 +44,9 @@ class Readings:
         else:
             reader = Reader(self.model, self.method, trial.ids)
             alike = trial.alike + reader.total - len(trial.ids)  # with the model's prefix, without what a method cuts
-            if alike >= reader.chunk:
-                next(step for step in reader.run() if step.tokens_done > alike - reader.chunk)
+            longest = reader.chunk + self.method.pass_multiple()  # of a pass
+            if alike >= longest:
+                next(step for step in reader.run() if step.tokens_done > alike - longest)
                 parts, meta = reader.state()
                 copies = {name: {key: t.clone() for key, t in part.tensors.items()} for name, part in parts.items()}
                 self._begun = copies, meta

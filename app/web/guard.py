@@ -15,6 +15,7 @@ from app.errors import UsageError
 
 OPEN_PATHS = ("/healthz",)
 MOST_WRONG, WITHIN = 10, 60.0  # different wrong passwords from one address, and in how many seconds
+MOST_CALLERS = 10_000  # whose wrong passwords are remembered
 CLOSED = {
     # Gradio's page writes its scripts and styles into itself; nothing comes from, or goes to, anywhere else.
     "Content-Security-Policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; "
@@ -67,7 +68,7 @@ class Guard:
         """login: name and password, or None on loopback."""
         self.app = app
         self.login = login
-        self._wrong: dict[str, dict[int, float]] = {}  # by address: wrong passwords, hashed, and when each came last
+        self._wrong: dict[str, dict[int, float]] = {}  # by caller: wrong passwords, hashed, and when each came last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer 400, 401, 403 or 429."""
@@ -94,25 +95,27 @@ class Guard:
             return PlainTextResponse("Requests from other sites are refused.", 403)
         if self.login is None or scope["path"] in OPEN_PATHS:
             return None
-        given, address = headers.get("authorization", ""), (scope.get("client") or ("",))[0]
-        if given and self._has_guessed(address):
+        given, caller = headers.get("authorization", ""), _caller(scope)
+        if given and self._has_guessed(caller):
             text = f"Too many wrong passwords came from this address: wait {WITHIN:.0f} seconds."
             return PlainTextResponse(text, 429, {"Retry-After": f"{WITHIN:.0f}"})
         if self._knows(given):
-            self._wrong.pop(address, None)
             return None
         if given:
-            self._wrong.setdefault(address, {})[hash(given)] = time.monotonic()
+            if len(self._wrong) >= MOST_CALLERS:
+                del self._wrong[next(iter(self._wrong))]
+            self._wrong.setdefault(caller, {})[hash(given)] = time.monotonic()
         return PlainTextResponse(
             "A name and password are needed.", 401, {"WWW-Authenticate": 'Basic realm="Stockpot", charset="UTF-8"'}
         )
 
-    def _has_guessed(self, address: str) -> bool:
+    def _has_guessed(self, caller: str) -> bool:
         """Whether so many wrong passwords came from there that no more are looked at; what is long ago is forgotten."""
         since = time.monotonic() - WITHIN
-        recent = {who: {one: at for one, at in tried.items() if at > since} for who, tried in self._wrong.items()}
-        self._wrong = {who: tried for who, tried in recent.items() if tried}
-        return len(self._wrong.get(address, ())) >= MOST_WRONG
+        recent = {one: at for one, at in self._wrong.pop(caller, {}).items() if at > since}
+        if recent:
+            self._wrong[caller] = recent
+        return len(recent) >= MOST_WRONG
 
     def _knows(self, authorization: str) -> bool:
         assert self.login is not None
@@ -127,6 +130,14 @@ class Guard:
         else:
             return False
         return hmac.compare_digest(given, ":".join(self.login).encode())
+
+
+def _caller(scope: Scope) -> str:
+    """Where a request comes from: an address, or of IPv6 the network, in which one machine may have any."""
+    address: str = (scope.get("client") or ("",))[0]
+    if ":" not in address or address.startswith("::ffff:"):  # which stands for one of IPv4
+        return address
+    return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
 
 
 def _split(address: str) -> SplitResult:

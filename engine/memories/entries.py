@@ -119,7 +119,13 @@ class Slots:
         return {name: getattr(self, name)[:, :length].contiguous() for name in ("keys", "values", "source", "score")}
 
     def load(self, saved: dict[str, Tensor], length: int) -> None:
-        """Become what was saved; these slots are empty."""
+        """Become what was saved; these slots are empty.
+
+        Raises:
+            RuntimeError: what was saved is in codes.
+        """
+        if saved["keys"].shape[1] != length:
+            raise RuntimeError(f"keys of {saved['keys'].shape[1]} entries, where there are {length}")
         self.write(0, saved["keys"].to(self.keys), saved["values"].to(self.keys), length)
         for name in ("source", "score"):
             column: Tensor = getattr(self, name)

@@ -78,59 +78,59 @@ def farthest(spec: ModelSpec) -> int:
     return max(UNLIMITED if layer.sliding_window is None else layer.sliding_window for layer in spec.layers)
 
 
-def parted(spec: ModelSpec, capacity: int | None) -> tuple[ModelSpec, list[tuple[ModelSpec, int]]]:
-    """Of a model the layers without a `near_window`, and each of those that have one, with it."""
-    windows = [near_window(spec, layer, capacity) for layer in spec.layers]
-    far = [
-        layer if window is None else dataclasses.replace(layer, query_heads=0, kv_heads=0)
-        for layer, window in zip(spec.layers, windows, strict=True)
-    ]
-    near = [
-        (dataclasses.replace(spec, layers=(layer,)), window)
-        for layer, window in zip(spec.layers, windows, strict=True)
-        if window is not None
-    ]
-    return dataclasses.replace(spec, layers=tuple(far)), near
-
-
 def planned_bytes(
     spec: ModelSpec, tokens: int, capacity: int | None, chunk: int = 1, coding: Coding | None = None
-) -> tuple[int, int]:
-    """Bytes of the slots for so many tokens, or of the capacity: of layers without a `near_window`, and of the others.
+) -> tuple[ModelSpec, int, int]:
+    """Bytes of slots for so many tokens, or of the capacity.
 
     Args:
         chunk: tokens per pass at most.
-        coding: of the former; what is in a window is not coded.
+        coding: where there is no `near_window`: what is in one is never coded.
+
+    Returns:
+        The model without heads in layers that have a `near_window`, the bytes of that, and those of these layers.
     """
-    far, near = parted(spec, capacity)
-    room = max(tokens, FIRST_CAPACITY) if capacity is None else capacity
-    windows = sum(slot_bytes(alone, min(room, near_room(window, chunk))) for alone, window in near)
-    return slot_bytes(far, room, coding), windows
+    far, near, room = list(spec.layers), 0, max(tokens, FIRST_CAPACITY) if capacity is None else capacity
+    for number, layer in enumerate(spec.layers):
+        window = near_window(spec, layer, capacity)
+        if window is not None:
+            far[number] = dataclasses.replace(layer, query_heads=0, kv_heads=0)
+            most = near_room(window, chunk)
+            alone = dataclasses.replace(spec, layers=(layer,))
+            near += slot_bytes(alone, min(room, most) if capacity is None else most)
+    looking = dataclasses.replace(spec, layers=tuple(far))
+    return looking, slot_bytes(looking, room, coding), near
+
+
+def seen(spec: ModelSpec, entries: float) -> float:
+    """Of so many entries, how many a query sees through its layer's window, on average over all layers' queries."""
+    return _averaged(spec, lambda layer: min(entries, layer.sliding_window or entries))
+
+
+def _averaged(spec: ModelSpec, of_layer: Callable[[LayerSpec], float]) -> float:
+    each = (of_layer(layer) * layer.query_heads * layer.head_size for layer in spec.layers)
+    return sum(each) / spec.query_width
 
 
 def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, coding: Coding | None) -> Footprint:
     """What slots hold of so many tokens, `chunk` in a pass, and what those attend to."""
-    far, near = planned_bytes(spec, passed, capacity, chunk, coding)
-    looking = parted(spec, capacity)[0]
-    levels = 0 if coding is None else level_bytes(looking)
+    looking, far, near = planned_bytes(spec, passed, capacity, chunk, coding)
+    coded = coding is not None and looking.entry_width > 0
+    levels = level_bytes(looking) if coded else 0
     levelled = levels if coding is not None and passed >= coding.waiting else 0
     held = min(passed, farthest(spec) if capacity is None else capacity)
-    attended = answering = 0.0
-    for layer in spec.layers:
-        sees, share = min(held, layer.sliding_window or held), layer.query_heads * layer.head_size
-        attended += mean_attended(passed, sees) * share / spec.query_width
-        answering += sees * share / spec.query_width
-    own = capacity and max(capacity, FIRST_CAPACITY)  # what a conversation that is condensed has for itself
+    own = FIRST_CAPACITY if capacity is None else max(capacity, FIRST_CAPACITY)  # of a conversation
+    windows = planned_bytes(spec, UNLIMITED, capacity, chunk)[2]  # which it fills soon
     return Footprint(
         usage=Usage({DEVICE: held}, {DEVICE: far + near + levelled}),
         spare_bytes=near if capacity is None else far + near,
-        tail_bytes=sum(planned_bytes(spec, FIRST_CAPACITY, own, chunk, coding)) + levels,
+        tail_bytes=slot_bytes(looking, own, coding) + windows + levels,
         saved_bytes=saved_bytes(looking, held, coding) + near + levelled,
         passed=passed,
-        attended=attended,
+        attended=_averaged(spec, lambda layer: mean_attended(passed, min(held, layer.sliding_window or held))),
         widest=min(passed, held + chunk) if capacity is None else held,
-        answering=round(answering),
-        coded=coding is not None,
+        answering=round(seen(spec, held)),
+        coded=coded,
     )
 
 
@@ -161,7 +161,7 @@ class SlotMemory(Memory):
             check_codes(spec, coding.kind)
         self.capacity = capacity
         self.share = share
-        self.coding = coding
+        self.coding = coding if any(self._near_window(layer) is None for layer in spec.layers) else None
         split = [_each_head(layer) if share in APART else [layer] for layer in spec.layers]
         self.heads = [heads for layer in split for heads in layer]  # what lies in each of the slots
         ends = list(itertools.accumulate(map(len, split)))
@@ -179,17 +179,17 @@ class SlotMemory(Memory):
         more = surplus or [0] * len(self.heads)
         fresh = []
         for heads, first, extra in zip(self.heads, firsts, more, strict=True):
-            window = self._window(heads)
+            window = self._near_window(heads)
             room = capacity + extra if window is None else min(capacity + extra, near_room(window))
             fresh.append(self._slots(heads, first, room, extra))
         return fresh
 
     def _slots(self, heads: LayerSpec, first_slot: int, capacity: int, surplus: int) -> Slots:
-        if self.coding is None or self._window(heads) is not None:
+        if self.coding is None or self._near_window(heads) is not None:
             return Slots(heads, self.spec, first_slot, capacity, surplus)
         return self.coding.slots(heads, self.spec, first_slot, capacity, surplus)
 
-    def _window(self, heads: LayerSpec) -> int | None:
+    def _near_window(self, heads: LayerSpec) -> int | None:
         """See `near_window`."""
         return near_window(self.spec, heads, self.capacity)
 
@@ -208,17 +208,19 @@ class SlotMemory(Memory):
     def reserve(self, tokens: int) -> None:
         """Allocate for the whole reading where there is no budget."""
         if self.capacity is None and self.entries == 0:
-            needed = sum(planned_bytes(self.spec, tokens, None, coding=self.coding))
+            needed = sum(planned_bytes(self.spec, tokens, None, coding=self.coding)[1:])
             require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self._new_slots(max(tokens, FIRST_CAPACITY))
 
     def begin(self, source: Tensor) -> None:
-        """What the queries of the last pass saw is over. Slots of a `near_window` that are full are packed."""
+        """What the queries of the last pass saw is over. Slots that are full are packed, where something has left a
+        `near_window`.
+        """
         super().begin(source)
         self._spans = {}
         own, base = list(self.own), list(self.base)
         for number, slots in enumerate(self.own):
-            window, filled = self._window(slots.layer), self.length + slots.surplus
+            window, filled = self._near_window(slots.layer), self.length + slots.surplus
             if window is None or self.held(number) <= window or filled + len(source) <= slots.capacity:
                 continue
             capacity = max(slots.capacity, near_room(window, len(source)))
@@ -297,8 +299,12 @@ class SlotMemory(Memory):
         """Of the heads in slots `number`."""
         slots, held = self.own[number], self.held(number)
         before = held - slots.first_slot
-        slots.write(before, k, v, UNLIMITED if self.capacity is None else self.capacity + slots.surplus)
-        new = q.shape[1]
+        new, window = q.shape[1], self._near_window(slots.layer)
+        if window is not None:
+            most = near_room(window, new)
+        else:
+            most = UNLIMITED if self.capacity is None else self.capacity + slots.surplus
+        slots.write(before, k, v, most)
         rotated = slots.layer.rope.rotate(q, held)
         keys, values, lists = slots.shown(self._base(number), before + new, new, self._in_sight(number))
         own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window), lists)
@@ -364,7 +370,7 @@ class SlotMemory(Memory):
 
         scores: per slots [H, N].
         """
-        groups = [group for group in self.groups if self._window(self.heads[group[0]]) is None]
+        groups = [group for group in self.groups if self._near_window(self.heads[group[0]]) is None]
         layers = [[scores[number] for number in group] for group in groups]
         counts = itertools.chain.from_iterable(shared(self.share, layers, size, spared))
         chosen = dict(zip(itertools.chain.from_iterable(groups), counts, strict=True))
@@ -375,7 +381,7 @@ class SlotMemory(Memory):
 
         What it says of slots with a `near_window` does not count: they keep what is in it.
         """
-        windows = [self._window(heads) for heads in self.heads]
+        windows = [self._near_window(heads) for heads in self.heads]
         judged = [kept[number] for number, window in enumerate(windows) if window is None]
         average = -(-sum(index.numel() for index in judged) // sum(index.shape[0] for index in judged))
         capacity = max(self.capacity or FIRST_CAPACITY, average)
@@ -383,9 +389,8 @@ class SlotMemory(Memory):
         for number, window in enumerate(windows):
             index = kept[number] if window is None else self._in_window(number, window)
             surplus = index.shape[1] - average
-            fresh.append(
-                self._taken(number, index, capacity + surplus if window is None else near_room(window), surplus)
-            )
+            room = capacity + surplus if window is None else near_room(window)
+            fresh.append(self._taken(number, index, room, surplus))
         self.own, self.base, self.base_length = fresh, [], 0
         self.length = average
 
@@ -453,8 +458,10 @@ class SlotMemory(Memory):
         return {"slots": Part(tensors)}, meta
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """On a fresh fork, base_length says whether the saved tail stood on the context or had replaced it; where a
-        tail on the context has a surplus, it stood on nothing.
+        """On a fresh fork, base_length says whether the saved tail stood on the context or had replaced it.
+
+        Where a tail on the context has a surplus, its slots were packed and stood on nothing. Packed ones without a
+        surplus hold just the conversation's own tokens, and may as well stand on the context.
         """
         tensors = parts["slots"]
         if meta["base_length"] not in (0, self.base_length):
@@ -462,20 +469,20 @@ class SlotMemory(Memory):
                 f"The saved conversation continues a context of {meta['base_length']} entries, this one has "
                 f"{self.base_length}. Start a new session."
             )
-        if meta["base_length"]:
-            for number, extra in enumerate(meta["surplus"]):
-                if extra:
-                    self.own[number] = self._slots(self.heads[number], 0, meta["length"] + extra, extra)
-                    self.base[number] = self._nothing_before(number)
-        else:
-            needed, fresh = max(self.capacity or FIRST_CAPACITY, int(meta["length"])), not self.base
+        length, fresh, on_base = int(meta["length"]), not self.base, meta["base_length"] > 0
+        if not on_base:
             self.base, self.base_length = [], 0
-            if not fresh or any(meta["surplus"]) or any(slots.capacity < needed for slots in self.own):
-                self.own = self._new_slots(needed, meta["surplus"])
+        for number, (slots, extra) in enumerate(zip(self.own, meta["surplus"], strict=True)):
+            near = self._near_window(slots.layer) is not None
+            room = length + extra if on_base or near else max(self.capacity or FIRST_CAPACITY, length) + extra
+            if on_base and extra:
+                self.base[number] = self._nothing_before(number)
+            if extra or (not on_base and (not fresh or slots.capacity < room)):
+                self.own[number] = self._slots(self.heads[number], 0, room, extra)
         for number, slots in enumerate(self.own):
             mine = {name.removeprefix(f"{number}."): x for name, x in tensors.items() if name.startswith(f"{number}.")}
-            slots.load(mine, meta["length"] + slots.surplus)
-        self.length, self.seen = int(meta["length"]), int(meta["seen"])
+            slots.load(mine, length + slots.surplus)
+        self.length, self.seen = length, int(meta["seen"])
         hidden = tensors.get("last_hidden")
         self.last_hidden = None if hidden is None else hidden.to(self.spec.device)
 

@@ -192,9 +192,9 @@ class BeaconMemory(SlotMemory):
         self.ratio = self.settings.ratio_for(self.spec, tokens)
         self.whole = tokens if self.ratio == RAW else None
 
-    def _window(self, heads: LayerSpec) -> int | None:
+    def _near_window(self, heads: LayerSpec) -> int | None:
         """What is in a window was never to be all that is kept: see `_without_windows`."""
-        return super()._window(heads) if self.capacity is None else None
+        return super()._near_window(heads) if self.capacity is None else None
 
     def _beacons_in(self, tokens: int) -> int:
         """Beacons among so many first tokens of a window."""

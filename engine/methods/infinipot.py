@@ -27,7 +27,7 @@ from engine.errors import SettingsError
 from engine.footprint import Footprint, Task
 from engine.memories.coded import MODEL, STORES, Coding
 from engine.memories.sharing import SHARES, widest
-from engine.memories.slots import SlotMemory, highest, pooled
+from engine.memories.slots import SlotMemory, highest, pooled, seen
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
@@ -143,7 +143,7 @@ class InfiniPot(Method):
         if room - held < self.tail_reserve():
             times, held = times + 1, min(size, held)
         usage = Usage({DEVICE: held}, plain.usage.bytes)
-        full = (size + room) / 2 if times else task.total / 2
+        full = seen(spec, (size + room) / 2 if times else task.total / 2)
         wide = plain.widest + widest(self.share, size) - size
         return dataclasses.replace(plain, usage=usage, passed=task.total + times * length, attended=full, widest=wide)
 

@@ -29,7 +29,7 @@ from torch import Tensor
 from engine.footprint import Footprint, Task
 from engine.memories.coded import MODEL, STORES, Coding
 from engine.memories.sharing import SHARES, widest
-from engine.memories.slots import SlotMemory, pooled
+from engine.memories.slots import SlotMemory, pooled, seen
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
@@ -120,7 +120,7 @@ class Locret(Method):
         held = min(text, self.budget) + task.total - text
         wide = plain.widest + widest(self.share, self.budget) - self.budget
         usage = Usage({DEVICE: held}, plain.usage.bytes)
-        return dataclasses.replace(plain, usage=usage, answering=held, widest=wide)
+        return dataclasses.replace(plain, usage=usage, answering=round(seen(spec, held)), widest=wide)
 
     def new_memory(
         self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[RetainedMemory] | None = None

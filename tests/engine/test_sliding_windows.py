@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from engine import Context, Conversation, Method, Reader, make_method
+from engine import Context, ContextMismatch, Conversation, Method, Reader, make_method
 from engine.footprint import Task
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.slots import SlotMemory
@@ -64,7 +64,7 @@ def network(kind: str) -> PreTrainedModel:
 @pytest.fixture
 def everything_kept(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As it was before: no layer lets go of anything."""
-    monkeypatch.setattr(SlotMemory, "_window", lambda memory, heads: None)
+    monkeypatch.setattr(SlotMemory, "_near_window", lambda memory, heads: None)
     return monkeypatch
 
 
@@ -157,11 +157,44 @@ def test_save_load_and_continue_equals_uninterrupted(model: Model, method: Metho
     for _ in resumed.run():
         pass
     context = resumed.context()
+    assert context.usage().bytes[DEVICE] <= whole.usage().bytes[DEVICE]
     expected = next_logits(model, method, whole.memory, QUESTION)
     torch.testing.assert_close(next_logits(model, method, context.memory, QUESTION), expected, **CLOSE)
     parts, meta = context.state()
     again = Context.load(model, method, loaded(parts), meta)
     torch.testing.assert_close(next_logits(model, method, again.memory, QUESTION), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["gemma2"])
+@pytest.mark.parametrize("method", [make_method("full"), make_method("infinipot", budget=2000, prompt="Sum up.")])
+def test_no_pass_takes_more_than_planned_if_it_is_longer_than_the_slack(model: Model, method: Method) -> None:
+    ids = torch.randint(4, 260, (6000,), generator=torch.Generator().manual_seed(1))
+    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 600, model.turn_length))
+    reader = Reader(model, method, ids, chunk=600)
+    most = max(progress.usage.bytes[DEVICE] for progress in reader.run())
+    assert most <= footprint.usage.bytes[DEVICE]
+    conversation = Conversation(reader.context())
+    conversation._feed(ids[:400].tolist())
+    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+
+
+@pytest.mark.parametrize("kind", ["mistral"])
+def test_where_all_is_in_windows_nothing_is_coded(model: Model, ids: Tensor) -> None:
+    method = make_method("full", store="int8")
+    assert read(model, method, ids).memory.pass_limit() > len(ids)
+    assert not method.plan(model.spec, Task(len(ids), 0, 64, model.turn_length)).coded
+
+
+@pytest.mark.parametrize("kind", ["gemma2"])
+@pytest.mark.parametrize("name", ["full-int8", "infinipot-int8-heads", "locret-int4-all"])
+def test_windows_that_were_saved_in_codes_are_not_misread(
+    model: Model, name: str, ids: Tensor, everything_kept: pytest.MonkeyPatch
+) -> None:
+    method = (UNLIMITED | BUDGETS)[name]
+    parts, meta = read(model, method, ids[:450]).state()
+    everything_kept.undo()
+    with pytest.raises(ContextMismatch, match="read again"):
+        Context.load(model, method, loaded(parts), meta)
 
 
 @every_kind

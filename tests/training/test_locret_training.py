@@ -13,12 +13,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from benchmarks.options import variant
 from engine import Model, OutOfMemory, Reader, SettingsError, load_model, make_method
 from engine.trained.retaining import FILE, find_heads
-from tests.engine.conftest import tiny_config
+from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.test_architectures import small_config
 from tests.training.resuming import Interrupted, bench_command, trained_and_resumed
 from training import checkpoint
 from training.locret import LocretSettings, Progress, train
@@ -56,6 +57,16 @@ def example(prompt: int = 60, answer: int = 9) -> Example:
     asking = torch.zeros(prompt + answer, dtype=torch.bool)
     asking[prompt - 1 :] = True
     return Example(ids, prompt, asking)
+
+
+def test_layers_with_a_sliding_window_are_watched_from_the_first_token_to_the_last() -> None:
+    network = AutoModelForCausalLM.from_config(small_config("gemma2")).eval()
+    memory = watch(Model(network, byte_tokenizer(), "gemma2", "-"), example(900, 100), 50)
+    for layer, labels in enumerate(memory.labels):
+        assert labels.isfinite().all()
+        for x in memory.inputs(layer, 0, 900):
+            assert x.shape[1] == 900
+            assert x.isfinite().all()
 
 
 def test_labels_are_the_largest_scores_of_the_answer(model: Model) -> None:
