@@ -173,15 +173,14 @@ class SlotMemory(Memory):
         self._spans: dict[tuple[int, int | None], Span] = {}
         self.observed: list[Tensor] | None = None  # per slots [HQ, N]: what a catalyst's tokens looked at
 
-    def _new_slots(self, capacity: int, surplus: list[int] | None = None) -> list[Slots]:
-        """Empty slots behind the base; capacity: on average."""
+    def _new_slots(self, capacity: int) -> list[Slots]:
+        """Empty slots behind the base."""
         firsts = [self.base_length + slots.surplus for slots in self.base] or [0] * len(self.heads)
-        more = surplus or [0] * len(self.heads)
         fresh = []
-        for heads, first, extra in zip(self.heads, firsts, more, strict=True):
+        for heads, first in zip(self.heads, firsts, strict=True):
             window = self._near_window(heads)
-            room = capacity + extra if window is None else min(capacity + extra, near_room(window))
-            fresh.append(self._slots(heads, first, room, extra))
+            room = capacity if window is None else min(capacity, near_room(window))
+            fresh.append(self._slots(heads, first, room, 0))
         return fresh
 
     def _slots(self, heads: LayerSpec, first_slot: int, capacity: int, surplus: int) -> Slots:
