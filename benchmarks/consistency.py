@@ -34,7 +34,7 @@ from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.slots import SlotMemory
 from engine.methods.infinipot import PROMPTS
 from engine.passes import novelties
-from engine.seam import LayerSpec
+from engine.seam import ModelSpec
 from engine.trained.retaining import RetainingHeads, find_heads
 from training.locret.labels import overlap
 
@@ -46,15 +46,16 @@ PASS = 256  # tokens
 class Noting(SlotMemory):
     """Full attention that keeps the queries too, before RoPE: per layer [HQ, T, D]."""
 
+    def __init__(self, spec: ModelSpec) -> None:
+        """Nothing read yet."""
+        super().__init__(spec, lets_go=False)  # so that token i is in slot i
+        self.scaling = 0.0
+
     def reserve(self, tokens: int) -> None:
         """Room for them."""
         super().reserve(tokens)
         layers, like = self.spec.layers, self.own[0].keys
         self.queries = [like.new_empty(layer.query_heads, tokens, layer.head_size) for layer in layers]
-        self.scaling = 0.0
-
-    def _near_window(self, heads: LayerSpec) -> None:
-        """Every layer keeps everything, so that token i is in slot i."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention."""
@@ -97,7 +98,7 @@ def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str,
     with memory.observing():
         model.forward(catalyst, memory, torch.full((len(catalyst),), NOT_IN_SOURCE, dtype=torch.int32))
         assert memory.observed is not None
-        each = zip(memory.observed, model.spec.layers, strict=True)
+        each = zip(memory.observed.values(), model.spec.layers, strict=True)
         found["cap"] = torch.cat([seen.view(layer.kv_heads, -1, len(ids)).amax(dim=1) for seen, layer in each])
     found["snapkv-like"] = torch.cat([memory.received(layer, len(ids) - WINDOW) for layer in layers])
     found["h2o-like"] = torch.cat([memory.received(layer, 0) for layer in layers])

@@ -18,7 +18,7 @@ from engine.footprint import Footprint, Task
 from engine.footprint import TurnTokens as TurnTokens
 from engine.memories.coded import Coding
 from engine.memories.memory import Memory
-from engine.memories.slots import plan_slots
+from engine.memories.slot_plan import plan_slots
 from engine.seam import ModelSpec
 
 

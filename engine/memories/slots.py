@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
@@ -27,111 +27,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import ContextMismatch
-from engine.footprint import Footprint, mean_attended
 from engine.measure import require_memory
 from engine.memories.attention import Segment, Shown, Span, attend, causal_span
-from engine.memories.coded import Coding, check_codes, level_bytes
+from engine.memories.coded import Coding, check_codes
 from engine.memories.entries import Slots
 from engine.memories.memory import NOT_IN_SOURCE, UNLIMITED, Memory
 from engine.memories.sharing import APART, shared
+from engine.memories.slot_plan import FIRST_CAPACITY, farthest, near_room, near_window, planned_bytes
 from engine.memories.static_pass import StaticPass
 from engine.memories.static_slots import StaticSlots
-from engine.memories.window import window_slack
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
-
-FIRST_CAPACITY = 256
-
-
-def slot_bytes(spec: ModelSpec, capacity: int, coding: Coding | None = None) -> int:
-    """Bytes of the slots of all layers: keys before and after RoPE, values, source and score; in codes, as they say."""
-    rotated = 0 if coding is not None else capacity * spec.entry_bytes // 2
-    return saved_bytes(spec, capacity, coding) + rotated
-
-
-def saved_bytes(spec: ModelSpec, entries: int, coding: Coding | None = None) -> int:
-    """Bytes of so many entries on disk, where keys are not rotated."""
-    if coding is not None:
-        return coding.slot_bytes(spec, entries)
-    return entries * (spec.entry_bytes + 8 * sum(layer.kv_heads for layer in spec.layers))
-
-
-def near_window(spec: ModelSpec, layer: LayerSpec, capacity: int | None) -> int | None:
-    """How many entries a layer keeps because it sees no more; None where it keeps what there is, or what a budget says.
-
-    capacity: entries that fit at most, None for no limit. Where one is below window and slack, and where no layer sees
-    farther, it is the budget that says what is kept.
-    """
-    window = layer.sliding_window
-    if window is None or capacity is None:
-        return window
-    return window if near_room(window) <= capacity and farthest(spec) == UNLIMITED else None
-
-
-def near_room(window: int, passing: int = 1) -> int:
-    """Entries per head to allocate where a layer sees `window` of them, with so many tokens in a pass."""
-    return window + max(window_slack(window), passing)
-
-
-def farthest(spec: ModelSpec) -> int:
-    """How many entries back any layer sees: no limit, unless all have a sliding window."""
-    return max(UNLIMITED if layer.sliding_window is None else layer.sliding_window for layer in spec.layers)
-
-
-def planned_bytes(
-    spec: ModelSpec, tokens: int, capacity: int | None, chunk: int = 1, coding: Coding | None = None
-) -> tuple[ModelSpec, int, int]:
-    """Bytes of slots for so many tokens, or of the capacity.
-
-    Args:
-        chunk: tokens per pass at most.
-        coding: where there is no `near_window`: what is in one is never coded.
-
-    Returns:
-        The model without heads in layers that have a `near_window`, the bytes of that, and those of these layers.
-    """
-    far, near, room = list(spec.layers), 0, max(tokens, FIRST_CAPACITY) if capacity is None else capacity
-    for number, layer in enumerate(spec.layers):
-        window = near_window(spec, layer, capacity)
-        if window is not None:
-            far[number] = dataclasses.replace(layer, query_heads=0, kv_heads=0)
-            most = near_room(window, chunk)
-            alone = dataclasses.replace(spec, layers=(layer,))
-            near += slot_bytes(alone, min(room, most) if capacity is None else most)
-    looking = dataclasses.replace(spec, layers=tuple(far))
-    return looking, slot_bytes(looking, room, coding), near
-
-
-def seen(spec: ModelSpec, entries: float) -> float:
-    """Of so many entries, how many a query sees through its layer's window, on average over all layers' queries."""
-    return _averaged(spec, lambda layer: min(entries, layer.sliding_window or entries))
-
-
-def _averaged(spec: ModelSpec, of_layer: Callable[[LayerSpec], float]) -> float:
-    each = (of_layer(layer) * layer.query_heads * layer.head_size for layer in spec.layers)
-    return sum(each) / spec.query_width
-
-
-def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, coding: Coding | None) -> Footprint:
-    """What slots hold of so many tokens, `chunk` in a pass, and what those attend to."""
-    looking, far, near = planned_bytes(spec, passed, capacity, chunk, coding)
-    coded = coding is not None and looking.entry_width > 0
-    levels = level_bytes(looking) if coded else 0
-    levelled = levels if coding is not None and passed >= coding.waiting else 0
-    held = min(passed, farthest(spec) if capacity is None else capacity)
-    own = FIRST_CAPACITY if capacity is None else max(capacity, FIRST_CAPACITY)  # of a conversation
-    windows = planned_bytes(spec, UNLIMITED, capacity, chunk)[2]  # which it fills soon
-    return Footprint(
-        usage=Usage({DEVICE: held}, {DEVICE: far + near + levelled}),
-        spare_bytes=near if capacity is None else far + near,
-        tail_bytes=slot_bytes(looking, own, coding) + windows + levels,
-        saved_bytes=saved_bytes(looking, held, coding) + near + levelled,
-        passed=passed,
-        attended=_averaged(spec, lambda layer: mean_attended(passed, min(held, layer.sliding_window or held))),
-        widest=min(passed, held + chunk) if capacity is None else held,
-        answering=round(seen(spec, held)),
-        coded=coded,
-    )
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:
@@ -148,10 +54,16 @@ class SlotMemory(Memory):
     """
 
     def __init__(
-        self, spec: ModelSpec, capacity: int | None = None, share: str = "even", coding: Coding | None = None
+        self,
+        spec: ModelSpec,
+        capacity: int | None = None,
+        share: str = "even",
+        coding: Coding | None = None,
+        lets_go: bool = True,
     ) -> None:
         """capacity: entries to allocate at once, where the budget is known; share: see `sharing.py`; coding: how they
-        are coded, None where they stay in the model's own type.
+        are coded, None where they stay in the model's own type; lets_go: whether layers keep a `near_window` only,
+        where they have one.
 
         Raises:
             SettingsError: codes that this model or its device cannot have.
@@ -161,9 +73,11 @@ class SlotMemory(Memory):
             check_codes(spec, coding.kind)
         self.capacity = capacity
         self.share = share
-        self.coding = coding if any(self._near_window(layer) is None for layer in spec.layers) else None
         split = [_each_head(layer) if share in APART else [layer] for layer in spec.layers]
         self.heads = [heads for layer in split for heads in layer]  # what lies in each of the slots
+        self.windows = [near_window(spec, heads, capacity) if lets_go else None for heads in self.heads]
+        self.judged = [number for number, window in enumerate(self.windows) if window is None]  # what is condensed
+        self.coding = coding if self.judged else None
         ends = list(itertools.accumulate(map(len, split)))
         self.groups = [range(end - len(layer), end) for end, layer in zip(ends, split, strict=True)]  # per layer
         self.length = 0  # own entries, not counting the base
@@ -171,26 +85,19 @@ class SlotMemory(Memory):
         self.base_length = 0
         self.own = self._new_slots(capacity or FIRST_CAPACITY)
         self._spans: dict[tuple[int, int | None], Span] = {}
-        self.observed: list[Tensor] | None = None  # per slots [HQ, N]: what a catalyst's tokens looked at
+        self.observed: dict[int, Tensor] | None = None  # of judged slots [HQ, N]: what a catalyst's tokens looked at
 
     def _new_slots(self, capacity: int) -> list[Slots]:
         """Empty slots behind the base."""
         firsts = [self.base_length + slots.surplus for slots in self.base] or [0] * len(self.heads)
-        fresh = []
-        for heads, first in zip(self.heads, firsts, strict=True):
-            window = self._near_window(heads)
-            room = capacity if window is None else min(capacity, near_room(window))
-            fresh.append(self._slots(heads, first, room, 0))
-        return fresh
+        rooms = [capacity if window is None else min(capacity, near_room(window)) for window in self.windows]
+        return [self._slots(*each, 0) for each in zip(itertools.count(), firsts, rooms)]
 
-    def _slots(self, heads: LayerSpec, first_slot: int, capacity: int, surplus: int) -> Slots:
-        if self.coding is None or self._near_window(heads) is not None:
+    def _slots(self, number: int, first_slot: int, capacity: int, surplus: int) -> Slots:
+        heads = self.heads[number]
+        if self.coding is None or self.windows[number] is not None:
             return Slots(heads, self.spec, first_slot, capacity, surplus)
         return self.coding.slots(heads, self.spec, first_slot, capacity, surplus)
-
-    def _near_window(self, heads: LayerSpec) -> int | None:
-        """See `near_window`."""
-        return near_window(self.spec, heads, self.capacity)
 
     def _base(self, number: int) -> Slots | None:
         return self.base[number] if self.base else None
@@ -219,7 +126,7 @@ class SlotMemory(Memory):
         self._spans = {}
         own, base = list(self.own), list(self.base)
         for number, slots in enumerate(self.own):
-            window, filled = self._near_window(slots.layer), self.length + slots.surplus
+            window, filled = self.windows[number], self.length + slots.surplus
             if window is None or self.held(number) <= window or filled + len(source) <= slots.capacity:
                 continue
             capacity = max(slots.capacity, near_room(window, len(source)))
@@ -230,7 +137,7 @@ class SlotMemory(Memory):
 
     def _nothing_before(self, number: int) -> Slots:
         """Instead of a base, for slots that have taken over what is still seen of it."""
-        return self._slots(self.heads[number], 0, 0, -self.base_length)
+        return self._slots(number, 0, 0, -self.base_length)
 
     def _in_window(self, number: int, window: int) -> Tensor:
         """The last entries in slots `number`, as many as a window has, int64 [H, M]."""
@@ -298,7 +205,7 @@ class SlotMemory(Memory):
         """Of the heads in slots `number`."""
         slots, held = self.own[number], self.held(number)
         before = held - slots.first_slot
-        new, window = q.shape[1], self._near_window(slots.layer)
+        new, window = q.shape[1], self.windows[number]
         if window is not None:
             most = near_room(window, new)
         else:
@@ -308,7 +215,7 @@ class SlotMemory(Memory):
         keys, values, lists = slots.shown(self._base(number), before + new, new, self._in_sight(number))
         own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window), lists)
         beside, sources = self._beside(number, q)
-        watched = self.mass is not None or self.observed is not None
+        watched = self.mass is not None if self.observed is None else window is None
         output, given = attend([own, *beside], scaling, softcap, watched)
         if watched:
             found = given[0][:, 0]
@@ -331,7 +238,7 @@ class SlotMemory(Memory):
     @contextmanager
     def observing(self) -> Iterator[None]:
         """Sum up what the tokens of a pass give to each entry, in `observed`, until left."""
-        self.observed = []
+        self.observed = {}
         try:
             yield
         finally:
@@ -346,7 +253,7 @@ class SlotMemory(Memory):
     def _watch(self, number: int, given: Tensor) -> None:
         """given: [HQ, N], what the queries of this pass gave to the entries remembered in slots `number`."""
         if self.observed is not None:
-            self.observed.append(given)
+            self.observed[number] = given
         elif self.mass is not None:  # a catalyst's attention is nobody's question
             per_head = given.view(self.heads[number].kv_heads, -1, given.shape[-1])
             self.mass.add(self._column(number, "source"), per_head.sum(dim=1))
@@ -364,28 +271,25 @@ class SlotMemory(Memory):
         self.length = end
         self.seen += len(self._incoming)
 
-    def keep_best(self, scores: list[Tensor], size: int, spared: int) -> None:
+    def keep_best(self, scores: Mapping[int, Tensor], size: int, spared: int) -> None:
         """Keep `size` entries per head on average; the `spared` highest of each head stay, whatever the share.
 
-        scores: per slots [H, N].
+        scores: of judged slots [H, N].
         """
-        groups = [group for group in self.groups if self._near_window(self.heads[group[0]]) is None]
-        layers = [[scores[number] for number in group] for group in groups]
-        counts = itertools.chain.from_iterable(shared(self.share, layers, size, spared))
-        chosen = dict(zip(itertools.chain.from_iterable(groups), counts, strict=True))
-        self.keep([highest(score, chosen.get(number, 0)) for number, score in enumerate(scores)])
+        layers = [[scores[number] for number in group if number in scores] for group in self.groups]
+        counts = itertools.chain.from_iterable(shared(self.share, list(filter(None, layers)), size, spared))
+        each = zip(self.judged, counts, strict=True)
+        self.keep({number: highest(scores[number], count) for number, count in each})
 
-    def keep(self, kept: list[Tensor]) -> None:
-        """Keep only the given entries and close the gaps; kept: per slots int64 [H, M], ascending.
+    def keep(self, kept: Mapping[int, Tensor]) -> None:
+        """Keep only the given entries of judged slots, int64 [H, M], ascending, and close the gaps.
 
-        What it says of slots with a `near_window` does not count: they keep what is in it.
+        Other slots keep what is in their window.
         """
-        windows = [self._near_window(heads) for heads in self.heads]
-        judged = [kept[number] for number, window in enumerate(windows) if window is None]
-        average = -(-sum(index.numel() for index in judged) // sum(index.shape[0] for index in judged))
+        average = -(-sum(index.numel() for index in kept.values()) // sum(len(index) for index in kept.values()))
         capacity = max(self.capacity or FIRST_CAPACITY, average)
         fresh: list[Slots] = []
-        for number, window in enumerate(windows):
+        for number, window in enumerate(self.windows):
             index = kept[number] if window is None else self._in_window(number, window)
             surplus = index.shape[1] - average
             room = capacity + surplus if window is None else near_room(window)
@@ -396,7 +300,7 @@ class SlotMemory(Memory):
     def _taken(self, number: int, index: Tensor, capacity: int, surplus: int) -> Slots:
         """New slots that begin with entries index [H, M] of slots `number`, ascending, rotated to 0, 1, 2, ..."""
         old, size = self.own[number], index.shape[1]
-        new = self._slots(old.layer, 0, capacity, surplus)
+        new = self._slots(number, 0, capacity, surplus)
         new.take_over(old, self._base(number), self.length + old.surplus, index)
         new.source[:, :size] = self._column(number, "source").gather(1, index)
         new.score[:, :size] = self._column(number, "score").gather(1, index)
@@ -472,12 +376,12 @@ class SlotMemory(Memory):
         if not on_base:
             self.base, self.base_length = [], 0
         for number, (slots, extra) in enumerate(zip(self.own, meta["surplus"], strict=True)):
-            near = self._near_window(slots.layer) is not None
+            near = self.windows[number] is not None
             room = length + extra if on_base or near else max(self.capacity or FIRST_CAPACITY, length) + extra
             if on_base and extra:
                 self.base[number] = self._nothing_before(number)
             if extra or (not on_base and (not fresh or slots.capacity < room)):
-                self.own[number] = self._slots(self.heads[number], 0, room, extra)
+                self.own[number] = self._slots(number, 0, room, extra)
         for number, slots in enumerate(self.own):
             mine = {name.removeprefix(f"{number}."): x for name, x in tensors.items() if name.startswith(f"{number}.")}
             slots.load(mine, length + slots.surplus)

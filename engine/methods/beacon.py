@@ -34,7 +34,7 @@ from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
-from engine.seam import Guests, LayerSpec, ModelSpec
+from engine.seam import Guests, ModelSpec
 from engine.trained.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
 
 RAW = 1  # the ratio of a text that fits without beacons
@@ -174,7 +174,8 @@ class BeaconMemory(SlotMemory):
 
     def __init__(self, spec: ModelSpec, settings: Beacon, beacons: Beacons) -> None:
         """beacons: in the dtype and on the device of the model."""
-        super().__init__(spec, None if settings.budget is None else settings.budget + settings.passing(spec))
+        capacity = None if settings.budget is None else settings.budget + settings.passing(spec)
+        super().__init__(spec, capacity, lets_go=capacity is None)  # see `_without_windows`
         self.settings = settings
         self.beacons = beacons
         self.window = settings.window_tokens(spec)
@@ -191,10 +192,6 @@ class BeaconMemory(SlotMemory):
         super().reserve(tokens)
         self.ratio = self.settings.ratio_for(self.spec, tokens)
         self.whole = tokens if self.ratio == RAW else None
-
-    def _near_window(self, heads: LayerSpec) -> int | None:
-        """What is in a window was never to be all that is kept: see `_without_windows`."""
-        return super()._near_window(heads) if self.capacity is None else None
 
     def _beacons_in(self, tokens: int) -> int:
         """Beacons among so many first tokens of a window."""
@@ -252,7 +249,7 @@ class BeaconMemory(SlotMemory):
         kept = self._evenly(old, new) if self.whole is None else self._latest(old + new)
         slots, named = torch.stack([slots[kept], named[kept]]).to(self.spec.device, non_blocking=True)
         sources = [self.positions(layer)[:, named] for layer in range(len(self.spec.layers))]
-        self.keep([slots.expand(layer.kv_heads, -1) for layer in self.spec.layers])
+        self.keep({number: slots.expand(self.heads[number].kv_heads, -1) for number in self.judged})
         for held, source in zip(self.own, sources, strict=True):
             held.source[:, : self.length] = source
         self.made, self.fresh = self.made + new, 0  # not before: memory may run out

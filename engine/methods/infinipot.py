@@ -27,7 +27,8 @@ from engine.errors import SettingsError
 from engine.footprint import Footprint, Task
 from engine.memories.coded import MODEL, STORES, Coding
 from engine.memories.sharing import SHARES, widest
-from engine.memories.slots import SlotMemory, highest, pooled, seen
+from engine.memories.slot_plan import seen
+from engine.memories.slots import SlotMemory, highest, pooled
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, Usage
 from engine.seam import ModelSpec
@@ -168,12 +169,10 @@ class Pot(SlotMemory):
         assert self.capacity is not None
         size = min(round(self.settings.keep * self.capacity), self.entries)
         novel = round(self.settings.novelty_share * size)
-        scores = []
-        for number in range(len(self.own)):
-            score = self._representative(number)
-            if novel:
+        scores = {number: self._representative(number) for number in self.judged}
+        if novel:
+            for number, score in scores.items():
                 score.scatter_(1, highest(self._column(number, "score"), novel), float("inf"))
-            scores.append(score)
         self.keep_best(scores, size, novel)
 
     def _representative(self, number: int) -> Tensor:

@@ -29,7 +29,8 @@ from torch import Tensor
 from engine.footprint import Footprint, Task
 from engine.memories.coded import MODEL, STORES, Coding
 from engine.memories.sharing import SHARES, widest
-from engine.memories.slots import SlotMemory, pooled, seen
+from engine.memories.slot_plan import seen
+from engine.memories.slots import SlotMemory, pooled
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
@@ -188,8 +189,8 @@ class RetainedMemory(SlotMemory):
         """Keep `size` entries per head on average, the last `spared` of each for sure."""
         if size >= self.entries:
             return
-        scores = [pooled(self._column(number, "score"), self.settings.pooling) for number in range(len(self.own))]
-        for score in scores:
+        scores = {number: pooled(self._column(number, "score"), self.settings.pooling) for number in self.judged}
+        for score in scores.values():
             score[:, score.shape[1] - spared :] = float("inf")
         self.keep_best(scores, size, spared)
 

@@ -239,7 +239,7 @@ class RecallingMemory(TieredMemory, SlotMemory):
 
         All of it for a catalyst, and where a layer keeps what is in its sliding window.
         """
-        if self._in_focus is None or self.observed is not None or self._near_window(self.heads[number]) is not None:
+        if self._in_focus is None or self.observed is not None or self.windows[number] is not None:
             return None
         source = self._column(number, "source")
         return (source < 0) | (source >= self.far) | torch.isin(source, self._in_focus)

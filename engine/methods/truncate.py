@@ -75,4 +75,4 @@ class MiddleCutMemory(SlotMemory):
         middle = (self.entries - self.tail) // 2
         slots = torch.arange(self.entries, device=self.spec.device)
         slots = slots[(slots < middle) | (slots >= middle + self.tail)]
-        self.keep([slots.expand(layer.kv_heads, -1) for layer in self.spec.layers])
+        self.keep({number: slots.expand(self.heads[number].kv_heads, -1) for number in self.judged})

@@ -15,10 +15,22 @@ from engine.passes import feed
 
 def read(model: Model, method: Method, ids: Tensor, chunk: int = 64) -> Context:
     """Read to the end."""
-    reader = Reader(model, method, ids, chunk)
+    return finish(Reader(model, method, ids, chunk))
+
+
+def finish(reader: Reader) -> Context:
+    """What a reader has read when it is at the end."""
     for _ in reader.run():
         pass
     return reader.context()
+
+
+def resumed(reader: Reader, steps: int, chunk: int | None = None) -> Reader:
+    """A reader that goes on, as from disk, where this one is after so many further steps. chunk: another."""
+    for _, _progress in zip(range(steps), reader.run(), strict=False):
+        pass
+    parts, meta = reader.state()
+    return Reader.resume(reader.model, reader.method, reader.ids, loaded(parts), meta, chunk or reader.chunk)
 
 
 def loaded(parts: dict[str, Part]) -> dict[str, dict[str, Tensor]]:

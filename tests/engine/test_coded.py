@@ -12,7 +12,8 @@ from engine import Conversation, Model, SettingsError, make_method
 from engine.memories.attention import FEW_QUERIES, Shown, causal_span
 from engine.memories.coded import CODES, CodedSlots, Coding, check_codes, level_bytes
 from engine.memories.memory import Memory
-from engine.memories.slots import SlotMemory, slot_bytes
+from engine.memories.slot_plan import slot_bytes
+from engine.memories.slots import SlotMemory
 from engine.records import DEVICE
 from kernels import choice
 from kernels.rows import Pages

@@ -29,7 +29,7 @@ def filled_pot(model: Model, ids: Tensor, settings: InfiniPot) -> Pot:
     prompt = settings.catalyst()
     if prompt is not None:
         catalyst = torch.tensor(model.chat.turn(prompt))
-        pot.observed = []
+        pot.observed = {}
         model.forward(catalyst, pot, torch.full((len(catalyst),), NOT_IN_SOURCE, dtype=torch.int32))
     return pot
 
@@ -56,7 +56,7 @@ def test_the_rest_is_chosen_per_head_by_the_catalysts_attention(model: Model, id
     assert pot.observed is not None
     expected = [
         seen.view(layer.kv_heads, -1, pot.entries).amax(1).topk(80).indices.sort().values
-        for seen, layer in zip(pot.observed, model.spec.layers, strict=True)
+        for seen, layer in zip(pot.observed.values(), model.spec.layers, strict=True)
     ]
     pot.condense()
     for layer, kept in enumerate(expected):

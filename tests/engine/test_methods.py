@@ -22,7 +22,7 @@ from engine import (
 )
 from engine.records import DEVICE
 from kernels import choice
-from tests.engine.reading import answer, loaded, next_logits, read, with_budget
+from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
 
 # Budgets far below the 301 tokens of the text, so that every method has to condense, cut, slide or search.
 TIGHT: dict[str, Method] = {
@@ -198,14 +198,7 @@ def test_chunk_size_does_not_change_the_answer(model: Model, ids: Tensor, method
 @pytest.mark.parametrize("steps", [1, 3, 6])
 def test_save_load_and_continue_equals_uninterrupted(model: Model, ids: Tensor, method: Method, steps: int) -> None:
     expected = read(model, method, ids)
-    reader = Reader(model, method, ids, chunk=48)
-    for _, _progress in zip(range(steps), reader.run(), strict=False):
-        pass
-    parts, meta = reader.state()
-    resumed = Reader.resume(model, method, ids, loaded(parts), meta, chunk=64)
-    for _ in resumed.run():
-        pass
-    context = resumed.context()
+    context = finish(resumed(Reader(model, method, ids, chunk=48), steps, chunk=64))
     for layer in range(len(model.spec.layers)):
         assert torch.equal(context.memory.positions(layer), expected.memory.positions(layer))
     torch.testing.assert_close(

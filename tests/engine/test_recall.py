@@ -127,7 +127,7 @@ def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> Non
     memory.gaze = Gaze(0, Focus(torch.arange(20, 80), TEXT))
     memory.begin(torch.zeros(1, dtype=torch.int32))
     assert memory._in_sight(LAYER) is not None
-    memory.observed = []
+    memory.observed = {}
     assert memory._in_sight(LAYER) is None
 
 

@@ -13,7 +13,7 @@ from engine.host import retrieving
 from engine.host.host_tier import HostTier
 from engine.memories.memory import Memory
 from engine.memories.slots import SlotMemory
-from tests.engine.reading import answer, loaded, next_logits, read
+from tests.engine.reading import answer, loaded, next_logits, read, resumed
 from tests.engine.test_methods import CLOSE, QUESTION, TIGHT, close, every_method
 
 
@@ -65,15 +65,11 @@ def test_a_resumed_reading_takes_no_more_than_one_that_was_not_stopped(
     model: Model, ids: Tensor, method: Method
 ) -> None:
     whole = Reader(model, method, ids, 64)
-    stopped = Reader(model, method, ids, 64)
-    for _, _progress in zip(range(4), stopped.run(), strict=False):
-        pass
-    parts, meta = stopped.state()
-    resumed = Reader.resume(model, method, ids, loaded(parts), meta, 64)
-    for reader in (whole, resumed):
+    continued = resumed(Reader(model, method, ids, 64), 4)
+    for reader in (whole, continued):
         for _ in reader.run():
             pass
-    assert resumed.memory.usage() == whole.memory.usage()
+    assert continued.memory.usage() == whole.memory.usage()
 
 
 def test_what_is_picked_for_a_question_has_a_limit(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

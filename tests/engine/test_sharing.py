@@ -11,7 +11,8 @@ from torch import Tensor
 from engine import Conversation, Model, SettingsError, make_method
 from engine.footprint import Task
 from engine.memories.sharing import SHARES, SPREAD, pyramid, shared, threshold
-from engine.memories.slots import SlotMemory, slot_bytes
+from engine.memories.slot_plan import slot_bytes
+from engine.memories.slots import SlotMemory
 from engine.records import DEVICE
 from tests.engine.plain import one_by_one
 from tests.engine.reading import answer, read

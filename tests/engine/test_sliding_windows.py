@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine import Context, ContextMismatch, Conversation, Method, Reader, make_method
 from engine.footprint import Task
+from engine.memories import slots
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.slots import SlotMemory
 from engine.models.model import Model
@@ -22,7 +23,7 @@ from engine.trained.beacons import Beacons
 from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
 from tests.engine.conftest import byte_tokenizer
-from tests.engine.reading import answer, loaded, next_logits, read
+from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed
 from tests.engine.test_architectures import small_config
 from tests.engine.test_graphs import replayed as replayed  # a fixture
 from tests.engine.test_planner import ROOMY, fused_operations
@@ -64,7 +65,7 @@ def network(kind: str) -> PreTrainedModel:
 @pytest.fixture
 def everything_kept(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As it was before: no layer lets go of anything."""
-    monkeypatch.setattr(SlotMemory, "_near_window", lambda memory, heads: None)
+    monkeypatch.setattr(slots, "near_window", lambda spec, heads, capacity: None)
     return monkeypatch
 
 
@@ -145,18 +146,22 @@ def test_with_a_budget_a_window_is_not_condensed(model: Model, name: str, ids: T
                 assert len(there) < there[-1] - there[0]  # of a wider stretch only some
 
 
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3_text"])
+@pytest.mark.parametrize("name", ["infinipot", "infinipot-int8-heads"])
+def test_a_catalyst_is_watched_only_where_its_scores_count(model: Model, name: str, ids: Tensor) -> None:
+    memory = read(model, BUDGETS[name], ids).memory
+    assert isinstance(memory, SlotMemory)
+    with memory.observing():
+        model.forward(QUESTION[:4], memory, torch.full((4,), NOT_IN_SOURCE, dtype=torch.int32))
+        assert memory.observed is not None
+        assert list(memory.observed) == [n for n, heads in enumerate(memory.heads) if heads.sliding_window is None]
+
+
 @every_kind
 @every_method
 def test_save_load_and_continue_equals_uninterrupted(model: Model, method: Method, ids: Tensor) -> None:
     whole = read(model, method, ids, 48)
-    reader = Reader(model, method, ids, chunk=48)
-    for _, _progress in zip(range(15), reader.run(), strict=False):
-        pass
-    parts, meta = reader.state()
-    resumed = Reader.resume(model, method, ids, loaded(parts), meta, chunk=48)
-    for _ in resumed.run():
-        pass
-    context = resumed.context()
+    context = finish(resumed(Reader(model, method, ids, 48), 15))
     assert context.usage().bytes[DEVICE] <= whole.usage().bytes[DEVICE]
     expected = next_logits(model, method, whole.memory, QUESTION)
     torch.testing.assert_close(next_logits(model, method, context.memory, QUESTION), expected, **CLOSE)
@@ -248,5 +253,5 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
         torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
     assert len(replayed) > 400  # of `recall` not where the first stage runs
     assert isinstance(ours.memory, SlotMemory)
-    packed = any(slots.first_slot == 0 for slots in ours.memory.own)
+    packed = any(own.first_slot == 0 for own in ours.memory.own)
     assert packed

@@ -14,7 +14,7 @@ from torch import Tensor
 from engine import Model
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.slots import SlotMemory
-from engine.seam import LayerSpec, ModelSpec
+from engine.seam import ModelSpec
 from kernels.softmax import scores
 from training.locret.examples import Example
 
@@ -26,16 +26,13 @@ class Watched(SlotMemory):
 
     def __init__(self, spec: ModelSpec, example: Example) -> None:
         """Nothing read yet."""
-        super().__init__(spec)
+        super().__init__(spec, lets_go=False)  # so that token i is in slot i
         self.reserve(len(example.ids))
         self._asking = example.asking.to(spec.device)
         self.prompt = prompt = example.prompt
         sizes = [(layer.query_heads, prompt, layer.head_size) for layer in spec.layers]
         self.queries = [torch.empty(size, dtype=spec.dtype, device=spec.device) for size in sizes]
         self.labels = [torch.full((layer.kv_heads, prompt), float("-inf"), device=spec.device) for layer in spec.layers]
-
-    def _near_window(self, heads: LayerSpec) -> None:
-        """Every layer keeps everything, so that token i is in slot i."""
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Causal attention, watched."""

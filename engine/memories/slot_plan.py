@@ -1,0 +1,109 @@
+"""How many bytes slots take and what they hold, worked out before there are any, and which layers keep a window only.
+
+Arithmetic on sizes, of `slots.py` and of what plans its memories.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from engine.footprint import Footprint, mean_attended
+from engine.memories.coded import Coding, level_bytes
+from engine.memories.memory import UNLIMITED
+from engine.memories.window import window_slack
+from engine.records import DEVICE, Usage
+from engine.seam import LayerSpec, ModelSpec
+
+FIRST_CAPACITY = 256
+
+
+def slot_bytes(spec: ModelSpec, capacity: int, coding: Coding | None = None) -> int:
+    """Bytes of the slots of all layers: keys before and after RoPE, values, source and score; in codes, as they say."""
+    rotated = 0 if coding is not None else capacity * spec.entry_bytes // 2
+    return saved_bytes(spec, capacity, coding) + rotated
+
+
+def saved_bytes(spec: ModelSpec, entries: int, coding: Coding | None = None) -> int:
+    """Bytes of so many entries on disk, where keys are not rotated."""
+    if coding is not None:
+        return coding.slot_bytes(spec, entries)
+    return entries * (spec.entry_bytes + 8 * sum(layer.kv_heads for layer in spec.layers))
+
+
+def near_window(spec: ModelSpec, layer: LayerSpec, capacity: int | None) -> int | None:
+    """How many entries a layer keeps because it sees no more; None where it keeps what there is, or what a budget says.
+
+    capacity: entries that fit at most, None for no limit. Where one is below window and slack, and where no layer sees
+    farther, it is the budget that says what is kept.
+    """
+    window = layer.sliding_window
+    if window is None or capacity is None:
+        return window
+    return window if near_room(window) <= capacity and farthest(spec) == UNLIMITED else None
+
+
+def near_room(window: int, passing: int = 1) -> int:
+    """Entries per head to allocate where a layer sees `window` of them, with so many tokens in a pass."""
+    return window + max(window_slack(window), passing)
+
+
+def farthest(spec: ModelSpec) -> int:
+    """How many entries back any layer sees: no limit, unless all have a sliding window."""
+    return max(UNLIMITED if layer.sliding_window is None else layer.sliding_window for layer in spec.layers)
+
+
+def planned_bytes(
+    spec: ModelSpec, tokens: int, capacity: int | None, chunk: int = 1, coding: Coding | None = None
+) -> tuple[ModelSpec, int, int]:
+    """Bytes of slots for so many tokens, or of the capacity.
+
+    Args:
+        chunk: tokens per pass at most.
+        coding: where there is no `near_window`: what is in one is never coded.
+
+    Returns:
+        The model without heads in layers that have a `near_window`, the bytes of that, and those of these layers.
+    """
+    far, near, room = list(spec.layers), 0, max(tokens, FIRST_CAPACITY) if capacity is None else capacity
+    for number, layer in enumerate(spec.layers):
+        window = near_window(spec, layer, capacity)
+        if window is not None:
+            far[number] = dataclasses.replace(layer, query_heads=0, kv_heads=0)
+            most = near_room(window, chunk)
+            alone = dataclasses.replace(spec, layers=(layer,))
+            near += slot_bytes(alone, min(room, most) if capacity is None else most)
+    looking = dataclasses.replace(spec, layers=tuple(far))
+    return looking, slot_bytes(looking, room, coding), near
+
+
+def seen(spec: ModelSpec, entries: float) -> float:
+    """Of so many entries, how many a query sees through its layer's window, on average over all layers' queries."""
+    return _averaged(spec, lambda layer: min(entries, layer.sliding_window or entries))
+
+
+def _averaged(spec: ModelSpec, of_layer: Callable[[LayerSpec], float]) -> float:
+    each = (of_layer(layer) * layer.query_heads * layer.head_size for layer in spec.layers)
+    return sum(each) / spec.query_width
+
+
+def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, coding: Coding | None) -> Footprint:
+    """What slots hold of so many tokens, `chunk` in a pass, and what those attend to."""
+    looking, far, near = planned_bytes(spec, passed, capacity, chunk, coding)
+    coded = coding is not None and looking.entry_width > 0
+    levels = level_bytes(looking) if coded else 0
+    levelled = levels if coding is not None and passed >= coding.waiting else 0
+    held = min(passed, farthest(spec) if capacity is None else capacity)
+    own = FIRST_CAPACITY if capacity is None else max(capacity, FIRST_CAPACITY)  # of a conversation
+    windows = planned_bytes(spec, UNLIMITED, capacity, chunk)[2]  # which it fills soon
+    return Footprint(
+        usage=Usage({DEVICE: held}, {DEVICE: far + near + levelled}),
+        spare_bytes=near if capacity is None else far + near,
+        tail_bytes=slot_bytes(looking, own, coding) + windows + levels,
+        saved_bytes=saved_bytes(looking, held, coding) + near + levelled,
+        passed=passed,
+        attended=_averaged(spec, lambda layer: mean_attended(passed, min(held, layer.sliding_window or held))),
+        widest=min(passed, held + chunk) if capacity is None else held,
+        answering=round(seen(spec, held)),
+        coded=coded,
+    )
