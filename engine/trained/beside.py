@@ -142,7 +142,8 @@ def _locate(kind: Kind, spec: ModelSpec, given: str) -> Path:
             found = f"no safetensors file lies in {path}" if path.is_dir() else f"there is no file {path}"
         raise WeightsError(
             f"{kind.method} needs {kind.things} for this model, and {found}. Train them with "
-            f"'{_training(kind, spec)}', or give the file of trained ones with --weights PATH (setting {kind.setting})."
+            f"'{_training(kind, spec)}', or give the file of trained ones with --method {kind.method} --weights PATH "
+            f"(setting {kind.setting})."
         )
     return path
 
