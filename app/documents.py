@@ -121,9 +121,9 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
 
 
 def _lacks_text(service: Service, row: DocumentRow) -> bool:
-    """Whether a known document has pages without text to which OCR could add some."""
+    """Whether a known document has pages to which OCR could add some text."""
     pages = service.library.document(row.id).pages
-    return row.format == "pdf" and any(page.quality.source == "none" for page in pages)
+    return row.format == "pdf" and any(page.quality.lacks_text for page in pages)
 
 
 def page_of(service: Service, document_id: str, number: int) -> ingest.Page:

@@ -14,14 +14,21 @@ QUOTE_CHARACTERS = 400
 """A source's quote is at most this long."""
 
 _WORD = re.compile(r"\w+")
-_SENTENCE_END = re.compile(r"(?P<stop>[.!?…])[\"'”’»)\]]*(?=\s)|\n[ \t]*\n")
+# Han, Kana, Thai, Lao, Burmese and Khmer, which have no blanks between words: each character counts as one.
+_UNSPACED = re.compile(
+    "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0003ffff])"
+)
+_SENTENCE_END = re.compile(r"(?P<stop>[.!?…؟۔।])[\"'”’»)\]]*(?=\s)|(?P<full>[。！？])[”’」』）]*|\n[ \t]*\n")
 _ABBREVIATION = re.compile(r"(?:\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|No|vs|etc|Prof|Capt|Col|Gen|Rev|Hon|Jr|Sr|cf|pp?))$")
-_QUOTATION = re.compile(r"“([^“”]{2,600})”|\"([^\"\n]{2,600})\"|«([^«»]{2,600})»")
+_QUOTATION = re.compile(
+    r"“([^“”]{2,600})”|\"([^\"\n]{2,600})\"|«([^«»]{2,600})»|„([^„“”]{2,600})[“”]|「([^「」]{2,600})」|『([^『』]{2,600})』"
+)
 
 
 def words_of(text: str) -> str:
     """The words of `text` in one normal form, each with a space before and after it."""
-    words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    words = _WORD.findall(_UNSPACED.sub(r" \1 ", unicodedata.normalize("NFKC", text).casefold()))
     return f" {' '.join(words)} " if words else ""
 
 

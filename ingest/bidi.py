@@ -6,7 +6,8 @@ Unicode bidirectional algorithm (UAX #9) backwards, without embeddings, which a 
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 from unicodedata import bidirectional
@@ -33,24 +34,40 @@ class Glyph(NamedTuple):
     end: float
 
 
-def mostly(text: str) -> bool:
-    """Whether a text runs from right to left, by two thirds of its letters."""
-    kinds = [_KINDS.get(bidirectional(each)) for each in text]
-    return kinds.count("R") > 2 * kinds.count("L")
+class Facing(NamedTuple):
+    """How a page runs.
 
-
-def in_order(glyphs: Sequence[Glyph], size: float, page: bool) -> str:
-    """The text of a line as it is read.
-
-    Args:
-        size: of its print, in the unit of the places.
-        page: whether the page it is on runs from right to left, and so this line too, whatever names are in it.
+    leftward: from right to left, and so all its lines, whatever names are in them; as_drawn: its brackets are as they
+    look, and not as they are meant.
     """
+
+    leftward: bool
+    as_drawn: bool
+
+
+def facing(lines: Iterable[Sequence[Glyph]]) -> Facing:
+    """How a page with these lines runs: by two thirds of its letters, and by most of the lines with a pair of brackets.
+
+    Where there are none with a pair, the first bracket is meant to open one.
+    """
+    kinds: Counter[str | None] = Counter()
+    votes, first = 0, ""
+    for glyphs in lines:
+        kinds.update(_KINDS.get(bidirectional(sign)) for each in glyphs for sign in each.text)
+        signs = [each.text for each in sorted(glyphs, key=lambda each: each.start) if each.text in _BRACKETS]
+        if signs and any(RIGHT_TO_LEFT.search(each.text) for each in glyphs):
+            first = first or signs[0]
+            if len({sign in _OPENING for sign in signs}) == 2:
+                votes += 1 if signs[0] in _OPENING else -1
+    return Facing(kinds["R"] > 2 * kinds["L"], votes > 0 or (votes == 0 and first not in _OPENING))
+
+
+def in_order(glyphs: Sequence[Glyph], size: float, page: Facing) -> str:
+    """The text of a line of such a page as it is read; size: of its print, in the unit of the places."""
     line = _spaced(sorted(_whole(glyphs), key=lambda each: each.start + each.end), size)
     kinds = "".join(_KINDS.get(bidirectional(each[0]), "-") for each in line)
     islands = _ISLANDS[any(bidirectional(each[0]) == "AL" for each in line)]
-    first = next((each for each in line if each in _BRACKETS), "")
-    turn = _MIRRORED if first in _OPENING else {}  # if brackets are as they look, and not as they are meant
+    turn = _MIRRORED if page.as_drawn else {}
 
     def from_right(start: int, end: int) -> str:
         pieces, at = [], start
@@ -61,7 +78,7 @@ def in_order(glyphs: Sequence[Glyph], size: float, page: bool) -> str:
         pieces += [each.translate(turn) for each in line[at:end]]
         return "".join(reversed(pieces))
 
-    if kinds.count("R") > (0 if page else kinds.count("L")):
+    if kinds.count("R") > (0 if page.leftward else kinds.count("L")):
         return from_right(0, len(line))
     text, at = "", 0
     for part in _FROM_RIGHT.finditer(kinds):

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -18,11 +18,26 @@ JSON_VERSION = 1
 
 @dataclass(frozen=True)
 class PageQuality:
-    """How a page's text was won: how many characters, from where, and what is doubtful about it."""
+    """How a page's text was won: how many characters, from where, and what is doubtful about it.
+
+    pictured: whether there may be more, in a picture that takes most of the page, or in what is drawn on an empty one;
+    None where that is not known.
+    """
 
     characters: int
     source: str  # "text" | "ocr" | "none"
     warnings: tuple[str, ...] = ()
+    pictured: bool | None = None
+
+    @property
+    def blank(self) -> bool:
+        """Whether there is nothing on the page."""
+        return self.source == "none" and self.pictured is False and not self.warnings
+
+    @property
+    def lacks_text(self) -> bool:
+        """Whether there may be text on the page that is not in its text."""
+        return bool(self.pictured) or (self.source == "none" and not self.blank)
 
 
 @dataclass(frozen=True)
@@ -94,22 +109,34 @@ class Document:
 
     def coverage(self) -> str:
         """One line: how many pages have text, which have none or a doubtful one, and what to do about it."""
-        total = len(self.pages)
-        noun = "page" if self.format in PAGED_FORMATS else "section"
-        empty = [page.number for page in self.pages if page.quality.source == "none"]
-        recognised = [page.number for page in self.pages if page.quality.source == "ocr"]
-        doubtful = [page.number for page in self.pages if page.quality.warnings and page.quality.source != "none"]
+        total, paged = len(self.pages), self.format in PAGED_FORMATS
+        noun = "page" if paged else "section"
+
+        def those(pages: Sequence[Page]) -> str:
+            return f"{noun}{'s' * (len(pages) > 1)} {ranges(page.number for page in pages)}"
+
+        empty = [page for page in self.pages if page.quality.source == "none"]
+        recognised = [page for page in self.pages if page.quality.source == "ocr"]
+        doubtful = [page for page in self.pages if page.quality.warnings and page.quality.source != "none"]
+        blank = [page for page in empty if page.quality.blank]
+        lost = [page for page in empty if not page.quality.blank]
         parts = [f"{total - len(empty)} of {count(total, noun)} {'has' if total == 1 else 'have'} text"]
         if recognised:
-            parts.append(f"{noun}s {ranges(recognised)} by OCR")
+            parts.append(f"{those(recognised)} by OCR")
+        if blank:
+            parts.append(f"{those(blank)} blank")
         if doubtful:
-            parts.append(f"doubtful text on {noun}{'s' * (len(doubtful) > 1)} {ranges(doubtful)}")
+            parts.append(f"doubtful text on {those(doubtful)} ({doubtful[0].quality.warnings[0]})")
         line = "; ".join(parts) + "."
-        if empty:
-            if len(empty) == 1:
-                line += f" No text on {noun} {empty[0]}: the model will not know what is on it."
-            else:
-                line += f" No text on {noun}s {ranges(empty)}: the model will not know what is on them."
+        if lost:
+            reason = f" ({why[0]})" if (why := lost[0].quality.warnings) else ""
+            them = "it" if len(lost) == 1 else "them"
+            line += f" No text on {those(lost)}{reason}: the model will not know what is on {them}."
+        known = ("OCR", "could not be read")  # it was tried, or would not help
+        if paged and any(
+            page.quality.lacks_text and not any(each.startswith(known) for each in page.quality.warnings)
+            for page in self.pages
+        ):
             line += " If they are scans, install Tesseract with its language data and read the file again with OCR."
         return line
 

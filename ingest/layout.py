@@ -5,6 +5,7 @@ taken in the order in which the file gives them; sorting them by place interleav
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,8 +13,12 @@ from itertools import pairwise
 from ingest.clean import ends_sentence, join_lines, seam, vocabulary
 
 COLUMN_GAP = 3.0  # in font sizes: a wider gap within a row parts two cells
+EDGE = 6.0  # points within which blocks begin at the same left edge
+NARROW = 0.5  # of its column's width: a block without a longer line was not broken to fill it
+DROPPED = 2.0  # times the size of the lines beside it: a first letter set so large
 CELL = " | "
 
+_BROKEN = re.compile(r"[^\W\d_]{2,}[-‐]$")
 _LEADERS = re.compile(r"(?:\s?\.){5,}\s*")
 _BULLET = re.compile(r"^(?:[•‣◦▪▫■□●○∙·–—◆➢✓*]\s|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]\s|\[\d+\]\s)")
 
@@ -76,6 +81,40 @@ def _same_row(first: Line, second: Line) -> bool:
     return overlap > 0.6 * min(first.y1 - first.y0, second.y1 - second.y0)
 
 
+def _columns(blocks: Iterable[Block]) -> dict[int, float]:
+    """Where the columns of a page end: for each left edge the right end of nearly all lines of blocks that begin there.
+
+    A line longer than the others, such as a heading over two columns, does not count.
+    """
+    ends: dict[int, list[float]] = defaultdict(list)
+    for block in blocks:
+        ends[round(min(line.x0 for line in block) / EDGE)] += [line.x1 for line in block]
+    return {edge: sorted(found)[int(0.9 * (len(found) - 1))] for edge, found in ends.items()}
+
+
+def with_drop_caps(blocks: Iterable[Block]) -> list[Block]:
+    """Blocks in which a first letter set large stands in the line that it begins, which runs beside it."""
+    blocks = list(blocks)
+    begun = {
+        id(line): letter
+        for letter, line in pairwise(line for block in blocks for line in block)
+        if len(letter.text) == 1
+        and letter.text.isalpha()
+        and letter.size >= DROPPED * line.size
+        and line.x0 >= letter.x1 - line.size
+        and letter.y0 <= line.y1
+        and line.y0 <= letter.y1
+        and line.text[0].isalpha()
+    }
+    letters = {id(letter) for letter in begun.values()}
+    mended = (
+        [replace(line, text=begun[id(line)].text + line.text) if id(line) in begun else line for line in block]
+        for block in blocks
+    )
+    kept = ([line for line in block if id(line) not in letters] for block in mended)
+    return [block for block in kept if block]
+
+
 class Paragrapher:
     """Joins the lines of pages to paragraphs, with what the whole document's words and spaces tell about it."""
 
@@ -89,14 +128,20 @@ class Paragrapher:
         """The text of one page: paragraphs parted by blank lines, lines that must stay apart by line ends."""
         paragraphs: list[list[str]] = []  # each in pieces: joining strings one by one takes for ever on a huge page
         previous: Block = []
+        columns = _columns(sheet.blocks)
         for block in sheet.blocks:
             if previous and self._continues(previous, block):
                 self._append(paragraphs[-1], previous[-1], block[0])
             else:
                 paragraphs.append([block[0].text])
             left, right = min(line.x0 for line in block), max(line.x1 for line in block)
+            column = columns[round(left / EDGE)]
+            if right - left < NARROW * (column - left):  # lines that are all short: an address, a verse
+                right = column
+            listed = False
             for before, line in pairwise(block):
-                match self._border(before, line, left, right):
+                listed = listed or bool(_BULLET.match(before.text))
+                match self._border(before, line, left, right, listed):
                     case "paragraph":
                         paragraphs.append([line.text])
                     case "line":
@@ -108,7 +153,7 @@ class Paragrapher:
 
     def bridge(self, first: str, second: str) -> tuple[str, str]:
         """Two pages' texts with a word that was broken between them made whole, on the first."""
-        broken = re.search(r"[^\W\d_]{2,}[-‐]$", first[-80:])
+        broken = _BROKEN.search(first[-80:])
         rest = re.match(r"[^\W\d_]+[^\w\s]*\s*", second)
         if not broken or not rest or not second[0].islower():
             return first, second
@@ -119,15 +164,18 @@ class Paragrapher:
         pieces[-1] = pieces[-1][: len(pieces[-1]) - lost]
         pieces.append(glue + line.text)
 
-    def _border(self, before: Line, line: Line, left: float, right: float) -> str:
-        """What stands between two lines of one block: "paragraph", "line" or "" (they are one)."""
+    def _border(self, before: Line, line: Line, left: float, right: float, listed: bool) -> str:
+        """What stands between two lines of one block: "paragraph", "line" or "" (they are one).
+
+        left, right: where its column begins and ends; listed: whether an item of a list began above.
+        """
         if before.level != line.level or abs(before.size - line.size) > 0.2 * max(before.size, line.size, 1):
             return "paragraph" if min(len(before.text), len(line.text)) > 3 else "line"
         if not line.level:
             return ""
         if (before.mono and line.mono) or " … " in before.text or CELL in before.text or CELL in line.text:
             return "line"
-        if _BULLET.match(line.text) and (not line.text[0].isalnum() or ends_sentence(before.text)):
+        if _BULLET.match(line.text) and (listed or not line.text[0].isalnum() or ends_sentence(before.text)):
             return "paragraph" if ends_sentence(before.text) else "line"
         size = line.size
         ended = ends_sentence(before.text)
@@ -137,6 +185,8 @@ class Paragrapher:
         room = before.x0 - left if rtl else right - before.x1
         if ended and indent > 0.8 * size and indent_before < 0.4 * size and (not rtl or indent < 4 * size):
             return "paragraph"
+        if _BROKEN.search(before.text) and line.text[0].islower():
+            return ""
         # Had the next word found room, the line was ended on purpose.
         first_word = line.text.split(maxsplit=1)[0]
         average = (line.x1 - line.x0) / max(1, len(line.text))

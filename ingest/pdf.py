@@ -1,33 +1,43 @@
 """PDF, through PyMuPDF: text in its natural order, page by page; scans through Tesseract where it is installed.
 
-Left out: pictures, comments, attachments, and the layout of tables beyond one row a line.
+Left out: pictures, comments, attached files (which a warning names), and the layout of tables beyond one row a line.
 """
 
+import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pymupdf
 
 from ingest import titles
-from ingest.bidi import RIGHT_TO_LEFT, Glyph, in_order, mostly
-from ingest.clean import doubts, mend_accents, one_line, tidy, unreadable
+from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
+from ingest.clean import doubts, mend_accents, one_line, raised, tidy, unreadable
 from ingest.document import Page, PageQuality, Reading, TocEntry, count
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
-from ingest.layout import Block, Line, Paragrapher, Sheet, rows
+from ingest.layout import Block, Line, Paragrapher, Sheet, rows, with_drop_caps
 from ingest.limits import Limits
 from ingest.ocr import ocr_languages
 from ingest.running_heads import drop_running_heads
 
 OCR_DPI = 300
+OCR_FOUND_NOTHING = "OCR found no text in its picture"
 OCR_HINT = (
     "install Tesseract with its language data (for example `apt install tesseract-ocr`, or set TESSDATA_PREFIX "
     "to the folder of its .traineddata files) and read the file again"
 )
-# No ligatures (MuPDF spells them out), no pictures; characters without a mapping come as U+FFFD and are counted.
-_FLAGS = pymupdf.TEXT_MEDIABOX_CLIP
+FEW = 150  # characters of text, with which a page that is mostly a picture may say more than they do
+PICTURE_SHARE = 0.5  # of the page
+OUTLINES = 20  # paths drawn on a page without text: fewer are a frame, more may be letters
+SMALL, LIFTED = 0.85, 0.15  # of the line's font size: so small, and so far above its base line, is a superscript
+# No ligatures (MuPDF spells them out), no pictures; characters without a mapping come as U+FFFD and are counted. Print
+# that is drawn twice, a hair apart, to look bold comes once.
+_FLAGS = pymupdf.TEXT_MEDIABOX_CLIP | pymupdf.TEXT_COLLECT_STYLES
+_NOTE = re.compile(r"\[?\d{1,3}[)\]]|\(\d{1,3}\)")  # the mark of a note, in brackets or behind half of one
 
 # MuPDF is not thread-safe and keeps its messages in one place for the whole process.
 _mupdf_lock = threading.Lock()
@@ -115,27 +125,35 @@ def _read(
         if not total:
             raise BrokenFile(f"{path.name} has no pages: it is damaged or incomplete. Fetch it again.")
         limits.check(path.name, "pages", total, limits.pages)
-        sheets, sources, warnings = [], [], []
+        leaves = []
         characters = 0
         for index in range(total):
-            sheet, source, doubt = _sheet(document, index, language)
-            characters += sum(len(line.text) for block in sheet.blocks for line in block)
+            leaf = _leaf(document, index, language)
+            characters += _length(leaf.sheet.blocks)
             limits.check(path.name, "characters", characters, limits.characters)
-            sheets.append(sheet)
-            sources.append(source)
-            warnings.append(doubt)
+            leaves.append(leaf)
             on_page(index + 1, total)
-        pages = _pages(sheets, sources, warnings)
+        pages = _pages(leaves, _labels(document, total))
         if not any(page.text for page in pages):
-            raise EmptyDocument(_no_text(path.name, document, pages, language))
+            raise EmptyDocument(_no_text(path.name, pages, language))
         metadata_title = (document.metadata or {}).get("title")
-        return Reading(pages, _toc(document, total), [metadata_title, _heading(sheets)], [])
+        return Reading(pages, _toc(document, total), [metadata_title, _heading(leaves)], _attached(document))
     finally:
         document.close()
 
 
-def _sheet(document: Any, index: int, language: str) -> tuple[Sheet, str, tuple[str, ...]]:
-    """One page's lines, where they came from, and warnings. A page that cannot be read is an empty one."""
+@dataclass(frozen=True)
+class Leaf:
+    """A page as it was found; see `PageQuality`."""
+
+    sheet: Sheet
+    source: str
+    warnings: tuple[str, ...] = ()
+    pictured: bool | None = None
+
+
+def _leaf(document: Any, index: int, language: str) -> Leaf:
+    """One page. A page that cannot be read is an empty one."""
     try:
         page = document[index]
         height = float(page.rect.height)
@@ -144,95 +162,198 @@ def _sheet(document: Any, index: int, language: str) -> tuple[Sheet, str, tuple[
         if RIGHT_TO_LEFT.search(raw):
             blocks = _blocks(page.get_text("rawdict", flags=_FLAGS), page.rotation_matrix)
         if document.is_form_pdf:
-            blocks += _fields(page, raw)
-        warnings: tuple[str, ...] = ()
-        if language and (not raw.strip() or unreadable(raw)):
+            blocks = _filled(page, blocks)
+        pictured, warnings = _pictured(page, len(raw)), []
+        if language and (pictured or unreadable(raw)):
             try:
-                recognised = _blocks(
-                    page.get_text(
-                        "dict", flags=_FLAGS, textpage=page.get_textpage_ocr(dpi=OCR_DPI, full=True, language=language)
-                    )
-                )
-                if recognised:
-                    return Sheet(recognised, height), "ocr", ()
+                recognised = _recognised(page, language)
+                if _length(recognised) > (0 if unreadable(raw) else 2 * len(raw)):  # not what was there already
+                    return Leaf(Sheet(recognised, height), "ocr")
+                warnings.append(OCR_FOUND_NOTHING)
             except Exception as error:  # Tesseract's trouble with one page must not lose the book
-                warnings = (f"OCR failed: {one_line(str(error))[:120]}",)
-        return Sheet(blocks, height), "text" if blocks else "none", warnings
+                warnings.append(f"OCR failed: {one_line(str(error))[:120]}")
+        if not blocks and not pictured and (complaint := _complaint(page)):
+            warnings.append(f"could not be read: {complaint}")
+        if pictured and raw and not language:
+            warnings.append(f"a picture fills the page, with only {count(len(raw), 'character')} of text beside it")
+        return Leaf(Sheet(blocks, height), "text" if blocks else "none", tuple(warnings), pictured)
     except Exception as error:  # one bad page never stops the book
-        return Sheet([], 1.0), "none", (f"could not be read: {one_line(str(error))[:120]}",)
+        return Leaf(Sheet([], 1.0), "none", (f"could not be read: {one_line(str(error))[:120]}",))
+
+
+def _recognised(page: Any, language: str) -> list[Block]:
+    found = page.get_textpage_ocr(dpi=OCR_DPI, full=True, language=language)
+    return _blocks(page.get_text("dict", flags=_FLAGS, textpage=found))
+
+
+def _complaint(page: Any) -> str:
+    """What MuPDF says that is wrong with a page; empty if nothing."""
+    before = pymupdf.TOOLS.mupdf_warnings(False)
+    page.get_text("text", flags=_FLAGS)
+    said = pymupdf.TOOLS.mupdf_warnings(False)[len(before) :].split("\n")
+    return next((one_line(each)[:120] for each in said if "error" in each), "")
+
+
+def _length(blocks: list[Block]) -> int:
+    return sum(len(line.text) for block in blocks for line in block)
+
+
+def _pictured(page: Any, characters: int) -> bool:
+    """Whether a page with so little text is mostly a picture; one without any, whether something is drawn on it."""
+    if characters >= FEW:
+        return False
+    drawn = page.get_bboxlog()
+    kinds = [kind for kind, _ in drawn]
+    if "ignore-text" in kinds:  # unseen: what somebody's OCR found
+        return False
+    if not characters and sum("path" in kind for kind in kinds) >= OUTLINES:
+        return True
+    covered = sum(float(abs(pymupdf.Rect(box) & page.rect)) for kind, box in drawn if "image" in kind)
+    return covered > (PICTURE_SHARE * float(abs(page.rect)) if characters else 0.0)
 
 
 def _blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -> list[Block]:
     """Lines of print. turn: from the coordinates of the text to those of the page as it is shown."""
     blocks = []
-    leftward = mostly("".join(each["c"] for each in _characters(page)))
+    page_facing = facing(_glyphs(line) for block in page["blocks"] for line in block.get("lines", ()))
     for block in page["blocks"]:
         lines = []
         for line in block.get("lines", ()):
-            raw = _text(line, leftward)
+            main = max(line["spans"], key=lambda span: len(span.get("text") or span["chars"]))
+            raw = _text(line, main, page_facing)
             text = mend_accents(tidy(raw.replace("\u00ad", "-") if raw.rstrip().endswith("\u00ad") else raw))
             if not text:
                 continue
-            main = max(line["spans"], key=lambda span: len(span.get("text") or span["chars"]))
             x0, y0, x1, y1 = pymupdf.Rect(line["bbox"]) * turn
             mono = bool(main["flags"] & pymupdf.TEXT_FONT_MONOSPACED)
             across, along = line["dir"]
             level = abs(across * turn.b + along * turn.d) < 0.1
             lines.append(Line(text, x0, y0, x1, y1, main["size"], mono, level, raw[-1].isspace(), raw[0].isspace()))
         if lines:
-            blocks.append(rows(lines))
-    return blocks
+            blocks.append(lines)
+    return [rows(lines) for lines in with_drop_caps(blocks)]
 
 
-def _characters(page: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of a page that says where they stand."""
-    for block in page["blocks"]:
-        for line in block.get("lines", ()):
-            for span in line["spans"]:
-                yield from span.get("chars", ())
-
-
-def _text(line: dict[str, Any], leftward: bool) -> str:
-    """The text of a line of MuPDF's; in order where parts of it run from right to left, if it says where they stand."""
-    spans = line["spans"]
-    if "text" in spans[0]:
-        return "".join(span["text"] for span in spans)
-    characters = [each for span in spans for each in span["chars"]]
-    text = "".join(each["c"] for each in characters)
-    if not RIGHT_TO_LEFT.search(text):
-        return text
+def _glyphs(line: dict[str, Any]) -> list[Glyph]:
+    """The characters of a line, and where they stand along it; none if it does not say where."""
     across, along = line["dir"]
-    ends = [(x0 * across + y0 * along, x1 * across + y1 * along) for x0, y0, x1, y1 in (c["bbox"] for c in characters)]
-    glyphs = [Glyph(each["c"], min(place), max(place)) for each, place in zip(characters, ends, strict=True)]
-    return in_order(glyphs, max(span["size"] for span in spans), leftward)
+    found = []
+    for each in (each for span in line["spans"] for each in span.get("chars", ())):
+        x0, y0, x1, y1 = each["bbox"]
+        ends = x0 * across + y0 * along, x1 * across + y1 * along
+        found.append(Glyph(each["c"], min(ends), max(ends)))
+    return found
 
 
-def _fields(page: Any, raw: str) -> list[Block]:
-    """What is filled into a form and not already in the page's text, one line a field, below everything else."""
+def _text(line: dict[str, Any], main: dict[str, Any], page: Facing) -> str:
+    """The text of a line of MuPDF's; in order where parts of it run from right to left, if it says where they stand.
+
+    main: the span with the most characters, above which others are raised.
+    """
+    spans = line["spans"]
+    texts = [span["text"] if "text" in span else "".join(each["c"] for each in span["chars"]) for span in spans]
+    if "text" in spans[0] or not RIGHT_TO_LEFT.search("".join(texts)):
+        return "".join(_marked(spans, texts, main, line["dir"]))
+    return in_order(_glyphs(line), max(span["size"] for span in spans), page)
+
+
+def _marked(
+    spans: Sequence[dict[str, Any]], texts: Sequence[str], main: dict[str, Any], direction: Sequence[float]
+) -> Iterator[str]:
+    """The texts of a line's spans, superscripts marked as such; at its beginning they are the number of a note."""
+    across, along = direction
+
+    def is_raised(number: int) -> bool:
+        span = spans[number]
+        right, down = (there - base for there, base in zip(span["origin"], main["origin"], strict=True))
+        lift = right * along - down * across
+        return bool(span["size"] < SMALL * main["size"] and lift > LIFTED * main["size"])
+
+    begun = False
+    for lifted, numbers in groupby(range(len(spans)), is_raised):
+        text = "".join(texts[number] for number in numbers)
+        if lifted and (mark := text.strip()):
+            marked = raised(mark, linked=bool(_NOTE.fullmatch(mark))) if begun else mark
+            text = marked + (" " if not begun or text[-1].isspace() else "")
+        yield text
+        begun = begun or bool(text.strip())
+
+
+def _filled(page: Any, blocks: list[Block]) -> list[Block]:
+    """The lines of a form with what is filled in as a line each below them, behind the words printed beside it.
+
+    MuPDF gives what fields show as if it were print: a tick is a letter of a font of signs.
+    """
+    fields = [widget for widget in page.widgets() if tidy(str(widget.field_value or "")) not in ("", "Off")]
+    boxes = [widget.rect * page.rotation_matrix for widget in fields]
+
+    def shown_by_field(line: Line) -> bool:
+        middle = pymupdf.Point((line.x0 + line.x1) / 2, (line.y0 + line.y1) / 2)
+        return any(middle in box for box in boxes)
+
+    printed = [kept for block in blocks if (kept := [line for line in block if not shown_by_field(line)])]
+    y = page.rect.y1 / 2  # away from the margins, where running heads are looked for
     lines = []
-    for widget in page.widgets():
-        value = tidy(str(widget.field_value or ""))
-        if value and value not in raw and value != "Off":
-            name = one_line(widget.field_label or widget.field_name or "")
-            y = page.rect.y1 / 2  # away from the margins, where running heads are looked for
-            lines.append(Line(f"{name}: {value}" if name else value, 0, y, 1, y, 0, mono=True))
-    return [lines] if lines else []
+    for widget, box in zip(fields, boxes, strict=True):
+        ticked = widget.field_type in (pymupdf.PDF_WIDGET_TYPE_CHECKBOX, pymupdf.PDF_WIDGET_TYPE_RADIOBUTTON)
+        value = "yes" if ticked else one_line(str(widget.field_value))
+        name = one_line(widget.field_label or "") or _beside(box, printed, ticked) or one_line(widget.field_name or "")
+        lines.append(Line(f"{name.rstrip(' :')}: {value}" if name else value, 0, y, 1, y, 0, mono=True))
+    return [*printed, lines] if lines else printed
 
 
-def _pages(sheets: list[Sheet], sources: list[str], warnings: list[tuple[str, ...]]) -> list[Page]:
-    sheets = drop_running_heads(sheets)
+def _beside(box: pymupdf.Rect, blocks: list[Block], either: bool) -> str:
+    """The words nearest to a field in its row: those before it, or where boxes are ticked on either side."""
+    near = []
+    for line in (line for block in blocks for line in block):
+        if min(line.y1, box.y1) - max(line.y0, box.y0) > 0.5 * min(line.y1 - line.y0, box.height):
+            if line.x1 < box.x0 + 2:
+                near.append((box.x0 - line.x1, line.text))
+            elif either and line.x0 > box.x1 - 2:
+                near.append((line.x0 - box.x1, line.text))
+    return min(near, default=(0, ""))[1]
+
+
+def _pages(leaves: list[Leaf], labels: list[str]) -> list[Page]:
+    sheets = drop_running_heads([leaf.sheet for leaf in leaves])
     paragrapher = Paragrapher(sheets)
     texts = [tidy(paragrapher.page(sheet)) for sheet in sheets]
     for index in range(len(texts) - 1):
         texts[index], texts[index + 1] = paragrapher.bridge(texts[index], texts[index + 1])
     pages = []
-    for number, (text, source, doubt) in enumerate(zip(texts, sources, warnings, strict=True), 1):
-        doubt += doubts(text)
+    for number, (text, leaf, label) in enumerate(zip(texts, leaves, labels, strict=True), 1):
+        doubt = leaf.warnings + doubts(text)
         if unreadable(text):  # worse than no text: it would be read as if it said something
             text = ""
-        quality = PageQuality(len(text), source if text else "none", doubt)
-        pages.append(Page(number, f"page {number}", text, quality))
+        quality = PageQuality(len(text), leaf.source if text else "none", doubt, leaf.pictured)
+        pages.append(Page(number, label, text, quality))
     return pages
+
+
+def _labels(document: Any, total: int) -> list[str]:
+    """What each page is called: by its number, and before that by what is printed on it where the file says so."""
+    printed = [""] * total
+    try:
+        if document.get_page_labels():
+            printed = [one_line(document[index].get_label()) for index in range(total)]
+    except Exception:  # damaged labels are no reason to lose the book
+        printed = [""] * total
+    return [
+        f"page {label} (page {number} of the file)" if label not in ("", str(number)) else f"page {number}"
+        for number, label in enumerate(printed, 1)
+    ]
+
+
+def _attached(document: Any) -> list[str]:
+    """A warning that names the files within the file, which are not read."""
+    try:
+        names = [one_line(name) for name in document.embfile_names()]
+    except Exception:  # as above
+        return []
+    if not names:
+        return []
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return [f"{count(len(names), 'attached file')} {'was' if len(names) == 1 else 'were'} not read: {shown}."]
 
 
 def _toc(document: Any, total: int) -> list[TocEntry]:
@@ -247,12 +368,12 @@ def _toc(document: Any, total: int) -> list[TocEntry]:
     return toc
 
 
-def _heading(sheets: list[Sheet]) -> str | None:
+def _heading(leaves: list[Leaf]) -> str | None:
     """The largest print on the first page that has text, where it stands out and is short enough for a title."""
-    first = next((sheet for sheet in sheets if sheet.blocks), None)
+    first = next((leaf.sheet for leaf in leaves if leaf.sheet.blocks), None)
     if not first:
         return None
-    lines = [line for block in first.blocks for line in block if line.level and any(map(str.isalpha, line.text))]
+    lines = [line for block in first.blocks for line in block if line.level and re.search(r"[^\W\d_]{2}", line.text)]
     if len(lines) < 2:
         return None
     largest = max(line.size for line in lines)
@@ -268,11 +389,7 @@ def _heading(sheets: list[Sheet]) -> str | None:
     return titles.sane(" ".join(title)) or None
 
 
-def _no_text(name: str, document: Any, pages: list[Page], language: str) -> str:
-    try:
-        pictures = sum(bool(page.get_images()) for page in document)
-    except Exception:
-        pictures = 0
+def _no_text(name: str, pages: list[Page], language: str) -> str:
     unread = sum(any(warning.startswith("could not") for warning in page.quality.warnings) for page in pages)
     message = f"{name} has no text on {'its one page' if len(pages) == 1 else f'any of its {len(pages)} pages'}"
     if unread:
@@ -284,7 +401,7 @@ def _no_text(name: str, document: Any, pages: list[Page], language: str) -> str:
             f"{message} that can be read: its fonts do not say which characters their glyphs stand for. "
             f"The pages can be recognised from their looks: {OCR_HINT}."
         )
-    if not pictures:
+    if not any(page.quality.pictured for page in pages):
         return f"{message} and no pictures of text either: there is nothing to read in it."
     if language:
         return f"{message}, only pictures, and OCR found nothing in them. Try a sharper scan."

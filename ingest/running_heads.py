@@ -1,13 +1,16 @@
 """Page numbers and running heads, told from headings and text by where they stand, what repeats, and what counts pages.
 
 What is taken out here is gone without a word, so in doubt a line stays. Kept even though it repeats: print clearly
-larger than the text, and numbers that do not go up with the pages ("Invoice 1017").
+larger than the text, and numbers that do not go up with the pages ("Invoice 1017"). Words that stand nowhere else,
+such as the name of a contract at the head of its pages, are kept once, where they first part no sentence.
 """
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from ingest.clean import ends_sentence
 from ingest.layout import CELL, Line, Sheet
 
 MARGIN = 0.2  # share of the page's height, at the top and at the bottom, where running heads are looked for
@@ -18,6 +21,7 @@ LARGER = 1.2  # times the text's font size: a larger line is a heading
 _ROMAN = re.compile(r"^(?=[ivxlc])(c{0,3}(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3}))$")
 _WHOLE_NUMBER = re.compile(r"(?<!\d)(?<!\d[.,:])\d{1,5}(?!\d|[.,:]\d)")  # neither half of "1.2" nor of "10:45"
 _WORD = re.compile(r"\w+")
+_NUMBERS = re.compile(r"\b(?:\d+|[ivxlcIVXLC]+)\b")
 _AROUND = r"[\s.,:;·•|~<>–—\-\[\]()]*"
 _PAGE_WORD = (
     r"(?:pages?|pp?|pg|p[áa]g(?:ina)?|seite|s|sid[ae]|side|sivu|str(?:ona|ana)?|oldal|sayfa|стр(?:аница)?|с"
@@ -30,7 +34,7 @@ _PAGE_NUMBER = re.compile(
 _PAGE_OF_CHAPTER = re.compile(rf"{_AROUND}\d{{1,3}}[-–]#{_AROUND}")  # "3-12"
 # A word and its number, "Chapter 3", "Exercise 1-4", "第3章": it counts those, even where each has one page.
 _COUNTED = re.compile(
-    rf"{_AROUND}(?:(?!{_PAGE_WORD}\b)[^\W\d_]{{2,}}[.:]?\s(?:\d{{1,3}}[-–])?#|第\s?#\s?(?!页|頁|ページ)[^\W\d_]+){_AROUND}"
+    rf"{_AROUND}(?:(?!{_PAGE_WORD}\b)[^\W\d_]{{2,}}[.:]?\s(?:(?:no|nr|n[º°])[.:]?\s?|[№#]\s?)?(?:\d{{1,3}}[-–])?#|第\s?#\s?(?!页|頁|ページ)[^\W\d_]+){_AROUND}"
 )
 
 
@@ -72,18 +76,38 @@ def drop_running_heads(sheets: list[Sheet]) -> list[Sheet]:
         numbered = any((kind, value - index) in offsets for kind, value, _ in _numerals(line.text))
         return numbered or whole.count(_words([line.text])) >= 2
 
-    kept = []
-    for index, (sheet, page) in enumerate(zip(sheets, edges, strict=True)):
-        gone: set[int] = set()
+    gone: dict[int, Line | None] = {}  # what is put in the place of lines, by their ids
+    found: dict[str, list[tuple[int, str, Line]]] = defaultdict(list)  # by their words, without page numbers
+    for index, page in enumerate(edges):
         for side, lines in page.items():
             for depth, line in enumerate(lines):
                 if not (explained(index, side, line) or (depth == 0 and is_title_in_band(index, side, line))):
                     break
-                gone.add(id(line))
-        blocks = [[line for line in block if id(line) not in gone] for block in sheet.blocks]
-        # Where nothing else is on the page, what repeats is all it says.
-        kept.append(Sheet([block for block in blocks if block], sheet.height) if any(blocks) else sheet)
-    return kept
+                gone[id(line)] = None
+                if not _is_page_number(line.text, index, offsets):
+                    found[_words([_NUMBERS.sub(" ", line.text)])].append((index, side, line))
+    kept = [_without(sheet, gone) for sheet in sheets]
+    said = _words(line.text for sheet in kept for block in sheet.blocks for line in block)
+    for words, places in found.items():
+        if re.search(r"[^\W\d_]{2}", words) and words not in said:
+            between = (each for each in places if _ends_sentence(kept, each[0] - (each[1] == "top")))
+            index, _, line = next(between, places[0])
+            cells = (cell for cell in line.text.split(CELL) if not _is_page_number(cell, index, offsets))
+            gone[id(line)] = replace(line, text=CELL.join(cells))
+            said += words
+    return [_without(sheet, gone) for sheet in sheets]
+
+
+def _ends_sentence(sheets: list[Sheet], index: int) -> bool:
+    """Whether what stands behind that page does not part a sentence."""
+    return index < 0 or not sheets[index].blocks or ends_sentence(sheets[index].blocks[-1][-1].text)
+
+
+def _without(sheet: Sheet, gone: Mapping[int, Line | None]) -> Sheet:
+    """A page without some lines, or with others in their place; where there is nothing else, they stay."""
+    changed = ([gone.get(id(line), line) for line in block] for block in sheet.blocks)
+    blocks = [kept for block in changed if (kept := [line for line in block if line is not None])]
+    return Sheet(blocks, sheet.height) if blocks else sheet
 
 
 def _text_size(sheets: list[Sheet]) -> float:

@@ -18,7 +18,7 @@ OCR = Options(ocr=True)
 
 def scan(tmp_path: Path) -> Path:
     """A PDF with a page that has no text."""
-    return makers.pdf(tmp_path / "scan.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")], []])
+    return makers.pdf(tmp_path / "scan.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")], []], scans=[2])
 
 
 def add(service: Service, *files: Path, options: Options = Options()) -> list[str]:  # noqa: B008

@@ -61,6 +61,20 @@ def test_quotations_are_compared_by_their_words() -> None:
     assert not pages.on_page(7, "first evening")
 
 
+def test_words_without_blanks_between_them_are_found() -> None:
+    """A whole clause was one word, so that a true quotation in Japanese was said not to be in the document."""
+    page = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
+    assert PageWords([page]).find("猫である") == 0
+    assert PageWords([page]).find("犬である") is None
+    assert around(page, "まだ") == "名前はまだ無い。"
+    assert [words for _, words in quotations_in("「猫である」と „Guten Tag“ und „gut”")] == [
+        "猫である",
+        "Guten Tag",
+        "gut",
+    ]
+    assert PageWords(["ฉันรักแมว"]).find("รักแมว") == 0
+
+
 def test_quotations_in_an_answer() -> None:
     answer = 'She wrote “The lamp must never go dark”, then "it rains", and «rien». A 6" pipe is no quotation.'
     found = quotations_in(answer)

@@ -2,16 +2,19 @@
 
 import struct
 import zipfile
+from collections.abc import Container
 from pathlib import Path
 
 import pymupdf
 
 
-def pdf(path: Path, pages: list[list[tuple[float, float, str]]], **save: object) -> Path:
-    """A PDF whose pages hold lines of 11-point print at (x, y), in the order given."""
+def pdf(path: Path, pages: list[list[tuple[float, float, str]]], scans: Container[int] = (), **save: object) -> Path:
+    """A PDF whose pages hold lines of 11-point print at (x, y), in the order given; scans: pages that are a picture."""
     document = pymupdf.open()
-    for lines in pages:
+    for number, lines in enumerate(pages, 1):
         page = document.new_page(width=400, height=600)
+        if number in scans:
+            page.insert_image(page.rect, pixmap=pymupdf.Pixmap(pymupdf.csGRAY, (0, 0, 40, 60)))
         for x, y, text in lines:
             page.insert_text((x, y), text, fontsize=11)
     document.save(str(path), **save)

@@ -65,7 +65,7 @@ def test_coverage_names_pages_and_the_next_step() -> None:
         pages=tuple(page(n, "" if n in (3, 4, 5, 9) else "x", "", "ocr" if n == 1 else "text") for n in range(1, 11)),
     )
     assert "pages 3-5, 9:" in scans.coverage()
-    assert "pages 1 by OCR" in scans.coverage()
+    assert "; page 1 by OCR." in scans.coverage()
 
 
 def test_a_document_survives_json() -> None:

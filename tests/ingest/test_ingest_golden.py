@@ -54,11 +54,13 @@ VECTORS = [
         117,
         (
             "ist K nach Bemerkung 21 abgeschlossen. Nach Voraussetzung kann K mit endlich vielen offenen Kugeln",
-            "Die Kugeloberfläche S2 lässt sich durch strecken",
+            "Die Kugeloberfläche S^2 lässt sich durch strecken",
+            "X = R^(n+1)",
+            "f^−1(U)",
             "Topologische Grundbegriffe",
         ),
         ("Vorausset-", "TOPOLOGISCHE RÄUME", "WEGE UND KNOTEN", ". . . . ."),  # the last but one: running heads
-        {117: "page 117"},
+        {2: "page ii (page 2 of the file)", 117: "page 114 (page 117 of the file)"},
     ),
     Vector(
         "pdf/docling__normal_4pages.pdf",

@@ -218,10 +218,17 @@ def test_deep_nesting_does_not_exhaust_the_stack(tmp_path: Path, depth: int) -> 
 
 
 def test_pages_without_text_are_named(tmp_path: Path) -> None:
-    path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], [], []])
+    """A page with a stamp on its picture counted as one with text, and a blank one as a scan."""
+    stamp = [(50, 580, "DEF-000123")]
+    path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], [], [], stamp, []], scans=[2, 3, 4])
     document = read(path, ocr=False)
-    assert [page.quality.source for page in document.pages] == ["text", "none", "none"]
-    assert any("No text on pages 2-3" in warning for warning in document.warnings)
+    assert [page.quality.source for page in document.pages] == ["text", "none", "none", "text", "none"]
+    assert [page.quality.lacks_text for page in document.pages] == [False, True, True, True, False]
+    assert document.warnings == (
+        "2 of 5 pages have text; page 5 blank; doubtful text on page 4 (a picture fills the page, with only 10 "
+        "characters of text beside it). No text on pages 2-3: the model will not know what is on them. If they are "
+        "scans, install Tesseract with its language data and read the file again with OCR.",
+    )
 
 
 def test_a_file_that_is_saved_while_it_is_read_is_refused(tmp_path: Path) -> None:
@@ -255,9 +262,11 @@ def test_failing_ocr_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "eng.traineddata").write_bytes(b"no language data")
     monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
     assert ocr_languages() == ("eng",)
-    document = read(makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], []]))
+    document = read(makers.pdf(tmp_path / "a.pdf", [[(50, 300, "Words.")], [], []], scans=[2]))
     assert document.pages[0].text == "Words."
     assert "OCR failed" in document.pages[1].quality.warnings[0]
+    assert not document.pages[2].quality.warnings
+    assert "install Tesseract" not in document.coverage()
 
 
 def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:

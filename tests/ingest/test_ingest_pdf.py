@@ -1,0 +1,111 @@
+"""What PDF alone has: raised print, forms, print drawn twice, large first letters, page labels, files within."""
+
+from pathlib import Path
+
+import pymupdf
+
+from ingest import ingest
+from tests.ingest import makers
+
+
+def made(*pieces: tuple[float, float, str, float]) -> pymupdf.Document:
+    """A page with pieces of print at (x, y), of these sizes; to be saved."""
+    document = pymupdf.open()
+    page = document.new_page(width=400, height=600)
+    for x, y, text, size in pieces:
+        page.insert_text((x, y), text, fontsize=size)
+    return document
+
+
+def text_of(path: Path, document: pymupdf.Document) -> str:
+    document.save(path)
+    document.close()
+    return ingest(path, ocr=False).text
+
+
+def width(text: str, size: float) -> float:
+    return float(pymupdf.get_text_length(text, fontsize=size))
+
+
+def test_raised_print_is_no_part_of_the_number_before_it(tmp_path: Path) -> None:
+    """A footnote made 8,935,112 eighty-nine millions, and 10 to the sixth a hundred and six."""
+    pieces, x = [], 50.0
+    for text, lift in (("It had 8,935,112", 0), ("3", 4), (" people on 10", 0), ("6", 4), (" km", 0), ("2", 4)):
+        size = 7 if lift else 11
+        pieces.append((x, 300.0 - lift, text, size))
+        x += width(text, size)
+    note = [(50.0, 396.0, "3", 6.0), (50.0 + width("3", 6), 400.0, "At the last count.", 9.0)]
+    document = made(*pieces, *note)
+    assert text_of(tmp_path / "a.pdf", document) == "It had 8,935,112^3 people on 10^6 km^2\n\n3 At the last count."
+
+
+def test_print_that_is_drawn_twice_to_look_bold_comes_once(tmp_path: Path) -> None:
+    document = made((50, 300, "The Keeper", 16), (50.4, 300, "The Keeper", 16), (50, 340, "He kept it.", 11))
+    assert text_of(tmp_path / "a.pdf", document) == "The Keeper\n\nHe kept it."
+
+
+def test_a_large_first_letter_belongs_to_its_word(tmp_path: Path) -> None:
+    lines = [
+        "he keeper of the lamp climbed up the stairs",
+        "to the gallery and counted the ships, and all",
+        "were bound.",
+    ]
+    pieces = [(78 if number < 2 else 50, 296.0 + 14 * number, line, 11.0) for number, line in enumerate(lines)]
+    document = made((50, 318, "T", 40), *pieces)
+    assert text_of(tmp_path / "a.pdf", document) == "T" + " ".join(lines)
+
+
+def test_short_lines_of_a_block_stay_apart(tmp_path: Path) -> None:
+    """An address or a list was one line, where none of its lines was longer than the others."""
+    text = [f"The keeper of the lamp climbed up the stairs for the {number}th time." for number in range(4, 8)]
+    address = ["Mr. John Smith", "12 Main Street", "Springfield"]
+    lines = [(50, 100 + 14 * y, line) for y, line in enumerate(text)]
+    lines += [(50, 300 + 14 * y, line) for y, line in enumerate(address)]
+    read = ingest(makers.pdf(tmp_path / "a.pdf", [lines]), ocr=False).text
+    assert read.endswith("\n\n" + "\n".join(address))
+    assert read.startswith(" ".join(text))
+
+
+def test_a_form_is_read_with_the_words_beside_its_fields(tmp_path: Path) -> None:
+    """Values stood together at the end, without what was asked, and a tick as a figure of its font: "Ibsen 5 3"."""
+    document = made((50, 60, "Application, 5 pages", 11))
+    fields = [
+        ("Surname", pymupdf.PDF_WIDGET_TYPE_TEXT, "Ibsen"),
+        ("Children:", pymupdf.PDF_WIDGET_TYPE_TEXT, "5"),
+        ("Smoker", pymupdf.PDF_WIDGET_TYPE_CHECKBOX, True),
+        ("Vegetarian", pymupdf.PDF_WIDGET_TYPE_CHECKBOX, False),
+    ]
+    for number, (label, kind, value) in enumerate(fields):
+        y = 100 + 30 * number
+        document[0].insert_text((50, y + 15), label, fontsize=11)
+        widget = pymupdf.Widget()
+        widget.field_name, widget.field_type, widget.field_value = f"f1_{number}", kind, value
+        widget.rect = pymupdf.Rect(200, y, 300, y + 20)
+        document[0].add_widget(widget)
+    read = text_of(tmp_path / "a.pdf", document)
+    assert read.endswith("\n\nSurname: Ibsen\nChildren: 5\nSmoker: yes")
+    assert read.count("Ibsen") == 1
+    assert "5 3" not in read
+
+
+def test_pages_are_called_what_is_printed_on_them(tmp_path: Path) -> None:
+    path = makers.pdf(tmp_path / "a.pdf", [[(50, 300, f"Words of page {number}.")] for number in range(4)])
+    with pymupdf.open(path) as document:
+        rules = [(0, "r", 1), (2, "D", 1), (3, "D", 4)]
+        document.set_page_labels([{"startpage": at, "prefix": "", "style": s, "firstpagenum": n} for at, s, n in rules])
+        document.save(tmp_path / "b.pdf")
+    labels = [page.label for page in ingest(tmp_path / "b.pdf", ocr=False).pages]
+    assert labels == [
+        "page i (page 1 of the file)",
+        "page ii (page 2 of the file)",
+        "page 1 (page 3 of the file)",
+        "page 4",
+    ]
+    assert [page.label for page in ingest(path, ocr=False).pages] == ["page 1", "page 2", "page 3", "page 4"]
+
+
+def test_files_within_the_file_are_named(tmp_path: Path) -> None:
+    document = made((50, 300, "Open this portfolio.", 11))
+    document.embfile_add("real.pdf", b"%PDF-1.4", filename="real.pdf")
+    document.save(tmp_path / "a.pdf")
+    assert ingest(tmp_path / "a.pdf", ocr=False).warnings == ("1 attached file was not read: real.pdf.",)
