@@ -17,7 +17,9 @@ EDGE = 6.0  # points within which blocks begin at the same left edge
 NARROW = 0.5  # of its column's width: a block without a longer line was not broken to fill it
 DROPPED = 2.0  # times the size of the lines beside it: a first letter set so large
 CELL = " | "
+PARAGRAPH = "\n\n"
 
+_FOOTNOTE = re.compile(r"(?:\d{1,3}|[*†‡§])\s?\w")
 _BROKEN = re.compile(r"[^\W\d_]{2,}[-‐]$")
 _LEADERS = re.compile(r"(?:\s?\.){5,}\s*")
 _BULLET = re.compile(r"^(?:[•‣◦▪▫■□●○∙·–—◆➢✓*]\s|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]\s|\[\d+\]\s)")
@@ -149,15 +151,17 @@ class Paragrapher:
                     case _:
                         self._append(paragraphs[-1], before, line)
             previous = block
-        return "\n\n".join("".join(pieces) for pieces in paragraphs)
+        return PARAGRAPH.join("".join(pieces) for pieces in paragraphs)
 
     def bridge(self, first: str, second: str) -> tuple[str, str]:
-        """Two pages' texts with a word that was broken between them made whole, on the first."""
-        broken = _BROKEN.search(first[-80:])
+        """Two pages' texts with a word that was broken between them made whole, on the first, above its footnotes."""
+        end = len(first)
+        while (start := first.rfind(PARAGRAPH, 0, end)) >= 0 and _FOOTNOTE.match(first, start + len(PARAGRAPH)):
+            end = start
         rest = re.match(r"[^\W\d_]+[^\w\s]*\s*", second)
-        if not broken or not rest or not second[0].islower():
+        if not _BROKEN.search(first[max(0, end - 80) : end]) or not rest or not second[0].islower():
             return first, second
-        return join_lines(first, rest[0].rstrip(), self.words), second[rest.end() :]
+        return join_lines(first[:end], rest[0].rstrip(), self.words) + first[end:], second[rest.end() :]
 
     def _append(self, pieces: list[str], before: Line, line: Line) -> None:
         lost, glue = seam(pieces[-1], line.text, self.words, before.spaced, self.trust_spaces)

@@ -117,6 +117,17 @@ def test_running_heads_go_and_the_text_stays(tmp_path: Path) -> None:
     assert [document.text.count(head) for head in dict.fromkeys(HEADS)] == [1, 1, 1, 1]
 
 
+def test_a_word_broken_over_two_pages_is_whole_above_the_notes(tmp_path: Path) -> None:
+    first = [
+        (50, 100, "At last the fog came in and hid the light-"),
+        (50, 550, "1 Of the year 1901."),
+        (50, 564, "2 Or 2."),
+    ]
+    document = ingest(makers.pdf(tmp_path / "a.pdf", [first, [(50, 100, "house. Nobody saw it.")]]))
+    assert document.pages[0].text.startswith("At last the fog came in and hid the lighthouse.\n\n1 Of")
+    assert document.pages[1].text == "Nobody saw it."
+
+
 def test_a_word_broken_over_two_pages_is_whole_on_the_first(tmp_path: Path) -> None:
     document = ingest(log_book(tmp_path / "log.pdf"))
     assert document.pages[3].text.endswith("hid the lighthouse.")
