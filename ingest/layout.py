@@ -39,6 +39,7 @@ class Line:
     level: bool = True  # runs along the page, not up or down it
     spaced: bool = False  # had a space at its end
     led: bool = False  # and at its beginning
+    cells: tuple[tuple[float, float], ...] = ()  # where those of a row begin and end
 
 
 Block = list[Line]
@@ -63,6 +64,11 @@ def rows(block: Block) -> Block:
             gap = max(line.x0 - piece.x1, piece.x0 - line.x1)
             close = abs(gap) < 0.1 * size and not (piece.spaced or line.led)
             glue = CELL if gap > COLUMN_GAP * size else "" if close else " "
+            cells = last.cells or ((last.x0, last.x1),)
+            if glue == CELL:
+                cells = (*cells, (line.x0, line.x1))
+            else:
+                cells = (*cells[:-1], (min(cells[-1][0], line.x0), max(cells[-1][1], line.x1)))
             joined[-1] = replace(
                 last if len(last.text) >= len(line.text) else line,
                 text=last.text + glue + line.text,
@@ -71,6 +77,7 @@ def rows(block: Block) -> Block:
                 x1=max(last.x1, line.x1),
                 y1=max(last.y1, line.y1),
                 spaced=line.spaced,
+                cells=cells,
             )
         else:
             joined.append(line)
@@ -81,6 +88,40 @@ def rows(block: Block) -> Block:
 def _same_row(first: Line, second: Line) -> bool:
     overlap = min(first.y1, second.y1) - max(first.y0, second.y0)
     return overlap > 0.6 * min(first.y1 - first.y0, second.y1 - second.y0)
+
+
+def with_empty_cells(blocks: Iterable[Block]) -> list[Block]:
+    """Blocks in which rows of a table that lack a cell have an empty one there, as the fullest row above has its cells.
+
+    Else "Died" would be read over what stands in the next column.
+    """
+    fullest: Line | None = None
+    mended: list[Block] = []
+    for block in blocks:
+        mended.append([])
+        for line in block:
+            if fullest and 1 < len(line.cells) < len(fullest.cells):
+                line = replace(line, text=_spread(line, fullest))
+            elif len(line.cells) > 2:
+                fullest = line
+            mended[-1].append(line)
+    return mended
+
+
+def _spread(row: Line, fullest: Line) -> str:
+    """The cells of a row, each in the column that begins or ends where it does; as they are if one is in none."""
+    texts, columns = row.text.split(CELL), iter(fullest.cells)
+    spread: list[str] = []
+    for text, (start, end) in zip(texts, row.cells, strict=True):
+        for first, last in columns:
+            if min(abs(first - start), abs(last - end)) < row.size:
+                spread.append(text)
+                break
+            if not any(begin < last and first < stop for begin, stop in row.cells):
+                spread.append("")
+        else:
+            return row.text
+    return CELL.join(spread)
 
 
 def _columns(blocks: Iterable[Block]) -> dict[int, float]:

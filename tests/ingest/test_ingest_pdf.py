@@ -66,6 +66,26 @@ def test_short_lines_of_a_block_stay_apart(tmp_path: Path) -> None:
     assert read.startswith(" ".join(text))
 
 
+def test_an_empty_cell_keeps_its_column(tmp_path: Path) -> None:
+    """Who still writes was said to have died; a cell over two columns leaves neither empty."""
+    rows = [
+        ["Name", "Born", "Died", "Remark"],
+        ["Grace Hopper", "1906", "1992", "navy"],
+        ["Donald Knuth", "1938", "", "still writing"],
+        ["Plato", "in the years BC", "", "Greek"],
+    ]
+    columns = (50, 170, 240, 310)
+    lines = [
+        (x, 100 + 14 * y, text) for y, row in enumerate(rows) for x, text in zip(columns, row, strict=True) if text
+    ]
+    assert ingest(makers.pdf(tmp_path / "a.pdf", [lines]), ocr=False).text.splitlines() == [
+        "Name | Born | Died | Remark",
+        "Grace Hopper | 1906 | 1992 | navy",
+        "Donald Knuth | 1938 | | still writing",
+        "Plato | in the years BC | Greek",
+    ]
+
+
 def test_a_form_is_read_with_the_words_beside_its_fields(tmp_path: Path) -> None:
     """Values stood together at the end, without what was asked, and a tick as a figure of its font: "Ibsen 5 3"."""
     document = made((50, 60, "Application, 5 pages", 11))
