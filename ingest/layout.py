@@ -15,6 +15,7 @@ from ingest.clean import ends_sentence, join_lines, seam, vocabulary
 COLUMN_GAP = 3.0  # in font sizes: a wider gap within a row parts two cells
 EDGE = 6.0  # points within which blocks begin at the same left edge
 NARROW = 0.5  # of its column's width: a block without a longer line was not broken to fill it
+LEAST_NUMBERED = 8  # lines of a page, whose numbers stand in its margin
 DROPPED = 2.0  # times the size of the lines beside it: a first letter set so large
 CELL = " | "
 PARAGRAPH = "\n\n"
@@ -88,6 +89,32 @@ def rows(block: Block) -> Block:
 def _same_row(first: Line, second: Line) -> bool:
     overlap = min(first.y1, second.y1) - max(first.y0, second.y0)
     return overlap > 0.6 * min(first.y1 - first.y0, second.y1 - second.y0)
+
+
+def without_line_numbers(blocks: Iterable[Block]) -> list[Block]:
+    """Blocks without the numbers of lines in a margin, as manuscripts and transcripts have them.
+
+    They count evenly, one below the other, and nothing else stands so far out: not the heading of a column of numbers.
+    """
+    blocks = list(blocks)
+    lines = [line for block in blocks for line in block if line.level]
+    columns: dict[tuple[str, int], list[Line]] = defaultdict(list)
+    for line in lines:
+        if line.text.isascii() and line.text.isdecimal():
+            columns["from", round(line.x0 / EDGE)].append(line)
+            columns["to", round(line.x1 / EDGE)].append(line)
+    gone: set[int] = set()
+    for column in columns.values():
+        column.sort(key=lambda line: line.y0)
+        steps = {int(after.text) - int(line.text) for line, after in pairwise(column)}
+        ids = {id(line) for line in column}
+        others = [line for line in lines if id(line) not in ids]
+        left, right = min(line.x0 for line in column), max(line.x1 for line in column)
+        apart = all(line.x0 > right for line in others) or all(line.x1 < left for line in others)
+        if len(column) >= LEAST_NUMBERED and len(steps) == 1 and 1 <= steps.pop() <= 10 and others and apart:
+            gone |= ids
+    kept = ([line for line in block if id(line) not in gone] for block in blocks)
+    return [block for block in kept if block]
 
 
 def with_empty_cells(blocks: Iterable[Block]) -> list[Block]:

@@ -86,6 +86,17 @@ def test_an_empty_cell_keeps_its_column(tmp_path: Path) -> None:
     ]
 
 
+def test_numbers_of_lines_in_the_margin_are_no_text(tmp_path: Path) -> None:
+    """They stood in the middle of sentences; a column of numbers with a heading stays."""
+    words = [f"and the keeper of the lamp counted the ships that came at {y + 1}" for y in range(12)]
+    text = [(70, 100 + 14 * y, line) for y, line in enumerate(words)]
+    numbers = [(40, 100 + 14 * y, str(y + 1)) for y in range(12)]
+    read = ingest(makers.pdf(tmp_path / "a.pdf", [numbers + text]), ocr=False).text
+    assert read == " ".join(words)
+    listed = [(40, 86, "No."), *numbers, *((70, y, f"Ship {y}") for _, y, _ in numbers)]
+    assert "9" in ingest(makers.pdf(tmp_path / "b.pdf", [listed]), ocr=False).text.split()
+
+
 def test_a_form_is_read_with_the_words_beside_its_fields(tmp_path: Path) -> None:
     """Values stood together at the end, without what was asked, and a tick as a figure of its font: "Ibsen 5 3"."""
     document = made((50, 60, "Application, 5 pages", 11))
