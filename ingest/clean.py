@@ -49,6 +49,12 @@ _TERMINAL = re.compile(r"[.!?…:。！？؟۔।][\"'”’»)\]\d*†‡]*$")
 # Written without spaces between words: Han, Kana, and their punctuation.
 _UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
 _HANGUL = re.compile("[\uac00-\ud7a3]+")
+# Raised letters that belong to the word before them: ordinals of English, French and Spanish, Mme and Mlle.
+_ORDINAL = re.compile(r"(?i:st|nd|rd|th|tm)|ers?|ère|res?|[eèé]mes?|es?|[oaªº]|mes?|lles?")
+_NOTE_MARK = re.compile(r"\w.*|[*†‡§¶‖#]+")
+_LONGEST_MARK = 30  # characters; more is text set small
+_NUMBERS = re.compile(r"[-−+]?\d+(?:[.,;–—-]\d+)*")
+_MARK = re.compile(r"\^[^\s()]+|\[[^\[\]]+\]")
 _OPEN_DASH = re.compile(r"(?:[\w.,;:!?”’)][-‐‑–—]|[-–—]{2}|—|/)$")
 
 
@@ -87,6 +93,41 @@ def tidy_code(text: str) -> str:
 def one_line(text: str) -> str:
     """`tidy` text on a single line: for titles and labels."""
     return " ".join(tidy(text).split())
+
+
+def raised(text: str, linked: bool) -> str:
+    """A superscript on the line, where "19901" and "105" would be read: "[1]" for a note's mark, "^5", "^(n+1)".
+
+    Args:
+        linked: it is a link, or in one, so that its number is that of a note.
+    """
+    text = re.sub(r"\s*([,;–—])\s*", r"\1", one_line(text))
+    if len(text) > _LONGEST_MARK:
+        return text
+    mark = text.strip("[](){}") if linked else ""
+    if _NOTE_MARK.fullmatch(mark) and (len(mark) == 1 or not _ORDINAL.fullmatch(mark)):
+        return f"[{mark}]"
+    if _ORDINAL.fullmatch(text) or re.fullmatch(r"[^\w\s]*|\[.*\]", text):
+        return text
+    return f"^{text if _NUMBERS.fullmatch(text) else grouped(text)}"
+
+
+def grouped(text: str) -> str:
+    """What is raised, or a part of a formula, as the neighbour of a sign: "2", "(x+1)"."""
+    return text if re.fullmatch(r"\w*", text) else f"({text})"
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Parts of a paragraph, some of them `raised`: a blank ends a power, and a note's mark at the beginning."""
+    whole: list[str] = []
+    marked = begun = False
+    for part in filter(None, parts):
+        if marked and part[0].isalnum():
+            whole.append(" ")
+        marked = bool(_MARK.fullmatch(part)) and (part[0] == "^" or not begun)
+        begun = begun or not part.isspace()
+        whole.append(part)
+    return "".join(whole)
 
 
 def mend_accents(text: str) -> str:

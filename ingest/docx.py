@@ -8,13 +8,14 @@ import io
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import docx as python_docx
 from lxml import etree
 
-from ingest.clean import one_line, tidy
+from ingest.clean import joined, one_line, raised, tidy
 from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, IngestError
 from ingest.formulas import M, of_word
@@ -27,7 +28,13 @@ from ingest.xml import parse_xml
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _DELETED = frozenset({f"{W}del", f"{W}moveFrom", _FALLBACK})
 _WRAPPERS = frozenset(f"{W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo"))
-_SILENT = frozenset(f"{W}{name}" for name in ("pPr", "rPr", "instrText", "delText", "rt", "txbxContent"))
+_SILENT = frozenset(
+    f"{W}{name}"
+    for name in (
+        *("pPr", "rPr", "instrText", "delText", "rt", "txbxContent", "proofErr", "lastRenderedPageBreak"),
+        *("bookmarkStart", "bookmarkEnd"),
+    )
+)
 # What python-docx does not know, and what it is as a plain DOCX: Strict Open XML; documents with macros, templates.
 _OTHER_NAMES = (
     (re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/"), rb"http://schemas.openxmlformats.org/\1/2006/"),
@@ -145,7 +152,7 @@ class _Walk:
         return " ".join(one_line(block.text) for block in self._container(element) if block.text)
 
     def _paragraph(self, paragraph: etree._Element) -> Iterator[Block]:
-        text = tidy("".join(self._runs(paragraph)))
+        text = tidy(joined(self._runs(paragraph)))
         properties = paragraph.find(f"{W}pPr")
         style = outline = None
         if properties is not None:
@@ -167,10 +174,19 @@ class _Walk:
             yield from self._container(box)
 
     def _runs(self, element: etree._Element) -> Iterator[str]:
-        for child in element:
+        heard = [
+            child for child in element if not (child.tag in _DELETED or child.tag in _SILENT or _is_vanished(child))
+        ]
+        for above, children in groupby(heard, key=_is_raised):  # Word parts a number as it was typed
+            if above:
+                text = "".join(text for child in children for text in self._runs(child))
+                yield raised(text, linked=element.tag == f"{W}hyperlink")
+            else:
+                yield from self._level_runs(children)
+
+    def _level_runs(self, children: Iterable[etree._Element]) -> Iterator[str]:
+        for child in children:
             tag = child.tag
-            if tag in _DELETED or tag in _SILENT:
-                continue
             if tag == f"{W}t":
                 yield child.text or ""
             elif tag in (f"{W}tab", f"{W}ptab"):
@@ -184,15 +200,22 @@ class _Walk:
             elif tag in (f"{W}footnoteReference", f"{W}endnoteReference"):
                 self.cited.append((tag.removeprefix(W).removesuffix("Reference"), child.get(f"{W}id") or ""))
                 yield f"[{len(self.cited)}]"
-            elif tag == f"{W}r" and is_on(child.find(f"{W}rPr/{W}vanish")):  # hidden text
-                continue
             elif tag == f"{M}oMath":
                 yield of_word(child)
-            elif tag == f"{W}r" and value(child.find(f"{W}rPr/{W}vertAlign")) == "superscript":
-                text = "".join(self._runs(child))
-                yield f"^{text}" if re.fullmatch(r"[-−+]?\d+", text) else text
             else:
                 yield from self._runs(child)
+
+
+def _is_vanished(element: etree._Element) -> bool:
+    """Whether a run is hidden text."""
+    return element.tag == f"{W}r" and is_on(element.find(f"{W}rPr/{W}vanish"))
+
+
+def _is_raised(element: etree._Element) -> bool:
+    """Whether a run is superscript, and not the mark of a note, which says so itself."""
+    if element.tag != f"{W}r" or value(element.find(f"{W}rPr/{W}vertAlign")) != "superscript":
+        return False
+    return all(element.find(f"{W}{kind}Reference") is None for kind in ("footnote", "endnote"))
 
 
 def _symbol(element: etree._Element) -> str:

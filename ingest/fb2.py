@@ -1,6 +1,5 @@
 """FictionBook 2, from its own XML: sections as chapters, notes at the end. Also zipped (.fb2.zip)."""
 
-import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from lxml import etree
 
 from ingest.charset import decode
-from ingest.clean import one_line
+from ingest.clean import joined, one_line, raised
 from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
 from ingest.limits import Limits, check_archive, read_member
@@ -28,7 +27,7 @@ def read(path: Path, limits: Limits) -> Reading:
     """
     markup, warnings = decode(_bytes(path, limits))
     root = parse_xml(markup, path.name)
-    _mark_notes_and_powers(root)
+    _set_down(root)
     blocks: list[Block] = []
     for body in root.iterfind("{*}body"):
         name = body.get("name")  # "notes", "comments": one section each, whatever is in it
@@ -65,16 +64,14 @@ def _bytes(path: Path, limits: Limits) -> bytes:
         raise BrokenFile(f"{path.name} cannot be unpacked ({one_line(str(error))[:120]}). Fetch it again.") from error
 
 
-def _mark_notes_and_powers(root: etree._Element) -> None:
-    """Write the marks of notes as "[1]" and raised numbers as "^5", where "19901" and "105" would be read."""
-    for link in root.iter("{*}a"):
-        text = "".join(map(str, link.itertext())).strip()
-        if link.get("type") == "note" and re.fullmatch(r"\d{1,4}|[*†‡§]", text):
-            del link[:]
-            link.text = f"[{text}]"
-    for raised in root.iter("{*}sup"):
-        if re.fullmatch(r"\s*[-−+]?\d+\s*", "".join(map(str, raised.itertext()))):
-            raised.text = f"^{(raised.text or '').lstrip()}"
+def _set_down(root: etree._Element) -> None:
+    """Put the marks of notes and whatever is raised on the line."""
+    for element in list(root.iter("{*}a", "{*}sup")):
+        text = "".join(map(str, element.itertext()))
+        noted = any(link.get("type") == "note" for link in element.iter("{*}a"))
+        if noted or etree.QName(element).localname == "sup":
+            del element[:]
+            element.text = raised(text, noted)
 
 
 def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
@@ -109,4 +106,4 @@ def _cell(element: etree._Element) -> Cell:
 
 def _words(element: etree._Element) -> str:
     """What an element and those within say, on one line."""
-    return one_line("".join(map(str, element.itertext())))
+    return one_line(joined(map(str, element.itertext())))

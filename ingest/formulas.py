@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from lxml import etree
 
-from ingest.clean import one_line
+from ingest.clean import grouped, one_line
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 DEEPEST = 100  # nested elements of MathML; what lies below is its letters in a row
@@ -14,11 +14,6 @@ DEEPEST = 100  # nested elements of MathML; what lies below is its letters in a 
 _WORD = re.compile(r"[^\W\d_]{2}")
 _SPACE = re.compile(r"[ \t\r\n]+")
 _INVISIBLE = str.maketrans({"\u2061": " ", "\u2062": "", "\u2063": "", "\u2064": ""})  # "sin" applied to "x" is "sin x"
-
-
-def grouped(text: str) -> str:
-    """A part of a formula as the neighbour of a sign: "2", "(x+1)"."""
-    return text if re.fullmatch(r"\w*", text) else f"({text})"
 
 
 def of_word(element: etree._Element) -> str:

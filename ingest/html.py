@@ -15,7 +15,7 @@ import lxml.html
 from lxml import etree
 
 from ingest.charset import decode
-from ingest.clean import one_line, tidy, tidy_code
+from ingest.clean import joined, one_line, raised, tidy, tidy_code
 from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.formulas import of_mathml
@@ -74,7 +74,7 @@ class _Walk:
     lists: list["_List | None"] = field(default_factory=list)  # open lists, None without numbers
 
     def flush(self, level: int = 0, code: bool = False) -> None:
-        raw = "".join(self.inline)
+        raw = joined(self.inline)
         self.inline.clear()
         text = (
             textwrap.dedent(tidy_code(raw))
@@ -235,13 +235,9 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
     if tag == "br":
         walk.inline.append("\v")
         return
-    if tag in ("sup", "a") and _is_note_mark(element, tag):
-        mark = one_line("".join(element.itertext())).strip("[]()")
-        walk.inline.append(f"[{mark}]" if mark else "")
-        return
-    if tag == "sup":
-        text = one_line("".join(element.itertext()))
-        walk.inline.append(f"^{text}" if re.fullmatch(r"[-−+]?\d+", text) else text)
+    noted = _is_note_mark(element, tag)
+    if noted or tag == "sup":
+        walk.inline.append(raised("".join(text for _, text in _flat(element)), noted))
         return
     if tag == "q":  # browsers set the marks
         walk.inline.append("“")
@@ -376,17 +372,22 @@ def _is_drawn_formula(element: etree._Element, tag: str) -> bool:
 
 
 def _is_note_mark(element: etree._Element, tag: str) -> bool:
+    if tag not in ("sup", "a"):
+        return False
     kind = f"{element.get('epub:type') or ''} {element.get(_EPUB_TYPE) or ''} {element.get('role') or ''}"
     if "noteref" in kind:
         return True
-    text = "".join(element.itertext()).strip().strip("[]()")
-    if not re.fullmatch(r"\d{1,4}|[*†‡§a-z]", text):
-        return False
-    if "noteref" in (element.get("class") or "").casefold():
+    text = "".join(element.itertext()).strip()
+    if "noteref" in (element.get("class") or "").casefold() and re.fullmatch(r"\d{1,4}|[*†‡§a-z]", text.strip("[]()")):
         return True
-    link = element if tag == "a" else element.find(".//a")
-    raised = tag == "sup" or (len(element) == 1 and _tag(element[0]) == "sup" and not element.text)
-    return raised and link is not None and "#" in (link.get("href") or "")
+    if tag == "sup":
+        return any(_leads_on(link) for link in element.iter("a"))
+    above = element.find(".//sup")
+    return above is not None and "".join(above.itertext()).strip() == text and _leads_on(element)
+
+
+def _leads_on(link: etree._Element) -> bool:
+    return "href" in link.attrib or "filepos" in link.attrib  # the latter in MOBI
 
 
 def _is_page_mark(element: etree._Element, tag: str) -> bool:

@@ -10,6 +10,7 @@ import pymupdf
 import pytest
 
 from ingest import BrokenFile, Document, UnsupportedFormat, ingest
+from ingest.clean import raised
 from tests.ingest import makers
 
 
@@ -193,6 +194,13 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
         ),
         ("<p>He said <q>no</q>.", "He said “no”."),
         ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
+        ("<p>in 1990<a href='#fn1'><b><sup>1</sup></b></a>", "in 1990[1]"),
+        ("<p>in 1990<sup><a href=n.html>3</a>, <a href=n.html>4</a></sup>", "in 1990[3,4]"),
+        ("<p>in 1990<sup>5–7</sup>, 2<sup>n</sup>x<sup>2</sup>y, 1<sup>st</sup>", "in 1990^5–7, 2^n x^2 y, 1st"),
+        (
+            "<p><sup>1</sup>In the <sup>2</sup><b>And</b><p><a href='#r'><sup>3</sup></a>See",
+            "^1 In the ^2 And\n\n[3] See",
+        ),
         ("<p>word<a class=noteref href='#n2'>2</a>", "word[2]"),
         ("<p>10<sup>5</sup> and <a href='#s'>see 2</a>", "10^5 and see 2"),
         ("<table><tr><td>a<td>b</tr><tr hidden><td>secret</tr><tbody style='display:none'><tr><td>no</table>", "a | b"),
@@ -305,12 +313,32 @@ def test_fb2_and_docx_tables_keep_their_columns(tmp_path: Path) -> None:
     assert ingest(tmp_path / "a.docx").text == f"{expected}\nBoth | | 90"
 
 
+@pytest.mark.parametrize(
+    ("text", "linked", "plain"),
+    [
+        *(("1", "[1]", "^1"), ("3, 4", "[3,4]", "^3,4"), ("5–7", "[5–7]", "^5–7"), ("[8]", "[8]", "[8]")),
+        *(("a", "[a]", "a"), ("*", "[*]", "*"), ("note 1", "[note 1]", "^(note 1)"), ("↩", "↩", "↩")),
+        *(("th", "th", "th"), ("ème", "ème", "ème"), ("™", "™", "™"), ("", "", "")),
+        *(("-1", "^-1", "^-1"), ("x" * 40, "x" * 40, "x" * 40), (" 2+ ", "[2+]", "^(2+)"), ("1/2", "[1/2]", "^(1/2)")),
+    ],
+)
+def test_what_is_raised_stands_on_the_line(text: str, linked: str, plain: str) -> None:
+    assert (raised(text, linked=True), raised(text, linked=False)) == (linked, plain)
+
+
 def test_fb2_note_marks_and_powers(tmp_path: Path) -> None:
     link = '<a xmlns:l="http://www.w3.org/1999/xlink" l:href="#n1" type="note">{}</a>'
     notes = [link.format(mark) for mark in ("1", "<sup>2</sup>", "[3]")]
-    body = f"<p>In 1990{notes[0]} and{notes[1]}{notes[2]} 10<sup>5</sup> 1<sup>st</sup></p>"
+    body = f"<p>In 1990{notes[0]} and{notes[1]}{notes[2]} 10<sup>5</sup> 1<sup>st</sup>"
+    body += f"<sup>n+1</sup><emphasis>x</emphasis><sup>{notes[0]}</sup>, <sup>2</sup>And</p>"
     document = read(tmp_path / "a.fb2", f"<FictionBook><body><section>{body}</section></body></FictionBook>")
-    assert document.text == "In 1990[1] and[2][3] 10^5 1st"
+    assert document.text == "In 1990[1] and[2][3] 10^5 1st^(n+1)x[1], ^2 And"
+
+
+def test_mobi_note_marks(tmp_path: Path) -> None:
+    """Its links lead to a place in the file, not to an anchor."""
+    path = makers.mobi(tmp_path / "a.mobi", "<p>in 1990<sup><a filepos=0000000040>1</a></sup>, 10<sup>5</sup>")
+    assert ingest(path).text == "in 1990[1], 10^5"
 
 
 def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:

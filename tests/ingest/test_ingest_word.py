@@ -57,6 +57,18 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
     [
         (f"<w:p><w:r><w:t>10</w:t></w:r>{RAISED}</w:p>", "10^5"),
         (
+            "<w:p><w:r><w:t>19</w:t></w:r>"
+            + RAISED
+            + "<w:proofErr/>"
+            + RAISED.replace("5<", ", 7<")
+            + '<w:hyperlink w:anchor="n">'
+            + RAISED
+            + "</w:hyperlink><w:r><w:t> 2</w:t></w:r>"
+            + RAISED.replace("5<", "n<")
+            + "<w:r><w:t>x</w:t></w:r></w:p>",
+            "19^5,7[5] 2^n x",
+        ),
+        (
             "<w:p><w:r><w:ruby><w:rt><w:r><w:t>とう</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>塔</w:t></w:r></w:rubyBase>"
             "</w:ruby></w:r></w:p>",
             "塔",
@@ -101,7 +113,17 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
             "Seen, seen",
         ),
     ],
-    ids=["superscript", "ruby", "nested table", "boxes", "formula", "parts of a formula", "signs", "hidden"],
+    ids=[
+        "superscript",
+        "superscripts",
+        "ruby",
+        "nested table",
+        "boxes",
+        "formula",
+        "parts of a formula",
+        "signs",
+        "hidden",
+    ],
 )
 def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
     assert ingest(word(tmp_path / "a.docx", body)).text == expected
