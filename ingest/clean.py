@@ -35,7 +35,8 @@ PLAIN = re.compile(rf"{_LETTERS}(?:(?: |\n\n?){_LETTERS})*+")
 # Thirty marks on a letter are more than any language has (UAX #15, stream-safe text); to put n in order takes n².
 _PILED = re.compile(r"[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
-_SPACES = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+_BLANK = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_SPACES = re.compile(f"{_BLANK.pattern}+")
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 # TeX sets ğ as breve + g with old fonts. Acute, grave and tilde are left: they also serve as quotes and operators.
 _LOOSE_ACCENT = re.compile("([˘ˇ¨˝˚]) ?([A-Za-zı])")
@@ -83,11 +84,15 @@ def _fewer_marks(signs: str) -> str:
 
 
 def tidy_code(text: str) -> str:
-    """`tidy` lines that keep their indentation: programs, and whatever is in columns."""
-    lines = _BREAKS.sub("\n", text).expandtabs(4).split("\n")
-    indents = [len(line) - len(line.lstrip(" \u00a0")) for line in lines]
-    kept = "\n".join((" " * indent + tidy(line)).rstrip() for indent, line in zip(indents, lines, strict=True))
+    """`tidy` lines that keep their indentation and columns: programs, tables and drawings in characters."""
+    lines = _BLANK.sub(" ", _BREAKS.sub("\n", text).expandtabs(4)).split("\n")
+    kept = "\n".join("".join(map(_tidy_cell, re.split("( {2,}|^ )", line))).rstrip() for line in lines)
     return re.sub(r"\n{3,}", "\n\n", kept).strip("\n")
+
+
+def _tidy_cell(text: str) -> str:
+    """`tidy`, but blanks alone stay."""
+    return text if text.isspace() else tidy(text)
 
 
 def one_line(text: str) -> str:

@@ -48,6 +48,7 @@ _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNOR
 _COUNTED_AS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 LAYOUT_CELL = 400  # characters: a table with a longer cell lays out a page and is no table
 DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
+_ENDS = re.compile(r"</(?:body|html)\b[^<>]*>", re.IGNORECASE)
 # Where libxml2 gives up, at 2048 nested elements, most were never closed: without them the text is all there.
 _NESTING = re.compile(
     r"</?(?:(?:a|b|big|code|em|font|i|ins|label|q|s|small|span|strike|strong|tt|u)"
@@ -128,6 +129,7 @@ def first_heading(blocks: list[Block]) -> str | None:
 
 
 def _parse(markup: str, name: str) -> etree._Element:
+    markup = _ENDS.sub("", markup)  # libxml2 ends there, browsers do not: pages saved together, a script's output
     try:
         root = _document(markup)
         if root is None:

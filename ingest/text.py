@@ -58,7 +58,7 @@ def read_text(path: Path, limits: Limits) -> Reading:
     kind = path.suffix.casefold()
     by_lines = bool(LINED.fullmatch(kind))
     if kind in _TABBED or (kind in _MAYBE_TABBED and _has_columns(text)):
-        text, by_lines = text.replace("\t", " | "), True
+        text, by_lines = re.sub(r"\t+", lambda tabs: " |" * len(tabs[0]) + " ", text), True
     paragraphs = _paragraphs(text, by_lines)
     blocks = [Block(each.text, code=True) for each in paragraphs] if by_lines else _with_chapters(paragraphs)
     pages, toc = paginate(blocks)
@@ -205,7 +205,7 @@ def _joined(lines: list[str], width: float, words: set[str]) -> str:
             pieces.append(glue + bare)
         else:
             pieces.append("\n" + pushed)
-    text = "".join(pieces)
+    text = re.sub(r"(?<=\S) {2,}", " ", "".join(pieces))  # after sentences, or set to fill the line
     return text if "\n" in text else text.strip()  # the first line of prose may be indented, and says nothing by it
 
 

@@ -125,7 +125,7 @@ def test_html_is_text_only(tmp_path: Path) -> None:
     assert document.title == "Tides & Times"
     assert document.text == (
         "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\nPort | Hour\nBrest | 4\n\n"
-        "a b\n  c\n\n1 < 2 <script>"
+        "a  b\n  c\n\n1 < 2 <script>"
     )
 
 
@@ -152,6 +152,14 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
         ("<pre>line1<br>line2</pre>", "line1\nline2"),
         ("<pre>\n    def f():\n        return 1\n\n    f()</pre>", "def f():\n    return 1\n\nf()"),
         ("<pre><div>if a:</div><div>\tb()</div>\n<div>c()</div></pre>", "if a:\n    b()\nc()"),
+        (
+            "<pre>\nship    guns\tcrew\nLark       7\ts = 'a  b' </pre>",
+            "ship    guns    crew\nLark       7    s = 'a  b'",
+        ),
+        (
+            "<p>One</p></body>\n<p>two</p></html><html><body class=b><p>Three</p></BODY ></html>four",
+            "One\n\ntwo\n\nThree\n\nfour",
+        ),
         ("<pre>a<script>no()</script> b</pre>", "a b"),
         ('<p class="pagebreak">Chapter One</p><p>It rains.</p>', "Chapter One\n\nIt rains."),
         ('<p class="pagenum">xii</p><div class="pagenum">[Pg 12]</div><p>It <span class="pagenum">p. 3</span>', "It"),

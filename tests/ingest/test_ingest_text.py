@@ -56,6 +56,15 @@ def test_a_program_keeps_the_indentation_of_every_paragraph(tmp_path: Path) -> N
     assert {line for page in pages for line in page.text.split("\n")} == set(long.rstrip().split("\n"))
 
 
+def test_columns_of_text_keep_their_places(tmp_path: Path) -> None:
+    """Blanks beside one another became one: what was under a heading slid under another."""
+    table = "ship        captain    guns\nStorm Bird             42\n\n|Version|  IHL  |\n+-------+-------+"
+    assert read(tmp_path / "a.txt", f"Ships\n\n{table}\n").text == f"Ships\n\n{table}"
+    prose = f"{PROSE} It rains. " * 5
+    wrapped = textwrap.fill(prose, 70, fix_sentence_endings=True)
+    assert read(tmp_path / "b.txt", wrapped + "\nshort\n" + wrapped).text.count("  ") == 0
+
+
 @pytest.mark.parametrize("name", ["ships.tsv", "ships.txt"])
 def test_cells_between_tabs_stay_apart(tmp_path: Path, name: str) -> None:
     """Tabs became blanks: what stood behind an empty cell slid under the heading before it."""
