@@ -222,12 +222,17 @@ def _is_compound(head: str, tail: str, words: set[str]) -> bool:
     return min(len(head), len(tail)) >= 4 and head in words and tail in words
 
 
-def doubts(text: str) -> tuple[str, ...]:
-    """What is suspicious about a page's characters, in words for a person; nothing below one in fifty."""
+def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
+    """What is suspicious about a page's characters, in words for a person; nothing below one in fifty.
+
+    Args:
+        in_print: they came from a font's signs, not from a file of characters.
+    """
     visible, lost, private = _unknown(text)
     found = []
     if lost * 50 > visible:
-        found.append(f"{lost} of {visible} characters could not be mapped to text (no font mapping)")
+        why = "mapped to text (no font mapping)" if in_print else "read in the file's encoding"
+        found.append(f"{lost} of {visible} characters could not be {why}")
     if private * 50 > visible:
         found.append(f"{private} of {visible} characters are private to a font and have no known meaning")
     return tuple(found)

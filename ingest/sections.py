@@ -66,7 +66,8 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
             number = len(pages) + 1
             within = label if len(pieces) == 1 else f"{label} (part {part})"
             name = within if headed else f"part {number}"
-            pages.append(Page(number, name, text, PageQuality(len(text), "text" if text else "none", doubts(text))))
+            doubt = doubts(text, in_print=False)
+            pages.append(Page(number, name, text, PageQuality(len(text), "text" if text else "none", doubt)))
     return _distinct(pages), toc
 
 

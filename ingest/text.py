@@ -59,13 +59,17 @@ def read_text(path: Path, limits: Limits) -> Reading:
     by_lines = bool(LINED.fullmatch(kind))
     if kind in _TABBED or (kind in _MAYBE_TABBED and _has_columns(text)):
         text, by_lines = re.sub(r"\t+", lambda tabs: " |" * len(tabs[0]) + " ", text), True
-    paragraphs = _paragraphs(text, by_lines)
-    blocks = [Block(each.text, code=True) for each in paragraphs] if by_lines else _with_chapters(paragraphs)
-    pages, toc = paginate(blocks)
+    pages, toc = paginate(plain_blocks(text, by_lines))
     if not pages:
         raise EmptyDocument(f"{path.name} holds nothing but blanks.")
     named = _GUTENBERG_TITLE.search(text[:5000])
     return Reading(pages, toc, [named[1] if named else None], warnings)
+
+
+def plain_blocks(text: str, by_lines: bool = False) -> list[Block]:
+    """Paragraphs and headings of plain text; `by_lines` keeps all its lines, and looks for no headings."""
+    paragraphs = _paragraphs(text, by_lines)
+    return [Block(each.text, code=True) for each in paragraphs] if by_lines else _with_chapters(paragraphs)
 
 
 def read_markdown(path: Path, limits: Limits) -> Reading:

@@ -9,7 +9,7 @@ import docx
 import pymupdf
 import pytest
 
-from ingest import BrokenFile, Document, UnsupportedFormat, ingest
+from ingest import BrokenFile, Document, EmptyDocument, UnsupportedFormat, ingest
 from ingest.clean import raised
 from tests.ingest import makers
 
@@ -400,17 +400,24 @@ def test_one_endless_line_is_parted_too_and_quickly(tmp_path: Path) -> None:
     assert document.text.split() == ["word"] * 400_000
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "cp1251", "gb18030", "shift_jis"])
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        *("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "iso-2022-jp"),
+        *("cp1252", "cp1251", "gb18030", "shift_jis"),
+    ],
+)
 def test_encodings(tmp_path: Path, encoding: str) -> None:
     words = {
         "cp1252": "“Où est l’été?” demanda-t-elle à voix basse; ça coûte 5 € près de l’église. ",
         "cp1251": "Смотритель маяка поднялся по лестнице и посчитал все корабли в гавани. ",
         "gb18030": "守灯塔的人每天晚上都要爬上三百级台阶，数一数港口里的船只。",
         "shift_jis": "灯台守は毎晩三百段の階段を登り、港に入る船の数を数えていました。",
+        "iso-2022-jp": "灯台守は毎晩三百段の階段を登り、港に入る船の数を数えていました。",
     }.get(encoding, "Der Wärter zählte die Schiffe: Ärger, Öl, Übermut – 日本語. ")
     document = read(tmp_path / "a.txt", (words * 20).encode(encoding))
     assert words.strip() in document.text
-    assert bool(document.warnings) == (not encoding.startswith("utf"))
+    assert bool(document.warnings) == (not encoding.startswith(("utf", "iso-2022")))
 
 
 @pytest.mark.parametrize(
@@ -426,6 +433,8 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
         ("windows-1252", b"Caf\xe9 \x81", "Café \ufffd"),
         ("windows-1251", "Маяк ".encode("cp1251") + b"\x98", "Маяк \ufffd"),
         ("utf-16", "Café".encode(), "Café"),
+        ("iso-8859-1", "Café – “here”".encode(), "Café – “here”"),
+        ("iso-2022-jp", "灯台".encode("iso-2022-jp"), "灯台"),
         ("unicode_escape", "Café".encode(), "Café"),
         ("no-such-thing", "Café".encode(), "Café"),
     ],
@@ -441,6 +450,59 @@ def test_no_byte_outside_the_declared_encoding_ends_the_text(
     book = f'<?xml version="1.0" encoding="{declared}"?><FictionBook><body><section><p>'
     document = read(tmp_path / "a.fb2", book.encode() + body + b"</p><p>The end.</p></section></body></FictionBook>")
     assert document.text == f"{expected}\n\nThe end."
+
+
+def test_a_doubt_about_characters_speaks_of_no_font(tmp_path: Path) -> None:
+    document = read(tmp_path / "a.html", b"<meta charset=windows-1251><p>\x98 " + "Маяк".encode("cp1251"))
+    assert document.pages[0].quality.warnings == ("1 of 5 characters could not be read in the file's encoding",)
+
+
+MAIL = """From: Anne Lee <anne@example.org>
+Subject: =?utf-8?q?The_lamp_=E2=80=94_again?=
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="b"
+
+--b
+Content-Type: text/plain; charset=iso-8859-1
+Content-Transfer-Encoding: base64
+
+Q2Fm6SBhdCBzZXZlbi4=
+--b
+Content-Type: text/plain
+Content-Disposition: attachment; filename="plan.txt"
+
+Nothing.
+--b--
+"""
+ARCHIVE = """From: <Saved by Blink>
+Subject: Frames
+MIME-Version: 1.0
+Content-Type: multipart/related; boundary="b"; type="text/html"
+
+--b
+Content-Type: text/html; charset=utf-8
+
+<html><frameset><frame src="cid:1"></frameset></html>
+--b
+Content-Type: text/html; charset=utf-8
+Content-Transfer-Encoding: quoted-printable
+
+<html><body><h1>=C3=9Cber uns</h1><p>Long w=
+ords.</p></body></html>
+--b--
+"""
+
+
+def test_mail_and_web_archives(tmp_path: Path) -> None:
+    document = read(tmp_path / "a.eml", MAIL.replace("\n", "\r\n"))
+    said = "From: Anne Lee <anne@example.org>\nSubject: The lamp — again"
+    assert (document.format, document.title, document.text) == ("eml", "The lamp — again", f"{said}\n\nCafé at seven.")
+    assert document.warnings == ("Attached and not read: plan.txt. Save what you need and add it.",)
+    document = read(tmp_path / "a.mht", ARCHIVE)
+    assert (document.format, document.title, document.text) == ("mhtml", "Frames", "Über uns\n\nLong words.")
+    assert read(tmp_path / "a.md", MAIL).format == "md"
+    with pytest.raises(EmptyDocument, match="has no text in it"):
+        read(tmp_path / "b.mht", ARCHIVE[: ARCHIVE.index("--b\nContent-Type: text/html; charset=utf-8\nContent-T")])
 
 
 def test_markup_that_declares_no_encoding_is_guessed_with_a_warning(tmp_path: Path) -> None:
