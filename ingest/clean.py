@@ -135,6 +135,12 @@ def joined(parts: Iterable[str]) -> str:
     return "".join(whole)
 
 
+def pictured(description: str | None) -> str:
+    """What stands for a picture in a line: its description, unless that is too short to say anything."""
+    description = one_line(description or "")
+    return f" [picture: {description}] " if len(description) > 15 else ""
+
+
 def mend_accents(text: str) -> str:
     """Put accents that stand alone before their letter back on it, where one character exists for the pair."""
 

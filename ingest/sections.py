@@ -27,6 +27,7 @@ class Block:
     text: str
     level: int = 0  # 1 to 6 for a heading, 0 for everything else
     tight: bool = False  # joins a tight neighbour with a line end instead of a blank line: list items
+    first: bool = False  # begins a list or table, which joins none before it
     toc: tuple[tuple[int, str], ...] = ()  # level and title of entries of a given table of contents that point here
     code: bool = False  # its lines keep their indentation
     starts: bool = False  # opens a section although it is no heading
@@ -71,6 +72,16 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
     return _distinct(pages), toc
 
 
+def first_heading(blocks: list[Block]) -> str | None:
+    """The first heading within the first few blocks."""
+    return next((one_line(block.text) for block in blocks[:12] if block.level), None)
+
+
+def rows_of(lines: Iterable[str]) -> list[Block]:
+    """The lines of one table, those without words left out."""
+    return [Block(line, tight=True, first=not index) for index, line in enumerate(filter(None, lines))]
+
+
 def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
     sections = [_Section()]
     for block in blocks:
@@ -113,7 +124,7 @@ def _pieces(blocks: list[Block], most: int) -> list[str]:
         text = tidy_code(block.text) if block.code else tidy(block.text)
         if not text:
             continue
-        if tight and block.tight:
+        if tight and block.tight and not block.first:
             paragraphs[-1].append(text)
         else:
             paragraphs.append([text])
