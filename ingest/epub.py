@@ -20,7 +20,7 @@ from ingest.clean import one_line
 from ingest.document import Reading, count
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
 from ingest.limits import Limits, check_archive, read_member
-from ingest.sections import LONGEST_LABEL, Block, paginate
+from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate
 from ingest.xml import parse_xml
 
 CONTAINER = "META-INF/container.xml"
@@ -93,7 +93,7 @@ class _Book:
                 f"{self.name} has no text in any of its {count(len(chapters), 'chapter')}: only pictures."
             )
         title = package.findtext(".//{*}metadata/{*}title") or package.findtext(".//{*}title")
-        return Reading(pages, toc, [title, html.first_heading(blocks)], self.warnings)
+        return Reading(pages, toc, [title, first_heading(blocks)], self.warnings)
 
     def _package_path(self) -> str:
         container = parse_xml(self._bytes(CONTAINER), f"{self.name}: {CONTAINER}")

@@ -14,7 +14,7 @@ from ingest.clean import one_line
 from ingest.document import Reading
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
-from ingest.sections import Block, paginate
+from ingest.sections import Block, first_heading, paginate
 from ingest.text import plain_blocks
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
@@ -47,7 +47,7 @@ def read(path: Path, limits: Limits) -> Reading:
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it. Open it in a browser or mail program and save it as PDF.")
-    return Reading(pages, toc, [str(message["Subject"] or ""), html.first_heading(blocks)], warnings)
+    return Reading(pages, toc, [str(message["Subject"] or ""), first_heading(blocks)], warnings)
 
 
 def _blocks(part: EmailMessage, name: str) -> tuple[list[Block], list[str]]:

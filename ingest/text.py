@@ -22,7 +22,7 @@ from ingest.clean import seam, tidy, vocabulary
 from ingest.document import Reading
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
-from ingest.sections import Block, paginate
+from ingest.sections import Block, first_heading, paginate
 
 _CHAPTER = re.compile(
     r"^(?:(?:chapter|book|part|volume|canto|act|scene|stave|letter|adventure|section|appendix|chapitre|kapitel|teil|buch"
@@ -96,7 +96,7 @@ def read_markdown(path: Path, limits: Limits) -> Reading:
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} holds no text.")
-    return Reading(pages, toc, [title, html.first_heading(blocks)], warnings)
+    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
 
 
 def _link_definition(state: StateBlock, first: int, last: int, silent: bool) -> bool:

@@ -124,7 +124,7 @@ def test_html_is_text_only(tmp_path: Path) -> None:
     )
     assert document.title == "Tides & Times"
     assert document.text == (
-        "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\nPort | Hour\nBrest | 4\n\n"
+        "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\n\nPort | Hour\nBrest | 4\n\n"
         "a  b\n  c\n\n1 < 2 <script>"
     )
 
@@ -199,6 +199,20 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
             "<ol type=a><li>x<li value=5>y<li>z</ol><p>and</p><ol reversed><li>p<li>q</ol><p>or</p>"
             "<ol type=I start=3><li>v</ol>",
             "a. x\ne. y\nf. z\n\nand\n\n2. p\n1. q\n\nor\n\nIII. v",
+        ),
+        ("<ol><li>one<ol><li>nested</ol></ol><ul><li>dot</ul>", "1. one\n- 1. nested\n\n- dot"),
+        ("<table><tr><td>a<td>b</table><table><tr><td>c<td>d</table>", "a | b\n\nc | d"),
+        ("<h3><button>Price</button> <button hidden>x</button></h3><p>5 <button>Buy</button>", "Price\n\n5"),
+        ("<p>It is <del>100</del><ins>250</ins> or <s>7</s><ins>8</ins>, se<ins>v</ins>en", "It is 250 or 7 8, seven"),
+        ("<h2>History<span class=mw-editsection>[edit]</span></h2><p>Old.", "History\n\nOld."),
+        ("<h2>Intro<a class='headerlink' href='#i'>¶</a></h2><p>New.", "Intro\n\nNew."),
+        (
+            "<p>A<aside epub:type=footnote hidden><p>1. Kept.</aside><p hidden=until-found>Folded.",
+            "A\n\n1. Kept.\n\nFolded.",
+        ),
+        (
+            "<p>See <svg><title>no</title><text>Ships in the</text><text>harbour</text></svg>",
+            "See [picture: Ships in the; harbour]",
         ),
         ("<p>He said <q>no</q>.", "He said “no”."),
         ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
@@ -293,6 +307,14 @@ TABLES = {
     ),
     "an empty column": ("<tr><td>a<td><td>b<tr><td>c<td> &nbsp; <td>d", "a | b\nc | d"),
     "no row in the head": ("<thead><th>Port<th>Hour</thead><tr><td>Brest<td>4", "Port | Hour\nBrest | 4"),
+    "a long remark": (
+        f"<tr><th>Ship<th>Remark<tr><td>Lark<td>{'at sea ' * 60}<tr><td>Storm<td>",
+        f"Ship | Remark\nLark | {'at sea ' * 60}".rstrip() + "\nStorm",
+    ),
+    "a long remark under no heading": (
+        f"<tr><td>a<td>1<tr><td>b<td>2<tr><td>c<td>3<tr><td>d<td>{'at sea ' * 60}",
+        f"a | 1\nb | 2\nc | 3\nd | {'at sea ' * 60}".rstrip(),
+    ),
     "a row left open": ("<tr><td>a</tr><td>b<td>c<tr><td>d", "a\nb | c\nd"),
 }
 
@@ -332,6 +354,13 @@ def test_fb2_and_docx_tables_keep_their_columns(tmp_path: Path) -> None:
 )
 def test_what_is_raised_stands_on_the_line(text: str, linked: str, plain: str) -> None:
     assert (raised(text, linked=True), raised(text, linked=False)) == (linked, plain)
+
+
+def test_fb2_annotations_are_read(tmp_path: Path) -> None:
+    about = "<description><title-info><annotation><p>Of a lamp.</p></annotation></title-info></description>"
+    body = "<body><section><title><p>One</p></title><p>It burns.</p></section></body>"
+    document = read(tmp_path / "a.fb2", f"<FictionBook>{about}{body}</FictionBook>")
+    assert [page.text for page in document.pages] == ["Of a lamp.", "One\n\nIt burns."]
 
 
 def test_fb2_note_marks_and_powers(tmp_path: Path) -> None:
