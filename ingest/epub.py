@@ -86,7 +86,7 @@ class _Book:
         placed = sum(len(block.toc) for block in blocks)
         given = placed >= 2 and placed * 4 >= headings
         if not given:
-            blocks = [replace(block, toc=()) for block in blocks]
+            blocks = [replace(block, toc=(), listed=()) for block in blocks]
         pages, toc = paginate(blocks, given_toc=given)
         if not pages:
             raise EmptyDocument(
@@ -170,21 +170,33 @@ class _Book:
                 self.warnings.append(f"The table of contents cannot be read: {error}")
                 continue
             found: dict[str, Entries] = {}
+            above: list[tuple[int, str]] = []  # without a link of their own: they lead where the next below them does
             for level, title, link in entries:
+                above = [entry for entry in above if entry[0] < level]
                 if title and link:
                     target, part = _resolve(posixpath.dirname(file), link)
-                    found.setdefault(target, {}).setdefault(part, []).append((level, title))
+                    found.setdefault(target, {}).setdefault(part, []).extend([*above, (level, title)])
+                    above = []
+                elif title:
+                    above.append((level, title))
             if found:
                 return found
         return {}
 
 
 def _mark(blocks: list[Block], anchors: dict[str, int], contents: Entries) -> list[Block]:
-    """Put entries of the table of contents at the blocks they point to; unlisted files open a section by a heading."""
+    """Put entries of the table of contents at the blocks they point to; unlisted files open a section by a heading.
+
+    One that points to nothing is that of the file if it is its first; another is somewhere after the one before it.
+    """
     marked = list(blocks)
+    index = None
     for fragment, entries in contents.items():
-        index = anchors.get(fragment, 0)
-        marked[index] = replace(marked[index], toc=marked[index].toc + tuple(entries))
+        if index is None or not fragment or fragment in anchors:
+            index = anchors.get(fragment, 0)
+            marked[index] = replace(marked[index], toc=marked[index].toc + tuple(entries))
+        else:
+            marked[index] = replace(marked[index], listed=marked[index].listed + tuple(entries))
     if not contents and blocks[0].level:
         marked[0] = replace(marked[0], starts=True)
     return marked

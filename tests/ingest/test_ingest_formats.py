@@ -43,6 +43,30 @@ def test_epub_sections_follow_the_table_of_contents_within_one_file(tmp_path: Pa
     assert document.locate(document.text.index("Second")).label == "One, paragraph 2"
 
 
+def test_equal_titles_are_told_apart_by_what_they_stand_under(tmp_path: Path) -> None:
+    """Parts without a page of their own were in no table of contents, and their chapters were "1 (1)" and "1 (2)"."""
+    chapters = {f"{name}.xhtml": f"<h2>{name[1]}</h2><p>Words of {name}.</p>" for name in ("a1", "a2", "b1", "b2")}
+    part = (
+        '<li><span>Part {0}</span><ol><li><a href="{0}1.xhtml">1</a></li><li><a href="{0}2.xhtml">2</a></li></ol></li>'
+    )
+    nav = "<li><span>Nothing</span></li>" + part.format("a") + part.format("b")
+    document = ingest(makers.epub(tmp_path / "a.epub", chapters, nav))
+    assert [page.label for page in document.pages] == [
+        f"Part {part}: Chapter {number}" for part in ("a", "b") for number in (1, 2)
+    ]
+    assert [(entry.level, entry.title, entry.page) for entry in document.toc] == [
+        *((1, "Part a", 1), (2, "1", 1), (2, "2", 2), (1, "Part b", 3), (2, "1", 3), (2, "2", 4)),
+    ]
+
+
+def test_an_entry_that_leads_nowhere_names_no_other_place(tmp_path: Path) -> None:
+    nav = "".join(f'<li><a href="a.xhtml#{part}">{part.title()}</a></li>' for part in ("lost", "kept", "gone", "end"))
+    body = '<p>One.</p><p id="kept">Two.</p><p id="end">Three.</p>'
+    document = ingest(makers.epub(tmp_path / "a.epub", {"a.xhtml": body}, nav))
+    assert [page.label for page in document.pages] == ["Lost", "Kept", "End"]
+    assert [(entry.title, entry.page) for entry in document.toc] == [("Lost", 1), ("Kept", 2), ("Gone", 2), ("End", 3)]
+
+
 def test_one_bad_chapter_never_stops_the_book(tmp_path: Path) -> None:
     chapters = {"a.xhtml": "<h1>A</h1><p>Alpha.</p>", "b.xhtml": "<h1>B</h1><p>Beta.</p>"}
     whole = makers.epub(tmp_path / "whole.epub", chapters)
