@@ -411,6 +411,8 @@ def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
         ("opening", "Intro here."),
         ("One", "One\n\na | b\n1 | 2"),
     ]
+    document = read(tmp_path / "b.md", '+++\ntitle = "The Tides"\n+++\n\nIntro.\n')
+    assert (document.title, document.text) == ("The Tides", "Intro.")
 
 
 def test_page_breaks_that_do_not_end_do_not_take_for_ever(tmp_path: Path) -> None:

@@ -94,6 +94,22 @@ def test_one_bad_byte_does_not_make_another_encoding_of_utf8(tmp_path: Path) -> 
     assert "read as UTF-8, with \ufffd for 2 damaged places" in document.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("So $x*y*z$ and $a_i$, $$a\\\\b$$.", "So $x*y*z$ and $a_i$, $$a\\\\b$$."),
+        (r"So \(\alpha_1*b*c\), \[x^2\] and \[3\].", r"So \(\alpha_1*b*c\), \[x^2\] and [3]."),
+        ("It was $5 or $6, *now* $7.", "It was $5 or $6, now $7."),
+        (
+            "Vec<String>, Map<Object> and H<sub>2</sub>O<br>end<my-el>.</my-el>",
+            "Vec<String>, Map<Object> and H2O\nend.",
+        ),
+    ],
+)
+def test_formulas_and_types_in_markdown(tmp_path: Path, written: str, expected: str) -> None:
+    assert read(tmp_path / "a.md", written).text == expected
+
+
 def test_markdown_notes_are_no_link_definitions(tmp_path: Path) -> None:
     document = read(
         tmp_path / "a.md",
