@@ -51,7 +51,7 @@ _TERMINAL = re.compile(r"[.!?…:。！？؟۔।][\"'”’»)\]\d*†‡]*$")
 _UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
 _HANGUL = re.compile("[\uac00-\ud7a3]+")
 # Raised letters that belong to the word before them: ordinals of English, French and Spanish, Mme and Mlle.
-_ORDINAL = re.compile(r"(?i:st|nd|rd|th|tm)|ers?|ère|res?|[eèé]mes?|es?|[oaªº]|mes?|lles?")
+_ORDINAL = re.compile(r"(?i:st|nd|rd|th|tm)|ers?|ère|res?|[eèé]mes?|es?|os?|[aªº]|mes?|lles?")
 _NOTE_MARK = re.compile(r"\w.*|[*†‡§¶‖#]+")
 _LONGEST_MARK = 30  # characters; more is text set small
 _NUMBERS = re.compile(r"[-−+]?\d+(?:[.,;–—-]\d+)*")

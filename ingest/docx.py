@@ -125,11 +125,13 @@ class _Walk:
         for block in self._container(self.body):
             headed = headed or block.level > 0
             yield block
-        if headed and self.cited:
-            yield Block("Notes", 1)
+        begun = False
         for number, (kind, identity) in enumerate(self.cited, 1):  # a note may cite another: the list grows meanwhile
             if note := _line(self._container(self.notes[kind].get(identity, ()))):
-                yield Block(f"[{number}] {note}", tight=True, first=number == 1)
+                if headed and not begun:
+                    yield Block("Notes", 1)
+                yield Block(f"[{number}] {note}", tight=True, first=not begun)
+                begun = True
 
     def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
         for child in element:

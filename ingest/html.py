@@ -42,7 +42,7 @@ _BLOCKS = frozenset(
 _TABLE_PARTS = frozenset({"thead", "tbody", "tfoot", "tr"})
 _CELLS = frozenset({"td", "th", "caption", "col", "colgroup"})
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6", "summary", "dt"})  # a button in them folds what follows
-_OFFERED = re.compile(r"\b(?:mw-editsection|headerlink|hash-link|header-anchor|anchorjs-link)\b")  # beside headings
+_ANCHOR = re.compile(r"\b(?:headerlink|hash-link|header-anchor|anchorjs-link)\b")  # beside, or around, a heading
 _NOTE = re.compile(r"\b(?:foot|end|rear)notes?\b")
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
@@ -100,6 +100,10 @@ def read(path: Path, limits: Limits) -> Reading:
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
     markup, warnings = decode(path.read_bytes())
     blocks, _, title = extract(markup, path.name)
+    if blocks and re.search(r"<frameset\b", markup, re.IGNORECASE):
+        warnings.append(
+            "The page shows others in frames, which are files of their own and were not read: add them too."
+        )
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:
@@ -365,7 +369,7 @@ def _lays_out(table: etree._Element) -> bool:
     """Whether a table arranges a page, as old web pages do: nested tables, or cells with an essay in them."""
     if table.find(".//table") is not None or table.find(".//h1") is not None:
         return True
-    rows = [[" ".join("".join(cell.itertext()).split()) for cell in row.iter("td")] for row in table.iter("tr")]
+    rows = [[" ".join("".join(cell.itertext()).split()) for cell in row.iter("td", "th")] for row in table.iter("tr")]
     return lays_out(rows, headed=table.find(".//th") is not None)
 
 
@@ -414,14 +418,15 @@ def _kind(element: etree._Element) -> str:
 def _skipped(element: etree._Element, tag: str) -> bool:
     if tag == "button" and any(_tag(ancestor) in _HEADINGS for ancestor in element.iterancestors()):
         return _hidden(element)
-    return tag in _SKIPPED or _hidden(element) or bool(_OFFERED.search(element.get("class") or ""))
+    kind = element.get("class") or ""
+    offered = "mw-editsection" in kind or (_ANCHOR.search(kind) and not re.search(r"\w", "".join(element.itertext())))
+    return tag in _SKIPPED or _hidden(element) or bool(offered)
 
 
 def _hidden(element: etree._Element) -> bool:
     """Whether it is not to be seen. What is shown when it is asked for is: a note, or what a search may find."""
-    if "hidden" in element.attrib and element.get("hidden") != "until-found":
-        return not _NOTE.search(_kind(element))
-    return bool(_HIDDEN.search(element.get("style") or ""))
+    hidden = element.get("hidden", "until-found") != "until-found" or _HIDDEN.search(element.get("style") or "")
+    return bool(hidden) and not _NOTE.search(_kind(element))
 
 
 def _tag(element: etree._Element) -> str:

@@ -230,6 +230,9 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
         ("<p>It is <del>100</del><ins>250</ins> or <s>7</s><ins>8</ins>, se<ins>v</ins>en", "It is 250 or 7 8, seven"),
         ("<h2>History<span class=mw-editsection>[edit]</span></h2><p>Old.", "History\n\nOld."),
         ("<h2>Intro<a class='headerlink' href='#i'>¶</a></h2><p>New.", "Intro\n\nNew."),
+        ("<h2><a class='header-anchor' href='#i'>Intro</a></h2><p>New.", "Intro\n\nNew."),
+        ("<table><tr><th>Guns<td>42</table>", "Guns | 42"),
+        ("<p>A<div role=doc-footnote style='display:none'>1. Kept.</div>", "A\n\n1. Kept."),
         (
             "<p>A<aside epub:type=footnote hidden><p>1. Kept.</aside><p hidden=until-found>Folded.",
             "A\n\n1. Kept.\n\nFolded.",
@@ -378,6 +381,14 @@ def test_fb2_and_docx_tables_keep_their_columns(tmp_path: Path) -> None:
 )
 def test_what_is_raised_stands_on_the_line(text: str, linked: str, plain: str) -> None:
     assert (raised(text, linked=True), raised(text, linked=False)) == (linked, plain)
+
+
+def test_a_page_of_frames_says_so(tmp_path: Path) -> None:
+    document = read(
+        tmp_path / "a.html", "<html><frameset><frame src=b.html><noframes>No frames.</noframes></frameset></html>"
+    )
+    assert (document.text, len(document.warnings)) == ("No frames.", 1)
+    assert "were not read: add them too" in document.warnings[0]
 
 
 def test_fb2_annotations_are_read(tmp_path: Path) -> None:

@@ -200,6 +200,10 @@ def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
         ("A", "A\n\nWord[1][2]"),
         ("Notes", "Notes\n\n[2] First. Then more lines."),
     ]
+    assert (
+        ingest(word(tmp_path / "b.docx", f"{listed('A', style='Heading1')}<w:p>{cite.format(7)}</w:p>")).text
+        == "A\n\n[1]"
+    )
 
 
 def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path: Path) -> None:
