@@ -21,7 +21,7 @@ from ingest.errors import BrokenFile, EmptyDocument, IngestError
 from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive, read_member
 from ingest.numbering import Numbering, W, is_on, value, with_bases
-from ingest.sections import Block, first_heading, paginate, rows_of
+from ingest.sections import SPLIT_DEPTH, Block, first_heading, paginate, rows_of
 from ingest.table import Cell, lays_out, span, table_lines
 from ingest.xml import parse_xml
 
@@ -123,7 +123,7 @@ class _Walk:
     def blocks(self) -> Iterator[Block]:
         headed = False
         for block in self._container(self.body):
-            headed = headed or block.level > 0
+            headed = headed or 0 < block.level <= SPLIT_DEPTH
             yield block
         begun = False
         for number, (kind, identity) in enumerate(self.cited, 1):  # a note may cite another: the list grows meanwhile
@@ -193,9 +193,9 @@ class _Walk:
                 text = "".join(text for child in children for text in self._runs(child))
                 yield raised(text, linked=element.tag == f"{W}hyperlink")
             else:
-                yield from self._level_runs(children)
+                yield from self._unraised(children)
 
-    def _level_runs(self, children: Iterable[etree._Element]) -> Iterator[str]:
+    def _unraised(self, children: Iterable[etree._Element]) -> Iterator[str]:
         for child in children:
             tag = child.tag
             if tag == f"{W}t":

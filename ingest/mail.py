@@ -35,8 +35,8 @@ def read(path: Path, limits: Limits) -> Reading:
         for part in message.walk()
         if part.get_content_type() == kind and not part.is_attachment()
     ]
-    read = (_blocks(part, path.name) for part in parts)
-    blocks, warnings = next((found for found in read if found[0]), ([], []))  # a page of frames has none itself
+    bodies = (_blocks(part, path.name) for part in parts)
+    blocks, warnings = next((body for body in bodies if body[0]), ([], []))  # a page of frames has none itself
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     if "@" in one_line(str(message["From"] or "")):  # browsers say "Saved by" there
         said = [f"{name}: {one_line(str(message[name]))}" for name in _HEADERS if message[name]]
