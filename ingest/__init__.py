@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest import docx, epub, fb2, html, mobi, text, titles
+from ingest import docx, epub, fb2, html, mail, mobi, text, titles
 from ingest.clean import one_line
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
@@ -49,6 +49,8 @@ _READERS: dict[str, Callable[[Path, Limits], Reading]] = {
     "mobi": mobi.read,
     "fb2": fb2.read,
     "html": html.read,
+    "mhtml": mail.read,
+    "eml": mail.read,
     "docx": docx.read,
     "md": text.read_markdown,
     "txt": text.read_text,

@@ -1,6 +1,7 @@
 """From bytes to text where it is not clean UTF-8: no byte outside the encoding ends the reading."""
 
 import re
+from unicodedata import category
 
 from charset_normalizer import from_bytes
 
@@ -37,23 +38,29 @@ _XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
 _ASCII = rb"plain +AEE- \u0041"  # UTF-16, UTF-7, EBCDIC and the escapes of Python read something else here
 
 
-def decode(data: bytes) -> tuple[str, list[str]]:
+def decode(data: bytes, declared: str | None = None) -> tuple[str, list[str]]:
     """Markup as text: by its byte order mark, by what it declares, as UTF-8, or by a guess, in this order.
+
+    Where a single byte is declared for each character, whatever is clean UTF-8 is that: nothing else looks so.
+
+    Args:
+        declared: the encoding that stands outside of the markup; this one counts.
 
     Returns:
         The text without an XML declaration, with U+FFFD for what the encoding lacks; a warning if that was guessed.
     """
-    text, warnings = _decode(data)
+    text, warnings = _decode(data, declared)
     return _XML_DECLARATION.sub("", text), warnings
 
 
-def _decode(data: bytes) -> tuple[str, list[str]]:
-    declared = _DECLARED.search(data, 0, _DECLARED_WITHIN)
+def _decode(data: bytes, declared: str | None) -> tuple[str, list[str]]:
+    if not declared and (within := _DECLARED.search(data, 0, _DECLARED_WITHIN)):
+        declared = (within[1] or within[2]).decode("ascii")
     if declared and not data.startswith((*_UTF_32, *_UTF_16, b"\xef\xbb\xbf")):
-        name = (declared[1] or declared[2]).decode("ascii").casefold().removeprefix("x-")
+        name = declared.casefold().removeprefix("x-")
         name = _LARGER.get(name, name)
         # The declaration itself was read as ASCII, so an encoding in which ASCII is something else is not true.
-        if name not in ("utf-8", "utf8") and _is_ascii_in(name):
+        if name not in ("utf-8", "utf8") and _is_ascii_in(name) and not (_is_single(name) and _is_utf_8(data)):
             return data.decode(name, errors="replace"), []
     text, guessed = undeclared(data)
     if guessed is None:
@@ -66,14 +73,30 @@ def _decode(data: bytes) -> tuple[str, list[str]]:
 
 def undeclared(data: bytes) -> tuple[str, str | None]:
     """Text of bytes that say nothing of their encoding but by a byte order mark; what they were read as, if guessed."""
-    if data.startswith(_UTF_32):
-        return data.decode("utf-32", errors="replace"), None
-    if data.startswith(_UTF_16):
-        return data.decode("utf-16", errors="replace"), None
+    if wide := wide_encoding(data):
+        return data.decode(wide, errors="replace"), None
+    if b"\x1b$" in data and data.isascii():
+        return data.decode("iso2022_jp_ext", errors="replace"), None
     try:
         return data.decode("utf-8-sig"), None
     except UnicodeDecodeError:
         return _guess(data)
+
+
+def wide_encoding(data: bytes) -> str | None:
+    """UTF-32 by its byte order mark, UTF-16 also without one; None if it is neither."""
+    if data.startswith(_UTF_32):
+        return "utf-32"
+    if data.startswith(_UTF_16):
+        return "utf-16"
+    sample = data[:4096]
+    for name, high, low in (("utf-16-le", sample[1::2], sample[::2]), ("utf-16-be", sample[::2], sample[1::2])):
+        # Blanks, line ends and Western letters have a NUL for their high byte; no character of a text is NUL.
+        if high.count(0) * 10 > len(high) and 0 not in low:
+            text = sample[: len(sample) & ~1].decode(name, errors="replace")
+            strange = sum(category(sign) in ("Cc", "Cn", "Co") and not sign.isspace() for sign in text)
+            return name if (strange + text.count("\ufffd")) * 50 <= len(text) else None
+    return None
 
 
 def _guess(data: bytes) -> tuple[str, str]:
@@ -97,6 +120,17 @@ def _guess(data: bytes) -> tuple[str, str]:
     if encoding in ("ascii", "latin_1", "utf_8"):  # no more was seen in the sample; Windows' page holds the rest
         encoding = "cp1252"
     return data.decode(encoding, errors="replace"), encoding
+
+
+def _is_single(encoding: str) -> bool:
+    return len(bytes(range(256)).decode(encoding, errors="replace")) == 256
+
+
+def _is_utf_8(data: bytes) -> bool:
+    try:
+        return bool(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        return False
 
 
 def _is_ascii_in(encoding: str) -> bool:

@@ -35,7 +35,8 @@ PLAIN = re.compile(rf"{_LETTERS}(?:(?: |\n\n?){_LETTERS})*+")
 # Thirty marks on a letter are more than any language has (UAX #15, stream-safe text); to put n in order takes n².
 _PILED = re.compile(r"[^\w\s!-~]{31,}")
 _MOST_MARKS = 30
-_SPACES = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]+")
+_BLANK = re.compile("[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_SPACES = re.compile(f"{_BLANK.pattern}+")
 _BREAKS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 # TeX sets ğ as breve + g with old fonts. Acute, grave and tilde are left: they also serve as quotes and operators.
 _LOOSE_ACCENT = re.compile("([˘ˇ¨˝˚]) ?([A-Za-zı])")
@@ -50,7 +51,7 @@ _TERMINAL = re.compile(r"[.!?…:。！？؟۔।][\"'”’»)\]\d*†‡]*$")
 _UNSPACED = re.compile("[\u2e80-\u312f\u31a0-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]+")
 _HANGUL = re.compile("[\uac00-\ud7a3]+")
 # Raised letters that belong to the word before them: ordinals of English, French and Spanish, Mme and Mlle.
-_ORDINAL = re.compile(r"(?i:st|nd|rd|th|tm)|ers?|ère|res?|[eèé]mes?|es?|[oaªº]|mes?|lles?")
+_ORDINAL = re.compile(r"(?i:st|nd|rd|th|tm)|ers?|ère|res?|[eèé]mes?|es?|os?|[aªº]|mes?|lles?")
 _NOTE_MARK = re.compile(r"\w.*|[*†‡§¶‖#]+")
 _LONGEST_MARK = 30  # characters; more is text set small
 _NUMBERS = re.compile(r"[-−+]?\d+(?:[.,;–—-]\d+)*")
@@ -83,11 +84,15 @@ def _fewer_marks(signs: str) -> str:
 
 
 def tidy_code(text: str) -> str:
-    """`tidy` lines that keep their indentation: programs, and whatever is in columns."""
-    lines = _BREAKS.sub("\n", text).expandtabs(4).split("\n")
-    indents = [len(line) - len(line.lstrip(" \u00a0")) for line in lines]
-    kept = "\n".join((" " * indent + tidy(line)).rstrip() for indent, line in zip(indents, lines, strict=True))
+    """`tidy` lines that keep their indentation and columns: programs, tables and drawings in characters."""
+    lines = _BLANK.sub(" ", _BREAKS.sub("\n", text).expandtabs(4)).split("\n")
+    kept = "\n".join("".join(map(_tidy_cell, re.split("( {2,}|^ )", line))).rstrip() for line in lines)
     return re.sub(r"\n{3,}", "\n\n", kept).strip("\n")
+
+
+def _tidy_cell(text: str) -> str:
+    """`tidy`, but blanks alone stay."""
+    return text if text.isspace() else tidy(text)
 
 
 def one_line(text: str) -> str:
@@ -128,6 +133,12 @@ def joined(parts: Iterable[str]) -> str:
         begun = begun or not part.isspace()
         whole.append(part)
     return "".join(whole)
+
+
+def pictured(description: str | None) -> str:
+    """What stands for a picture in a line: its description, unless that is too short to say anything."""
+    description = one_line(description or "")
+    return f" [picture: {description}] " if len(description) > 15 else ""
 
 
 def mend_accents(text: str) -> str:
@@ -217,12 +228,17 @@ def _is_compound(head: str, tail: str, words: set[str]) -> bool:
     return min(len(head), len(tail)) >= 4 and head in words and tail in words
 
 
-def doubts(text: str) -> tuple[str, ...]:
-    """What is suspicious about a page's characters, in words for a person; nothing below one in fifty."""
+def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
+    """What is suspicious about a page's characters, in words for a person; nothing below one in fifty.
+
+    Args:
+        in_print: they came from a font's signs, not from a file of characters.
+    """
     visible, lost, private = _unknown(text)
     found = []
     if lost * 50 > visible:
-        found.append(f"{lost} of {visible} characters could not be mapped to text (no font mapping)")
+        why = "mapped to text (no font mapping)" if in_print else "read in the file's encoding"
+        found.append(f"{lost} of {visible} characters could not be {why}")
     if private * 50 > visible:
         found.append(f"{private} of {visible} characters are private to a font and have no known meaning")
     return tuple(found)

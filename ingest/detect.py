@@ -4,6 +4,7 @@ import re
 import zipfile
 from pathlib import Path
 
+from ingest.charset import wide_encoding
 from ingest.epub import CONTAINER
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.limits import Limits, check_archive
@@ -17,9 +18,14 @@ SUPPORTED: dict[str, str] = {
     "txt": "plain text",
     "md": "Markdown",
     "html": "HTML",
+    "mhtml": "web archive (MHTML)",
+    "eml": "e-mail",
     "docx": "Word document",
 }
-ALIASES = {"markdown": "md", "mdown": "md", "htm": "html", "xhtml": "html", "text": "txt", "azw": "mobi", "prc": "mobi"}
+ALIASES = {
+    **{"markdown": "md", "mdown": "md", "htm": "html", "xhtml": "html", "text": "txt", "azw": "mobi", "prc": "mobi"},
+    **{"mht": "mhtml"},
+}
 _HEAD_BYTES = 1 << 16
 
 # What is refused is refused by its name.
@@ -59,6 +65,8 @@ _HTML = re.compile(
     rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]|\A\s*(?:<!--.*?-->\s*)?<(?:div|p|h1|table|meta|title|article)[\s>]",
     re.IGNORECASE | re.DOTALL,
 )
+# The lines that an e-mail begins with; MIME-Version is among them where its text may be coded.
+_MAIL = re.compile(rb"(?:\xef\xbb\xbf)?(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?MIME-Version:", re.IGNORECASE)
 
 
 def detect(path: Path, limits: Limits) -> tuple[str, list[str]]:
@@ -138,7 +146,7 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
 
 
 def _textual(path: Path, head: bytes, named: str) -> str:
-    wide = head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff"))
+    wide = bool(wide_encoding(head))
     if not wide and _looks_binary(head):
         if named in ("pdf", "epub", "mobi", "docx"):
             raise BrokenFile(f"{path.name} is no {SUPPORTED[named]}, or its beginning is damaged. Fetch it again.")
@@ -147,6 +155,8 @@ def _textual(path: Path, head: bytes, named: str) -> str:
     if re.search(rb"<FictionBook[\s>]", plain[:4096]):
         return "fb2"
     by_name = named not in ("md", "txt") and not LINED.fullmatch(path.suffix.casefold())  # such may speak of HTML
+    if by_name and _MAIL.match(head):
+        return named if named in ("mhtml", "eml") else "eml"
     if (by_name and _HTML.search(plain[:4096])) or re.match(rb"\W*<!doctype html|\W*<html", plain, re.I):
         return "html"
     if named in ("pdf", "epub", "mobi", "docx", "fb2"):

@@ -7,7 +7,7 @@ deletions are left out), footnotes and endnotes. Headers and footers are left ou
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,18 @@ from typing import Any
 import docx as python_docx
 from lxml import etree
 
-from ingest.clean import joined, one_line, raised, tidy
+from ingest.clean import joined, one_line, pictured, raised, tidy
 from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, IngestError
 from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive, read_member
-from ingest.numbering import Numbering, W, is_on, value
-from ingest.sections import Block, paginate
-from ingest.table import Cell, span, table_lines
+from ingest.numbering import Numbering, W, is_on, value, with_bases
+from ingest.sections import SPLIT_DEPTH, Block, first_heading, paginate, rows_of
+from ingest.table import Cell, lays_out, span, table_lines
 from ingest.xml import parse_xml
 
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+_WP = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
 _DELETED = frozenset({f"{W}del", f"{W}moveFrom", _FALLBACK})
 _WRAPPERS = frozenset(f"{W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo"))
 _SILENT = frozenset(
@@ -91,8 +92,7 @@ def read(path: Path, limits: Limits) -> Reading:
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it: if it holds scanned pictures, save it as PDF and use OCR.")
-    heading = next((block.text for block in blocks[:12] if block.level), None)
-    return Reading(pages, toc, [title, heading], [])
+    return Reading(pages, toc, [title, first_heading(blocks)], [])
 
 
 def _package(path: Path, archive: zipfile.ZipFile, limits: Limits) -> str | io.BytesIO:
@@ -113,43 +113,53 @@ def _package(path: Path, archive: zipfile.ZipFile, limits: Limits) -> str | io.B
 class _Walk:
     def __init__(self, document: Any) -> None:
         self.body = document.element.body
-        self.levels: dict[str, int] = {}
-        for style in document.styles:
-            match = _HEADING.match(style.name or "")
-            if match:
-                self.levels[style.style_id] = int(match[1])
-            elif (style.name or "").casefold() == "title":
-                self.levels[style.style_id] = 1
         styles = {style.style_id: style.element for style in document.styles}
+        self.levels = {style: _heading_level(styles, style) for style in styles}
         self.numbering = Numbering(_part(document, "numbering"), styles)
         self.notes = {kind: _notes(document, kind) for kind in ("footnote", "endnote")}
         self.cited: list[tuple[str, str]] = []
+        self.listing = False  # the last paragraph was in a list
 
     def blocks(self) -> Iterator[Block]:
-        yield from self._container(self.body)
+        headed = False
+        for block in self._container(self.body):
+            headed = headed or 0 < block.level <= SPLIT_DEPTH
+            yield block
+        begun = False
         for number, (kind, identity) in enumerate(self.cited, 1):  # a note may cite another: the list grows meanwhile
-            if note := self._line(self.notes[kind].get(identity, ())):
-                yield Block(f"[{number}] {note}", tight=True)
+            if note := _line(self._container(self.notes[kind].get(identity, ()))):
+                if headed and not begun:
+                    yield Block("Notes", 1)
+                yield Block(f"[{number}] {note}", tight=True, first=not begun)
+                begun = True
 
     def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
         for child in element:
             if child.tag == f"{W}p":
                 yield from self._paragraph(child)
             elif child.tag == f"{W}tbl":
-                for line in table_lines([list(self._cells(row)) for row in _own(child, f"{W}tr")]):
-                    yield Block(line, tight=True)
+                yield from self._table(child)
             elif child.tag not in _DELETED and isinstance(child.tag, str):  # content controls, custom XML
                 yield from self._container(child)
 
-    def _cells(self, row: etree._Element) -> Iterator[Cell]:
-        before = value(row.find(f"{W}trPr/{W}gridBefore"))
-        if before:
-            yield Cell("", span(before))
-        for cell in _own(row, f"{W}tc"):
-            yield Cell(self._line(cell), span(value(cell.find(f"{W}tcPr/{W}gridSpan"))))
-
-    def _line(self, element: Iterable[etree._Element]) -> str:
-        return " ".join(one_line(block.text) for block in self._container(element) if block.text)
+    def _table(self, table: etree._Element) -> Iterator[Block]:
+        self.listing = False
+        rows = [list(_own(row, f"{W}tc")) for row in _own(table, f"{W}tr")]
+        within = [[list(self._container(cell)) for cell in row] for row in rows]
+        words = [[_line(blocks) for blocks in row] for row in within]
+        nested = any(cell.find(f".//{W}tbl") is not None for row in rows for cell in row)
+        headings = any(len(blocks) > 1 and any(block.level for block in blocks) for row in within for blocks in row)
+        if nested or headings or lays_out(words, headed=table.find(f"{W}tr/{W}trPr/{W}tblHeader") is not None):
+            for row in within:
+                for blocks in row:
+                    yield from blocks
+            return
+        cells = [list(map(_cell, row, texts)) for row, texts in zip(rows, words, strict=True)]
+        for row, line in zip(_own(table, f"{W}tr"), cells, strict=True):
+            if before := value(row.find(f"{W}trPr/{W}gridBefore")):
+                line.insert(0, Cell("", span(before)))
+        self.listing = False
+        yield from rows_of(table_lines(cells))
 
     def _paragraph(self, paragraph: etree._Element) -> Iterator[Block]:
         text = tidy(joined(self._runs(paragraph)))
@@ -164,10 +174,11 @@ class _Walk:
             level = self.levels.get(style or "", 0)
             if not level and outline and outline.isdecimal() and int(outline) < 6 and len(text) < 200:
                 level = int(outline) + 1
+            before, self.listing = self.listing, listed is not None and not level
             if level:
                 yield Block(one_line(f"{mark} {text}"), min(level, 6))
             elif listed:
-                yield Block(f"{one_line(mark) or '-' * (nested + 1)} {text}", tight=True)
+                yield Block(f"{one_line(mark) or '-' * (nested + 1)} {text}", tight=True, first=not before)
             else:
                 yield Block(text)
         for box in _boxes(paragraph):
@@ -182,9 +193,9 @@ class _Walk:
                 text = "".join(text for child in children for text in self._runs(child))
                 yield raised(text, linked=element.tag == f"{W}hyperlink")
             else:
-                yield from self._level_runs(children)
+                yield from self._unraised(children)
 
-    def _level_runs(self, children: Iterable[etree._Element]) -> Iterator[str]:
+    def _unraised(self, children: Iterable[etree._Element]) -> Iterator[str]:
         for child in children:
             tag = child.tag
             if tag == f"{W}t":
@@ -195,6 +206,8 @@ class _Walk:
                 yield "\n"
             elif tag == f"{W}sym":
                 yield _symbol(child)
+            elif tag == f"{_WP}docPr":
+                yield pictured(child.get("descr"))
             elif tag == f"{W}noBreakHyphen":
                 yield "-"
             elif tag in (f"{W}footnoteReference", f"{W}endnoteReference"):
@@ -204,6 +217,28 @@ class _Walk:
                 yield of_word(child)
             else:
                 yield from self._runs(child)
+
+
+def _line(blocks: Iterable[Block]) -> str:
+    return " ".join(one_line(block.text) for block in blocks if block.text)
+
+
+def _cell(element: etree._Element, text: str) -> Cell:
+    return Cell(text, span(value(element.find(f"{W}tcPr/{W}gridSpan"))))
+
+
+def _heading_level(styles: Mapping[str, etree._Element], style: str) -> int:
+    """The level of the headings of a style by its name or outline, or that of a style that it is based on; else 0."""
+    for each in with_bases(styles, style):
+        name = value(each.find(f"{W}name")) or ""
+        if match := _HEADING.match(name):
+            return int(match[1])
+        outline = value(each.find(f"{W}pPr/{W}outlineLvl")) or ""
+        if outline.isdecimal():  # 9 is that of plain text
+            return int(outline) + 1 if int(outline) < 6 else 0
+        if name.casefold() == "title":
+            return 1
+    return 0
 
 
 def _is_vanished(element: etree._Element) -> bool:

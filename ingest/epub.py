@@ -20,7 +20,7 @@ from ingest.clean import one_line
 from ingest.document import Reading, count
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
 from ingest.limits import Limits, check_archive, read_member
-from ingest.sections import LONGEST_LABEL, Block, paginate
+from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate
 from ingest.xml import parse_xml
 
 CONTAINER = "META-INF/container.xml"
@@ -86,14 +86,14 @@ class _Book:
         placed = sum(len(block.toc) for block in blocks)
         given = placed >= 2 and placed * 4 >= headings
         if not given:
-            blocks = [replace(block, toc=()) for block in blocks]
+            blocks = [replace(block, toc=(), listed=()) for block in blocks]
         pages, toc = paginate(blocks, given_toc=given)
         if not pages:
             raise EmptyDocument(
                 f"{self.name} has no text in any of its {count(len(chapters), 'chapter')}: only pictures."
             )
         title = package.findtext(".//{*}metadata/{*}title") or package.findtext(".//{*}title")
-        return Reading(pages, toc, [title, html.first_heading(blocks)], self.warnings)
+        return Reading(pages, toc, [title, first_heading(blocks)], self.warnings)
 
     def _package_path(self) -> str:
         container = parse_xml(self._bytes(CONTAINER), f"{self.name}: {CONTAINER}")
@@ -170,21 +170,33 @@ class _Book:
                 self.warnings.append(f"The table of contents cannot be read: {error}")
                 continue
             found: dict[str, Entries] = {}
+            above: list[tuple[int, str]] = []  # without a link of their own: they lead where the next below them does
             for level, title, link in entries:
+                above = [entry for entry in above if entry[0] < level]
                 if title and link:
                     target, part = _resolve(posixpath.dirname(file), link)
-                    found.setdefault(target, {}).setdefault(part, []).append((level, title))
+                    found.setdefault(target, {}).setdefault(part, []).extend([*above, (level, title)])
+                    above = []
+                elif title:
+                    above.append((level, title))
             if found:
                 return found
         return {}
 
 
 def _mark(blocks: list[Block], anchors: dict[str, int], contents: Entries) -> list[Block]:
-    """Put entries of the table of contents at the blocks they point to; unlisted files open a section by a heading."""
+    """Put entries of the table of contents at the blocks they point to; unlisted files open a section by a heading.
+
+    One that points to nothing is that of the file if it is its first; another is somewhere after the one before it.
+    """
     marked = list(blocks)
+    index = None
     for fragment, entries in contents.items():
-        index = anchors.get(fragment, 0)
-        marked[index] = replace(marked[index], toc=marked[index].toc + tuple(entries))
+        if index is None or not fragment or fragment in anchors:
+            index = anchors.get(fragment, 0)
+            marked[index] = replace(marked[index], toc=marked[index].toc + tuple(entries))
+        else:
+            marked[index] = replace(marked[index], listed=marked[index].listed + tuple(entries))
     if not contents and blocks[0].level:
         marked[0] = replace(marked[0], starts=True)
     return marked

@@ -11,7 +11,7 @@ from ingest.clean import joined, one_line, raised
 from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
 from ingest.limits import Limits, check_archive, read_member
-from ingest.sections import Block, paginate
+from ingest.sections import Block, first_heading, paginate, rows_of
 from ingest.table import TALLEST, Cell, span, table_lines
 from ingest.xml import parse_xml
 
@@ -29,6 +29,8 @@ def read(path: Path, limits: Limits) -> Reading:
     root = parse_xml(markup, path.name)
     _set_down(root)
     blocks: list[Block] = []
+    for about in root.iterfind("{*}description/{*}title-info/{*}annotation"):
+        _visit(about, 0, blocks)
     for body in root.iterfind("{*}body"):
         name = body.get("name")  # "notes", "comments": one section each, whatever is in it
         start = len(blocks)
@@ -45,8 +47,7 @@ def read(path: Path, limits: Limits) -> Reading:
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it.")
     title = root.findtext("{*}description/{*}title-info/{*}book-title")
-    heading = next((block.text for block in blocks if block.level), None)
-    return Reading(pages, toc, [title, heading], warnings)
+    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
 
 
 def _bytes(path: Path, limits: Limits) -> bytes:
@@ -90,7 +91,7 @@ def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
             blocks.append(Block(text, level))
         elif tag == "table":
             rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iterfind("{*}tr")]
-            blocks.extend(Block(line, tight=True) for line in table_lines(rows))
+            blocks.extend(rows_of(table_lines(rows)))
         elif tag == "stanza":
             verses = [_words(verse) for verse in child.iterfind("{*}*")]  # or a title
             blocks.append(Block("\n".join(verses)))

@@ -15,20 +15,20 @@ import lxml.html
 from lxml import etree
 
 from ingest.charset import decode
-from ingest.clean import joined, one_line, raised, tidy, tidy_code
+from ingest.clean import joined, one_line, pictured, raised, tidy, tidy_code
 from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument
 from ingest.formulas import of_mathml
 from ingest.limits import Limits
 from ingest.numbering import written
-from ingest.sections import Block, paginate
-from ingest.table import TALLEST, Cell, span, table_lines
+from ingest.sections import Block, first_heading, paginate
+from ingest.table import TALLEST, Cell, lays_out, span, table_lines
 
 _SKIPPED = frozenset(
     {
-        *("script", "style", "template", "noscript", "head", "title", "meta", "link", "svg", "iframe", "object"),
+        *("script", "style", "template", "noscript", "head", "title", "meta", "link", "iframe", "object"),
         *("embed", "applet", "canvas", "audio", "video", "map", "button", "select", "option", "textarea", "input"),
-        *("nav", "rp", "rt", "dialog", "annotation", "annotation-xml"),
+        *("nav", "rp", "rt", "dialog", "annotation", "annotation-xml", "del"),
     }
 )
 _BLOCKS = frozenset(
@@ -41,13 +41,16 @@ _BLOCKS = frozenset(
 )
 _TABLE_PARTS = frozenset({"thead", "tbody", "tfoot", "tr"})
 _CELLS = frozenset({"td", "th", "caption", "col", "colgroup"})
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6", "summary", "dt"})  # a button in them folds what follows
+_ANCHOR = re.compile(r"\b(?:headerlink|hash-link|header-anchor|anchorjs-link)\b")  # beside, or around, a heading
+_NOTE = re.compile(r"\b(?:foot|end|rear)notes?\b")
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 _EPUB_TYPE = "{http://www.idpf.org/2007/ops}type"
 _PRINTED_PAGE = re.compile(r"(?:\W*(?:p|pg|page)?\W*(?:\d+|[ivxlcdm]+)\W*)?", re.IGNORECASE)
 _PAGE_MARK = re.compile(r"pagebreak|\bpage-?nu?m(?:ber)?\b|\bpageno\b", re.IGNORECASE)
 _COUNTED_AS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
-LAYOUT_CELL = 400  # characters: a table with a longer cell lays out a page and is no table
 DEEPEST = 100  # nested elements; text below keeps its paragraphs and headings, nothing else
+_ENDS = re.compile(r"</(?:body|html)\b[^<>]*>", re.IGNORECASE)
 # Where libxml2 gives up, at 2048 nested elements, most were never closed: without them the text is all there.
 _NESTING = re.compile(
     r"</?(?:(?:a|b|big|code|em|font|i|ins|label|q|s|small|span|strike|strong|tt|u)"
@@ -70,6 +73,7 @@ class _Walk:
     inline: list[str] = field(default_factory=list)
     prefix: str = ""  # bullet or number of a list item whose first block is still to come
     tight: bool = False
+    first: bool = False  # the next block begins a list
     depth: int = 0
     lists: list["_List | None"] = field(default_factory=list)  # open lists, None without numbers
 
@@ -83,8 +87,8 @@ class _Walk:
         )
         if not text:
             return
-        self.blocks.append(Block(self.prefix + text, level, tight=self.tight, code=code))
-        self.prefix = ""
+        self.blocks.append(Block(self.prefix + text, level, tight=self.tight, first=self.first, code=code))
+        self.prefix, self.first = "", False
 
 
 def read(path: Path, limits: Limits) -> Reading:
@@ -96,11 +100,16 @@ def read(path: Path, limits: Limits) -> Reading:
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
     markup, warnings = decode(path.read_bytes())
     blocks, _, title = extract(markup, path.name)
+    if blocks and re.search(r"<frameset\b", markup, re.IGNORECASE):
+        warnings.append(
+            "The page shows others in frames, which are files of their own and were not read: add them too."
+        )
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(
-            f"{path.name} has no text. If a script fills the page in, open it in a browser and save it from there."
+            f"{path.name} has no text. If a script fills the page in, open it in a browser and save it from there; "
+            "of a page in frames, save each frame."
         )
     return Reading(pages, toc, [title, first_heading(blocks)], warnings)
 
@@ -122,12 +131,8 @@ def extract(markup: str, name: str) -> tuple[list[Block], dict[str, int], str | 
     return walk.blocks, {name: min(index, last) for name, index in walk.anchors.items()}, title
 
 
-def first_heading(blocks: list[Block]) -> str | None:
-    """The first heading within the first few blocks."""
-    return next((one_line(block.text) for block in blocks[:12] if block.level), None)
-
-
 def _parse(markup: str, name: str) -> etree._Element:
+    markup = _ENDS.sub("", markup)  # libxml2 ends there, browsers do not: pages saved together, a script's output
     try:
         root = _document(markup)
         if root is None:
@@ -153,7 +158,7 @@ def _document(markup: str) -> etree._Element | None:
 
 def _visit(element: etree._Element, walk: _Walk) -> None:
     tag = _tag(element)
-    if tag in _SKIPPED or _hidden(element) or _is_drawn_formula(element, tag):
+    if _skipped(element, tag) or _is_drawn_formula(element, tag):
         return
     if tag in ("span", "a", "div", "p") and _is_page_mark(element, tag):
         if element.get("id"):
@@ -178,9 +183,11 @@ def _visit(element: etree._Element, walk: _Walk) -> None:
 
 def _visit_block(element: etree._Element, tag: str, walk: _Walk) -> None:
     walk.flush()
+    before = len(walk.blocks)
     if tag == "table" and not _lays_out(element):
         for row in _rows(element, walk):
-            walk.blocks.append(Block(row, tight=True))
+            first = not walk.tight and len(walk.blocks) == before
+            walk.blocks.append(Block(row, tight=True, first=first))
         return
     if tag == "li":
         _list_item(element, walk)
@@ -193,7 +200,6 @@ def _visit_block(element: etree._Element, tag: str, walk: _Walk) -> None:
         walk.flush(code=True)
         return
     level = int(tag[1]) if tag[0] == "h" and tag[1:].isdecimal() else 0
-    before = len(walk.blocks)
     _children(element, walk)
     walk.flush(level)
     if level and len(walk.blocks) > before and not walk.blocks[-1].level:  # blocks within the heading
@@ -207,21 +213,24 @@ def _list(element: etree._Element, tag: str, walk: _Walk) -> None:
     if first is None:
         first = sum(_tag(child) == "li" for child in element) if down else 1
     kind = _COUNTED_AS.get(element.get("type") or "", "decimal")
+    walk.first = walk.first or not walk.tight
     walk.lists.append(_List(first, -1 if down else 1, kind) if numbered else None)
     _children(element, walk)
     walk.flush()
     walk.lists.pop()
+    walk.first = False
 
 
 def _list_item(element: etree._Element, walk: _Walk) -> None:
-    mark = "- "
+    nested = "-" * max(0, len(walk.lists) - 1)
+    mark = f"{nested}- "
     if walk.lists and (counted := walk.lists[-1]) is not None:
         own = _number(element.get("value"))
         number = counted.number if own is None else own
         counted.number = number + counted.step
-        mark = f"{written(number, counted.kind)}. "
+        mark = f"{nested}{' ' if nested else ''}{written(number, counted.kind)}. "  # "-1." would be a negative number
     outer = walk.tight
-    walk.prefix, walk.tight = "-" * max(0, len(walk.lists) - 1) + mark, True
+    walk.prefix, walk.tight = mark, True
     _children(element, walk)
     walk.flush()
     walk.prefix, walk.tight = "", outer
@@ -248,10 +257,17 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         border = "\v" if element.get("display") == "block" else ""
         walk.inline.append(f"{border}{of_mathml(element)}{border}")
         return
-    if tag == "img" and (alt := one_line(element.get("alt") or "")):
+    if tag == "img":
+        alt = element.get("alt")
         formula = re.search("math|latex", element.get("class") or "")  # as Wikipedia's and WordPress' pictures of TeX
-        walk.inline.append(alt if formula else f" [picture: {alt}] " if len(alt) > 15 else "")
+        walk.inline.append(one_line(alt or "") if formula else pictured(alt))
         return
+    if tag == "svg":
+        lettering = (one_line("".join(text.itertext())) for text in element.iter("text", "{*}text"))
+        walk.inline.append(pictured("; ".join(filter(None, lettering))))
+        return
+    if tag == "ins" and (before := element.getprevious()) is not None and not before.tail:
+        walk.inline.append(" " if _tag(before) in ("s", "strike") else "")  # what it takes the place of
     _children(element, walk)
 
 
@@ -270,7 +286,7 @@ def _flat(element: etree._Element) -> Iterator[tuple[str, str]]:
     steps = etree.iterwalk(element, events=("start", "end"))
     for event, node in steps:
         tag = _tag(node)
-        left_out = tag in _SKIPPED or _hidden(node)
+        left_out = _skipped(node, tag)
         if event == "start" and left_out:
             steps.skip_subtree()
         elif event == "start":
@@ -327,7 +343,7 @@ def _loose(element: etree._Element) -> Iterator[str]:
     yield element.text or ""
     for child in element:
         tag = _tag(child)
-        if tag and not (tag in _CELLS or tag in _SKIPPED or _hidden(child)):
+        if tag and not (tag in _CELLS or _skipped(child, tag)):
             yield from _loose(child) if tag in _TABLE_PARTS else [_inline_text(child)]
         yield child.tail or ""
 
@@ -353,10 +369,8 @@ def _lays_out(table: etree._Element) -> bool:
     """Whether a table arranges a page, as old web pages do: nested tables, or cells with an essay in them."""
     if table.find(".//table") is not None or table.find(".//h1") is not None:
         return True
-    rows = table.findall(".//tr")
-    if len(rows) == 1 and len(rows[0]) == 1:
-        return True
-    return any(len(" ".join("".join(cell.itertext()).split())) > LAYOUT_CELL for cell in table.iter("td"))
+    rows = [[" ".join("".join(cell.itertext()).split()) for cell in row.iter("td", "th")] for row in table.iter("tr")]
+    return lays_out(rows, headed=table.find(".//th") is not None)
 
 
 def _is_drawn_formula(element: etree._Element, tag: str) -> bool:
@@ -374,8 +388,7 @@ def _is_drawn_formula(element: etree._Element, tag: str) -> bool:
 def _is_note_mark(element: etree._Element, tag: str) -> bool:
     if tag not in ("sup", "a"):
         return False
-    kind = f"{element.get('epub:type') or ''} {element.get(_EPUB_TYPE) or ''} {element.get('role') or ''}"
-    if "noteref" in kind:
+    if "noteref" in _kind(element):
         return True
     text = "".join(element.itertext()).strip()
     if "noteref" in (element.get("class") or "").casefold() and re.fullmatch(r"\d{1,4}|[*†‡§a-z]", text.strip("[]()")):
@@ -392,15 +405,28 @@ def _leads_on(link: etree._Element) -> bool:
 
 def _is_page_mark(element: etree._Element, tag: str) -> bool:
     """The number of a printed page, left in an e-book's text; not a paragraph that is to begin a new page."""
-    kind = " ".join(element.get(name) or "" for name in ("epub:type", _EPUB_TYPE, "role", "class"))
-    if not _PAGE_MARK.search(kind):
+    if not _PAGE_MARK.search(f"{_kind(element)} {element.get('class') or ''}"):
         return False
     text = "".join(map(str, element.itertext())).strip()
     return len(text) <= 12 and (tag not in ("div", "p") or bool(_PRINTED_PAGE.fullmatch(text)))
 
 
+def _kind(element: etree._Element) -> str:
+    return " ".join(element.get(name) or "" for name in ("epub:type", _EPUB_TYPE, "role"))
+
+
+def _skipped(element: etree._Element, tag: str) -> bool:
+    if tag == "button" and any(_tag(ancestor) in _HEADINGS for ancestor in element.iterancestors()):
+        return _hidden(element)
+    kind = element.get("class") or ""
+    offered = "mw-editsection" in kind or (_ANCHOR.search(kind) and not re.search(r"\w", "".join(element.itertext())))
+    return tag in _SKIPPED or _hidden(element) or bool(offered)
+
+
 def _hidden(element: etree._Element) -> bool:
-    return "hidden" in element.attrib or bool(_HIDDEN.search(element.get("style") or ""))
+    """Whether it is not to be seen. What is shown when it is asked for is: a note, or what a search may find."""
+    hidden = element.get("hidden", "until-found") != "until-found" or _HIDDEN.search(element.get("style") or "")
+    return bool(hidden) and not _NOTE.search(_kind(element))
 
 
 def _tag(element: etree._Element) -> str:

@@ -15,7 +15,7 @@ from ingest import html
 from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.limits import Limits
-from ingest.sections import Block, paginate
+from ingest.sections import Block, first_heading, paginate
 
 _STORED, _PALMDOC = 1, 2
 _PAGE_BREAK = re.compile(rb"<\s*mbp:pagebreak[^<>]*>", re.IGNORECASE)
@@ -72,7 +72,7 @@ def read(path: Path, limits: Limits) -> Reading:
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it.")
-    return Reading(pages, toc, [header.title, html.first_heading(blocks)], warnings)
+    return Reading(pages, toc, [header.title, first_heading(blocks)], warnings)
 
 
 def _records(data: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ Left out: numbers in other alphabets and in words, which are written in digits, 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lxml import etree
@@ -81,14 +81,15 @@ class Numbering:
         """The list and level of a paragraph, by itself or by the style that it has, or that this one is based on."""
         own = None if properties is None else properties.find(f"{W}numPr")
         identity, level = _named(own)
-        seen: set[str] = set()
-        while identity is None and style and style not in seen and style in self._styles:
-            seen.add(style)
-            identity, by_style = _named(self._styles[style].find(f"{W}pPr/{W}numPr"))
+        seen: set[str | None] = set()
+        for each in with_bases(self._styles, style):
+            if identity is not None:
+                break
+            seen.add(each.get(f"{W}styleId"))
+            identity, by_style = _named(each.find(f"{W}pPr/{W}numPr"))
             if identity is not None and identity in self._lists and level is None:
                 levels = self._lists[identity].levels
                 level = next((each for each, this in levels.items() if this.style in seen), by_style)
-            style = value(self._styles[style].find(f"{W}basedOn"))
         return identity, min(level or 0, DEEPEST)
 
     def _count(self, identity: str, known: _List, level: int) -> None:
@@ -108,6 +109,15 @@ class Numbering:
         this = known.levels[level]
         number = self._counts[known.counted_as].get(level, this.start)
         return written(number, "decimal" if digits else this.kind)
+
+
+def with_bases(styles: Mapping[str, etree._Element], style: str | None) -> Iterator[etree._Element]:
+    """A style, the one that it is based on, and so on."""
+    seen: set[str] = set()
+    while style and style not in seen and style in styles:
+        seen.add(style)
+        yield styles[style]
+        style = value(styles[style].find(f"{W}basedOn"))
 
 
 def value(element: etree._Element | None) -> str | None:

@@ -27,7 +27,9 @@ class Block:
     text: str
     level: int = 0  # 1 to 6 for a heading, 0 for everything else
     tight: bool = False  # joins a tight neighbour with a line end instead of a blank line: list items
+    first: bool = False  # begins a list or table, which joins none before it
     toc: tuple[tuple[int, str], ...] = ()  # level and title of entries of a given table of contents that point here
+    listed: tuple[tuple[int, str], ...] = ()  # the same of entries that lead somewhere near; no section begins here
     code: bool = False  # its lines keep their indentation
     starts: bool = False  # opens a section although it is no heading
 
@@ -35,6 +37,7 @@ class Block:
 @dataclass
 class _Section:
     headings: list[tuple[int, str]] = field(default_factory=list)  # for the table of contents
+    listed: list[tuple[int, str]] = field(default_factory=list)  # for that alone
     titled: bool = False  # the table of contents names it, so its own headings do not
     blocks: list[Block] = field(default_factory=list)
 
@@ -54,20 +57,36 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
     pages: list[Page] = []
     toc: list[TocEntry] = []
     label = ""
+    above: list[tuple[int, str]] = []  # the heading last met and those that it stands under
+    parents: list[str] = []  # of each page: the title that its section stands under
     headed = any(section.headings for section in sections)
     for section in sections:
         pieces = _pieces(section.blocks, LONGEST if headed else UNTITLED)
         if not pieces:
             continue
-        toc.extend(TocEntry(level, title, len(pages) + 1) for level, title in section.headings)
+        toc.extend(TocEntry(level, title, len(pages) + 1) for level, title in section.headings + section.listed)
+        for level, title in section.headings:
+            above = [*(outer for outer in above if outer[0] < level), (level, title)]
         if headed:
             label = _label([title for _, title in section.headings]) or "opening"
         for part, text in enumerate(pieces, 1):
             number = len(pages) + 1
             within = label if len(pieces) == 1 else f"{label} (part {part})"
             name = within if headed else f"part {number}"
-            pages.append(Page(number, name, text, PageQuality(len(text), "text" if text else "none", doubts(text))))
-    return _distinct(pages), toc
+            parents.append(above[-2][1] if len(above) > 1 else "")
+            doubt = doubts(text, in_print=False)
+            pages.append(Page(number, name, text, PageQuality(len(text), "text" if text else "none", doubt)))
+    return _distinct(pages, parents), toc
+
+
+def first_heading(blocks: list[Block]) -> str | None:
+    """The first heading within the first few blocks."""
+    return next((one_line(block.text) for block in blocks[:12] if block.level), None)
+
+
+def rows_of(lines: Iterable[str]) -> list[Block]:
+    """The lines of one table, those without words left out."""
+    return [Block(line, tight=True, first=not index) for index, line in enumerate(filter(None, lines))]
 
 
 def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
@@ -82,6 +101,7 @@ def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
         elif heading and not section.headings and not section.titled and section.bare:
             section.headings.append((block.level, one_line(block.text)[:LONGEST_LABEL]))
             section.titled = given_toc
+        section.listed.extend(block.listed)
         section.blocks.append(block)
     return [section for section in sections if any(block.text for block in section.blocks) or section.headings]
 
@@ -92,6 +112,7 @@ def _merge_bare(sections: list[_Section]) -> list[_Section]:
     waiting = _Section()
     for section in sections:
         waiting.headings += section.headings
+        waiting.listed += section.listed
         waiting.blocks += section.blocks
         if not section.bare:
             merged.append(waiting)
@@ -99,6 +120,7 @@ def _merge_bare(sections: list[_Section]) -> list[_Section]:
     if merged:
         merged[-1].blocks += waiting.blocks
         merged[-1].headings += waiting.headings
+        merged[-1].listed += waiting.listed
     elif any(block.text for block in waiting.blocks):
         merged.append(waiting)
     return merged
@@ -112,7 +134,7 @@ def _pieces(blocks: list[Block], most: int) -> list[str]:
         text = tidy_code(block.text) if block.code else tidy(block.text)
         if not text:
             continue
-        if tight and block.tight:
+        if tight and block.tight and not block.first:
             paragraphs[-1].append(text)
         else:
             paragraphs.append([text])
@@ -163,11 +185,18 @@ def _label(titles: list[str]) -> str:
     return ": ".join(names)[:LONGEST_LABEL]
 
 
-def _distinct(pages: list[Page]) -> list[Page]:
-    """Labels that occur more than once get a number, so that a citation leads to one place."""
-    totals, seen = Counter(page.label for page in pages), Counter[str]()
+def _distinct(pages: list[Page], parents: list[str]) -> list[Page]:
+    """Labels that occur more than once say what they stand under, or get a number: a citation leads to one place."""
+    families: dict[str, set[str]] = {}
+    for page, parent in zip(pages, parents, strict=True):
+        families.setdefault(page.label, set()).add(parent)
+    under = [
+        replace(page, label=_label([parent, page.label])) if len(families[page.label]) > 1 else page
+        for page, parent in zip(pages, parents, strict=True)
+    ]
+    totals, seen = Counter(page.label for page in under), Counter[str]()
     named = []
-    for page in pages:
+    for page in under:
         if totals[page.label] > 1:
             seen[page.label] += 1
             page = replace(page, label=f"{page.label} ({seen[page.label]})")

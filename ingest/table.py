@@ -2,10 +2,11 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 WIDEST, TALLEST = 100, 10_000  # columns and rows that one cell may take; a title that says 1,000 means all there are
+LAYOUT_CELL, SHORT_CELL = 400, 100  # characters: more are an essay, no more are a value
 
 _BEFORE = re.compile(r"[$€£¥(]+")
 _AFTER = re.compile(r"[)%]+")
@@ -46,6 +47,20 @@ def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
     kept = sorted(columns)
     shown = [[row.get(column, "") for column in kept[: bisect_right(kept, max(row, default=-1))]] for row in found]
     return [" |".join(f" {text}" if text else "" for text in row).strip() for row in shown]
+
+
+def lays_out(rows: Sequence[Sequence[str]], headed: bool) -> bool:
+    """Whether a table arranges a page: a lone cell, or cells with an essay in them and hardly a row of short ones.
+
+    Args:
+        rows: the words of its cells.
+        headed: some of its cells are marked as headings of columns or rows.
+    """
+    if len(rows) == 1 and len(rows[0]) == 1:
+        return True
+    essays = any(len(text) > LAYOUT_CELL for row in rows for text in row)
+    data = sum(sum(0 < len(text) <= SHORT_CELL for text in row) >= 2 for row in rows)
+    return essays and not headed and data < 3
 
 
 def span(value: str | None, most: int = WIDEST) -> int:

@@ -13,8 +13,10 @@ from pathlib import Path
 from statistics import quantiles
 from unicodedata import category
 
+from lxml.html import defs
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, reference
+from markdown_it.rules_inline import StateInline, html_inline
 
 from ingest import html
 from ingest.charset import undeclared
@@ -22,7 +24,7 @@ from ingest.clean import seam, tidy, vocabulary
 from ingest.document import Reading
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
-from ingest.sections import Block, paginate
+from ingest.sections import Block, first_heading, paginate
 
 _CHAPTER = re.compile(
     r"^(?:(?:chapter|book|part|volume|canto|act|scene|stave|letter|adventure|section|appendix|chapitre|kapitel|teil|buch"
@@ -45,7 +47,19 @@ _TABBED, _MAYBE_TABBED = (".tsv", ".tab"), (".txt", ".csv", "")
 _BORDER = re.compile(r"\t|[|]|[,;:](?=\S)")
 DEEPEST = 100  # lists and quotations of Markdown within one another, counted in tokens: a list is two
 _NOTE = re.compile(r"\[\^[^\]\s]+\]:")
-_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n(?:---|\.\.\.)\n", re.DOTALL)
+_FRONT_MATTER = re.compile(r"\A(?:---\n(.*?)\n(?:---|\.\.\.)|\+\+\+\n(.*?)\n\+\+\+)\n", re.DOTALL)
+_FORMULA = re.compile(
+    r"\$\$[^$]+\$\$|\$(?=\S)(?:[^$\\]|\\.)*(?<=\S)\$(?!\d)|\\(?:\((?:(?!\\\().)+?\\\)|\[(?:(?!\\\[).)+?\\\])", re.DOTALL
+)
+_TAG = re.compile(r"</?([A-Za-z][\w:-]*)\s*>")
+_KNOWN_TAGS = frozenset(
+    {
+        *defs.tags,
+        *("bdi", "data", "dialog", "main", "nobr", "picture", "rb", "rtc", "search", "slot", "template"),
+        *("annotation", "mfrac", "mi", "mn", "mo", "mover", "mroot", "mrow", "mspace", "msqrt", "mstyle", "msub"),
+        *("msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover", "semantics"),
+    }
+)
 
 
 def read_text(path: Path, limits: Limits) -> Reading:
@@ -58,14 +72,18 @@ def read_text(path: Path, limits: Limits) -> Reading:
     kind = path.suffix.casefold()
     by_lines = bool(LINED.fullmatch(kind))
     if kind in _TABBED or (kind in _MAYBE_TABBED and _has_columns(text)):
-        text, by_lines = text.replace("\t", " | "), True
-    paragraphs = _paragraphs(text, by_lines)
-    blocks = [Block(each.text, code=True) for each in paragraphs] if by_lines else _with_chapters(paragraphs)
-    pages, toc = paginate(blocks)
+        text, by_lines = re.sub(r"\t+", lambda tabs: " |" * len(tabs[0]) + " ", text), True
+    pages, toc = paginate(plain_blocks(text, by_lines))
     if not pages:
         raise EmptyDocument(f"{path.name} holds nothing but blanks.")
     named = _GUTENBERG_TITLE.search(text[:5000])
     return Reading(pages, toc, [named[1] if named else None], warnings)
+
+
+def plain_blocks(text: str, by_lines: bool = False) -> list[Block]:
+    """Paragraphs and headings of plain text; `by_lines` keeps all its lines, and looks for no headings."""
+    paragraphs = _paragraphs(text, by_lines)
+    return [Block(each.text, code=True) for each in paragraphs] if by_lines else _with_chapters(paragraphs)
 
 
 def read_markdown(path: Path, limits: Limits) -> Reading:
@@ -78,10 +96,12 @@ def read_markdown(path: Path, limits: Limits) -> Reading:
     title = None
     if front := _FRONT_MATTER.match(text):
         text = text[front.end() :]
-        if named := re.search(r"^title:(.*)$", front[1], re.MULTILINE | re.IGNORECASE):
+        if named := re.search(r"^title *[:=](.*)$", front[1] or front[2], re.MULTILINE | re.IGNORECASE):
             title = re.sub(r"^[\"']|[\"']$", "", named[1].strip())
     markdown = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable(["table", "strikethrough"])
     markdown.block.ruler.at("reference", _link_definition, {"alt": ["paragraph"]})
+    markdown.inline.ruler.before("escape", "formula", _formula)
+    markdown.inline.ruler.at("html_inline", _html_tag)
     parts = markdown.parse(text)
     if max((part.level for part in parts), default=0) >= DEEPEST - 1:  # what lies deeper, and behind it, is not there
         reading = read_text(path, limits)
@@ -92,7 +112,7 @@ def read_markdown(path: Path, limits: Limits) -> Reading:
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} holds no text.")
-    return Reading(pages, toc, [title, html.first_heading(blocks)], warnings)
+    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
 
 
 def _link_definition(state: StateBlock, first: int, last: int, silent: bool) -> bool:
@@ -100,6 +120,25 @@ def _link_definition(state: StateBlock, first: int, last: int, silent: bool) -> 
     if _NOTE.match(state.src, state.bMarks[first] + state.tShift[first]):
         return silent  # silent: whether the paragraph before ends here
     return not silent and reference(state, first, last, silent)
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    """TeX between its signs is no Markdown: its stars and backslashes stay."""
+    found = _FORMULA.match(state.src, state.pos, state.posMax)
+    if found is None or (not re.search(r"[$\\^_=]", found[0][2:-2]) and found[0][0] == "\\"):  # just escaped brackets
+        return False
+    if not silent:
+        state.pending += found[0]
+    state.pos = found.end()
+    return True
+
+
+def _html_tag(state: StateInline, silent: bool) -> bool:
+    """CommonMark's rule, but "Vec<String>" has no tag in it."""
+    tag = _TAG.match(state.src, state.pos)
+    if tag and not (tag[1].casefold() in _KNOWN_TAGS and (tag[1].islower() or tag[1].isupper())):
+        return "-" in tag[1] and html_inline(state, silent)  # an element of the page's own has a hyphen
+    return html_inline(state, silent)
 
 
 def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:
@@ -205,7 +244,7 @@ def _joined(lines: list[str], width: float, words: set[str]) -> str:
             pieces.append(glue + bare)
         else:
             pieces.append("\n" + pushed)
-    text = "".join(pieces)
+    text = re.sub(r"(?<=\S) {2,}", " ", "".join(pieces))  # after sentences, or set to fill the line
     return text if "\n" in text else text.strip()  # the first line of prose may be indented, and says nothing by it
 
 

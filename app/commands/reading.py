@@ -40,7 +40,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "Files that are known are not extracted again; a reading that was interrupted goes on from its checkpoint.",
     )
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=Path, help="PDF, EPUB, FB2, MOBI, DOCX, HTML, Markdown or text"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=Path,
+        help="PDF, EPUB, FB2, MOBI, DOCX, HTML, MHTML, e-mail, Markdown or text",
     )
     parser.add_argument("--title", metavar="T", help="title of the document (for a single file)")
     parser.add_argument(

@@ -9,7 +9,7 @@ import docx
 import pymupdf
 import pytest
 
-from ingest import BrokenFile, Document, UnsupportedFormat, ingest
+from ingest import BrokenFile, Document, EmptyDocument, UnsupportedFormat, ingest
 from ingest.clean import raised
 from tests.ingest import makers
 
@@ -41,6 +41,30 @@ def test_epub_sections_follow_the_table_of_contents_within_one_file(tmp_path: Pa
         "Fourth.\n\nFifth.",
     ]
     assert document.locate(document.text.index("Second")).label == "One, paragraph 2"
+
+
+def test_equal_titles_are_told_apart_by_what_they_stand_under(tmp_path: Path) -> None:
+    """Parts without a page of their own were in no table of contents, and their chapters were "1 (1)" and "1 (2)"."""
+    chapters = {f"{name}.xhtml": f"<h2>{name[1]}</h2><p>Words of {name}.</p>" for name in ("a1", "a2", "b1", "b2")}
+    part = (
+        '<li><span>Part {0}</span><ol><li><a href="{0}1.xhtml">1</a></li><li><a href="{0}2.xhtml">2</a></li></ol></li>'
+    )
+    nav = "<li><span>Nothing</span></li>" + part.format("a") + part.format("b")
+    document = ingest(makers.epub(tmp_path / "a.epub", chapters, nav))
+    assert [page.label for page in document.pages] == [
+        f"Part {part}: Chapter {number}" for part in ("a", "b") for number in (1, 2)
+    ]
+    assert [(entry.level, entry.title, entry.page) for entry in document.toc] == [
+        *((1, "Part a", 1), (2, "1", 1), (2, "2", 2), (1, "Part b", 3), (2, "1", 3), (2, "2", 4)),
+    ]
+
+
+def test_an_entry_that_leads_nowhere_names_no_other_place(tmp_path: Path) -> None:
+    nav = "".join(f'<li><a href="a.xhtml#{part}">{part.title()}</a></li>' for part in ("lost", "kept", "gone", "end"))
+    body = '<p>One.</p><p id="kept">Two.</p><p id="end">Three.</p>'
+    document = ingest(makers.epub(tmp_path / "a.epub", {"a.xhtml": body}, nav))
+    assert [page.label for page in document.pages] == ["Lost", "Kept", "End"]
+    assert [(entry.title, entry.page) for entry in document.toc] == [("Lost", 1), ("Kept", 2), ("Gone", 2), ("End", 3)]
 
 
 def test_one_bad_chapter_never_stops_the_book(tmp_path: Path) -> None:
@@ -124,8 +148,8 @@ def test_html_is_text_only(tmp_path: Path) -> None:
     )
     assert document.title == "Tides & Times"
     assert document.text == (
-        "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\nPort | Hour\nBrest | 4\n\n"
-        "a b\n  c\n\n1 < 2 <script>"
+        "High\n\nWater rises\ntwice.\n\n3. three\n-- deep\n4. four\n\nPort | Hour\nBrest | 4\n\n"
+        "a  b\n  c\n\n1 < 2 <script>"
     )
 
 
@@ -152,6 +176,14 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
         ("<pre>line1<br>line2</pre>", "line1\nline2"),
         ("<pre>\n    def f():\n        return 1\n\n    f()</pre>", "def f():\n    return 1\n\nf()"),
         ("<pre><div>if a:</div><div>\tb()</div>\n<div>c()</div></pre>", "if a:\n    b()\nc()"),
+        (
+            "<pre>\nship    guns\tcrew\nLark       7\ts = 'a  b' </pre>",
+            "ship    guns    crew\nLark       7    s = 'a  b'",
+        ),
+        (
+            "<p>One</p></body>\n<p>two</p></html><html><body class=b><p>Three</p></BODY ></html>four",
+            "One\n\ntwo\n\nThree\n\nfour",
+        ),
         ("<pre>a<script>no()</script> b</pre>", "a b"),
         ('<p class="pagebreak">Chapter One</p><p>It rains.</p>', "Chapter One\n\nIt rains."),
         ('<p class="pagenum">xii</p><div class="pagenum">[Pg 12]</div><p>It <span class="pagenum">p. 3</span>', "It"),
@@ -191,6 +223,23 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
             "<ol type=a><li>x<li value=5>y<li>z</ol><p>and</p><ol reversed><li>p<li>q</ol><p>or</p>"
             "<ol type=I start=3><li>v</ol>",
             "a. x\ne. y\nf. z\n\nand\n\n2. p\n1. q\n\nor\n\nIII. v",
+        ),
+        ("<ol><li>one<ol><li>nested</ol></ol><ul><li>dot</ul>", "1. one\n- 1. nested\n\n- dot"),
+        ("<table><tr><td>a<td>b</table><table><tr><td>c<td>d</table>", "a | b\n\nc | d"),
+        ("<h3><button>Price</button> <button hidden>x</button></h3><p>5 <button>Buy</button>", "Price\n\n5"),
+        ("<p>It is <del>100</del><ins>250</ins> or <s>7</s><ins>8</ins>, se<ins>v</ins>en", "It is 250 or 7 8, seven"),
+        ("<h2>History<span class=mw-editsection>[edit]</span></h2><p>Old.", "History\n\nOld."),
+        ("<h2>Intro<a class='headerlink' href='#i'>¶</a></h2><p>New.", "Intro\n\nNew."),
+        ("<h2><a class='header-anchor' href='#i'>Intro</a></h2><p>New.", "Intro\n\nNew."),
+        ("<table><tr><th>Guns<td>42</table>", "Guns | 42"),
+        ("<p>A<div role=doc-footnote style='display:none'>1. Kept.</div>", "A\n\n1. Kept."),
+        (
+            "<p>A<aside epub:type=footnote hidden><p>1. Kept.</aside><p hidden=until-found>Folded.",
+            "A\n\n1. Kept.\n\nFolded.",
+        ),
+        (
+            "<p>See <svg><title>no</title><text>Ships in the</text><text>harbour</text></svg>",
+            "See [picture: Ships in the; harbour]",
         ),
         ("<p>He said <q>no</q>.", "He said “no”."),
         ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
@@ -285,6 +334,14 @@ TABLES = {
     ),
     "an empty column": ("<tr><td>a<td><td>b<tr><td>c<td> &nbsp; <td>d", "a | b\nc | d"),
     "no row in the head": ("<thead><th>Port<th>Hour</thead><tr><td>Brest<td>4", "Port | Hour\nBrest | 4"),
+    "a long remark": (
+        f"<tr><th>Ship<th>Remark<tr><td>Lark<td>{'at sea ' * 60}<tr><td>Storm<td>",
+        f"Ship | Remark\nLark | {'at sea ' * 60}".rstrip() + "\nStorm",
+    ),
+    "a long remark under no heading": (
+        f"<tr><td>a<td>1<tr><td>b<td>2<tr><td>c<td>3<tr><td>d<td>{'at sea ' * 60}",
+        f"a | 1\nb | 2\nc | 3\nd | {'at sea ' * 60}".rstrip(),
+    ),
     "a row left open": ("<tr><td>a</tr><td>b<td>c<tr><td>d", "a\nb | c\nd"),
 }
 
@@ -326,6 +383,21 @@ def test_what_is_raised_stands_on_the_line(text: str, linked: str, plain: str) -
     assert (raised(text, linked=True), raised(text, linked=False)) == (linked, plain)
 
 
+def test_a_page_of_frames_says_so(tmp_path: Path) -> None:
+    document = read(
+        tmp_path / "a.html", "<html><frameset><frame src=b.html><noframes>No frames.</noframes></frameset></html>"
+    )
+    assert (document.text, len(document.warnings)) == ("No frames.", 1)
+    assert "were not read: add them too" in document.warnings[0]
+
+
+def test_fb2_annotations_are_read(tmp_path: Path) -> None:
+    about = "<description><title-info><annotation><p>Of a lamp.</p></annotation></title-info></description>"
+    body = "<body><section><title><p>One</p></title><p>It burns.</p></section></body>"
+    document = read(tmp_path / "a.fb2", f"<FictionBook>{about}{body}</FictionBook>")
+    assert [page.text for page in document.pages] == ["Of a lamp.", "One\n\nIt burns."]
+
+
 def test_fb2_note_marks_and_powers(tmp_path: Path) -> None:
     link = '<a xmlns:l="http://www.w3.org/1999/xlink" l:href="#n1" type="note">{}</a>'
     notes = [link.format(mark) for mark in ("1", "<sup>2</sup>", "[3]")]
@@ -350,6 +422,8 @@ def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
         ("opening", "Intro here."),
         ("One", "One\n\na | b\n1 | 2"),
     ]
+    document = read(tmp_path / "b.md", '+++\ntitle = "The Tides"\n+++\n\nIntro.\n')
+    assert (document.title, document.text) == ("The Tides", "Intro.")
 
 
 def test_page_breaks_that_do_not_end_do_not_take_for_ever(tmp_path: Path) -> None:
@@ -392,17 +466,24 @@ def test_one_endless_line_is_parted_too_and_quickly(tmp_path: Path) -> None:
     assert document.text.split() == ["word"] * 400_000
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252", "cp1251", "gb18030", "shift_jis"])
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        *("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "iso-2022-jp"),
+        *("cp1252", "cp1251", "gb18030", "shift_jis"),
+    ],
+)
 def test_encodings(tmp_path: Path, encoding: str) -> None:
     words = {
         "cp1252": "“Où est l’été?” demanda-t-elle à voix basse; ça coûte 5 € près de l’église. ",
         "cp1251": "Смотритель маяка поднялся по лестнице и посчитал все корабли в гавани. ",
         "gb18030": "守灯塔的人每天晚上都要爬上三百级台阶，数一数港口里的船只。",
         "shift_jis": "灯台守は毎晩三百段の階段を登り、港に入る船の数を数えていました。",
+        "iso-2022-jp": "灯台守は毎晩三百段の階段を登り、港に入る船の数を数えていました。",
     }.get(encoding, "Der Wärter zählte die Schiffe: Ärger, Öl, Übermut – 日本語. ")
     document = read(tmp_path / "a.txt", (words * 20).encode(encoding))
     assert words.strip() in document.text
-    assert bool(document.warnings) == (not encoding.startswith("utf"))
+    assert bool(document.warnings) == (not encoding.startswith(("utf", "iso-2022")))
 
 
 @pytest.mark.parametrize(
@@ -418,6 +499,8 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
         ("windows-1252", b"Caf\xe9 \x81", "Café \ufffd"),
         ("windows-1251", "Маяк ".encode("cp1251") + b"\x98", "Маяк \ufffd"),
         ("utf-16", "Café".encode(), "Café"),
+        ("iso-8859-1", "Café – “here”".encode(), "Café – “here”"),
+        ("iso-2022-jp", "灯台".encode("iso-2022-jp"), "灯台"),
         ("unicode_escape", "Café".encode(), "Café"),
         ("no-such-thing", "Café".encode(), "Café"),
     ],
@@ -433,6 +516,59 @@ def test_no_byte_outside_the_declared_encoding_ends_the_text(
     book = f'<?xml version="1.0" encoding="{declared}"?><FictionBook><body><section><p>'
     document = read(tmp_path / "a.fb2", book.encode() + body + b"</p><p>The end.</p></section></body></FictionBook>")
     assert document.text == f"{expected}\n\nThe end."
+
+
+def test_a_doubt_about_characters_speaks_of_no_font(tmp_path: Path) -> None:
+    document = read(tmp_path / "a.html", b"<meta charset=windows-1251><p>\x98 " + "Маяк".encode("cp1251"))
+    assert document.pages[0].quality.warnings == ("1 of 5 characters could not be read in the file's encoding",)
+
+
+MAIL = """From: Anne Lee <anne@example.org>
+Subject: =?utf-8?q?The_lamp_=E2=80=94_again?=
+MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="b"
+
+--b
+Content-Type: text/plain; charset=iso-8859-1
+Content-Transfer-Encoding: base64
+
+Q2Fm6SBhdCBzZXZlbi4=
+--b
+Content-Type: text/plain
+Content-Disposition: attachment; filename="plan.txt"
+
+Nothing.
+--b--
+"""
+ARCHIVE = """From: <Saved by Blink>
+Subject: Frames
+MIME-Version: 1.0
+Content-Type: multipart/related; boundary="b"; type="text/html"
+
+--b
+Content-Type: text/html; charset=utf-8
+
+<html><frameset><frame src="cid:1"></frameset></html>
+--b
+Content-Type: text/html; charset=utf-8
+Content-Transfer-Encoding: quoted-printable
+
+<html><body><h1>=C3=9Cber uns</h1><p>Long w=
+ords.</p></body></html>
+--b--
+"""
+
+
+def test_mail_and_web_archives(tmp_path: Path) -> None:
+    document = read(tmp_path / "a.eml", MAIL.replace("\n", "\r\n"))
+    said = "From: Anne Lee <anne@example.org>\nSubject: The lamp — again"
+    assert (document.format, document.title, document.text) == ("eml", "The lamp — again", f"{said}\n\nCafé at seven.")
+    assert document.warnings == ("Attached and not read: plan.txt. Save what you need and add it.",)
+    document = read(tmp_path / "a.mht", ARCHIVE)
+    assert (document.format, document.title, document.text) == ("mhtml", "Frames", "Über uns\n\nLong words.")
+    assert read(tmp_path / "a.md", MAIL).format == "md"
+    with pytest.raises(EmptyDocument, match="has no text in it"):
+        read(tmp_path / "b.mht", ARCHIVE[: ARCHIVE.index("--b\nContent-Type: text/html; charset=utf-8\nContent-T")])
 
 
 def test_markup_that_declares_no_encoding_is_guessed_with_a_warning(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ from tests.ingest import makers
         ("a.rtf", b"{\\rtf1 text}", UnsupportedFormat, "RTF"),
         ("a.xml", b"<?xml version='1.0'?><data/>", UnsupportedFormat, "XML"),
         ("a.html", b"<html><body><script>x()</script></body></html>", EmptyDocument, "no text"),
+        ("a.html", b"<html><frameset><frame src=b.html></frameset></html>", EmptyDocument, "save each frame"),
         ("a.md", b"<!-- nothing -->\n", EmptyDocument, "no text"),
     ],
 )

@@ -56,6 +56,15 @@ def test_a_program_keeps_the_indentation_of_every_paragraph(tmp_path: Path) -> N
     assert {line for page in pages for line in page.text.split("\n")} == set(long.rstrip().split("\n"))
 
 
+def test_columns_of_text_keep_their_places(tmp_path: Path) -> None:
+    """Blanks beside one another became one: what was under a heading slid under another."""
+    table = "ship        captain    guns\nStorm Bird             42\n\n|Version|  IHL  |\n+-------+-------+"
+    assert read(tmp_path / "a.txt", f"Ships\n\n{table}\n").text == f"Ships\n\n{table}"
+    prose = f"{PROSE} It rains. " * 5
+    wrapped = textwrap.fill(prose, 70, fix_sentence_endings=True)
+    assert read(tmp_path / "b.txt", wrapped + "\nshort\n" + wrapped).text.count("  ") == 0
+
+
 @pytest.mark.parametrize("name", ["ships.tsv", "ships.txt"])
 def test_cells_between_tabs_stay_apart(tmp_path: Path, name: str) -> None:
     """Tabs became blanks: what stood behind an empty cell slid under the heading before it."""
@@ -83,6 +92,22 @@ def test_one_bad_byte_does_not_make_another_encoding_of_utf8(tmp_path: Path) -> 
     document = read(tmp_path / "a.txt", text.encode() + b"bad \xe9 byte " + text.encode()[:-3])
     assert document.text == f"{text}bad \ufffd byte {text[:-3]}\ufffd"
     assert "read as UTF-8, with \ufffd for 2 damaged places" in document.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("So $x*y*z$ and $a_i$, $$a\\\\b$$.", "So $x*y*z$ and $a_i$, $$a\\\\b$$."),
+        (r"So \(\alpha_1*b*c\), \[x^2\] and \[3\].", r"So \(\alpha_1*b*c\), \[x^2\] and [3]."),
+        ("It was $5 or $6, *now* $7.", "It was $5 or $6, now $7."),
+        (
+            "Vec<String>, Map<Object> and H<sub>2</sub>O<br>end<my-el>.</my-el>",
+            "Vec<String>, Map<Object> and H2O\nend.",
+        ),
+    ],
+)
+def test_formulas_and_types_in_markdown(tmp_path: Path, written: str, expected: str) -> None:
+    assert read(tmp_path / "a.md", written).text == expected
 
 
 def test_markdown_notes_are_no_link_definitions(tmp_path: Path) -> None:

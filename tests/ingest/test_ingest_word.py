@@ -55,6 +55,11 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
+        (
+            '<w:p><w:r><w:drawing xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing">'
+            '<wp:inline><wp:docPr id="1" name="P" descr="Ships in the harbour"/></wp:inline></w:drawing></w:r></w:p>',
+            "[picture: Ships in the harbour]",
+        ),
         (f"<w:p><w:r><w:t>10</w:t></w:r>{RAISED}</w:p>", "10^5"),
         (
             "<w:p><w:r><w:t>19</w:t></w:r>"
@@ -78,7 +83,7 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
             "</w:sdt></w:tr><w:sdt><w:sdtContent><w:tr>"
             + CELL.format("c", "<w:tbl><w:tr>" + CELL.format("inner", "") + "</w:tr></w:tbl><w:p/>")
             + "</w:tr></w:sdtContent></w:sdt></w:tbl>",
-            "a | b\nc inner",
+            "a\n\nb\n\nc\n\ninner",
         ),
         (
             "<w:p><w:r><w:t>a</w:t><w:txbxContent><w:p><w:r><w:t>b</w:t><w:txbxContent><w:p><w:r><w:t>c</w:t></w:r></w:p>"
@@ -114,6 +119,7 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
         ),
     ],
     ids=[
+        "picture",
         "superscript",
         "superscripts",
         "ruby",
@@ -127,6 +133,46 @@ CELL = "<w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p>{}</w:tc>"
 )
 def test_docx_markup_that_changes_what_is_said(tmp_path: Path, body: str, expected: str) -> None:
     assert ingest(word(tmp_path / "a.docx", body)).text == expected
+
+
+STYLES = (
+    '<w:style w:type="paragraph" w:styleId="Mine"><w:name w:val="Mine"/><w:basedOn w:val="Heading1"/></w:style>'
+    '<w:style w:type="paragraph" w:styleId="Part"><w:name w:val="Part"/><w:pPr>'
+    '<w:outlineLvl w:val="1"/></w:pPr></w:style>'
+    '<w:style w:type="paragraph" w:styleId="No"><w:name w:val="No"/><w:basedOn w:val="Heading1"/><w:pPr>'
+    '<w:outlineLvl w:val="9"/></w:pPr></w:style></w:styles>'
+)
+
+
+def test_docx_styles_are_headings_by_what_they_are_based_on_and_by_their_outline(tmp_path: Path) -> None:
+    body = (listed("One", style="Mine"), listed("Two", style="Part"), listed("no heading", style="No"))
+    path = word(tmp_path / "a.docx", "".join(body))
+    with zipfile.ZipFile(path) as archive:
+        styles = archive.read("word/styles.xml").decode().replace("</w:styles>", STYLES)
+    document = ingest(makers.with_member(path, "word/styles.xml", styles.encode()))
+    assert [(entry.level, entry.title) for entry in document.toc] == [(1, "One"), (2, "Two")]
+    assert document.text == "One\n\nTwo\n\nno heading"
+
+
+def test_docx_tables_that_arrange_a_page_are_read_cell_by_cell(tmp_path: Path) -> None:
+    """A whole curriculum vitae was one line."""
+    row = "<w:tbl><w:tr><w:tc>{}</w:tc><w:tc>{}</w:tc></w:tr></w:tbl>"
+    left = listed("Anne Lee") + listed("Keeper")
+    right = (
+        listed("Work", style="Heading1")
+        + listed("1815 the lamp", style="ListBullet")
+        + listed("Home", style="Heading1")
+    )
+    alone = f"<w:tbl><w:tr><w:tc>{listed('A box.')}{listed('Of two.')}</w:tc></w:tr></w:tbl>"
+    header = row.format(listed("Ship", style="Heading3"), listed("Guns", style="Heading3"))
+    table = header.replace("</w:tbl>", row.format(listed("Lark"), listed("7")).removeprefix("<w:tbl>"))
+    document = ingest(
+        word(tmp_path / "a.docx", row.format(left, right) + alone + table + listed("dot", style="ListBullet"))
+    )
+    assert [page.label for page in document.pages] == ["opening", "Work", "Home"]
+    assert document.text == (
+        "Anne Lee\n\nKeeper\n\nWork\n\n- 1815 the lamp\n\nHome\n\nA box.\n\nOf two.\n\nShip | Guns\nLark | 7\n\n- dot"
+    )
 
 
 def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
@@ -145,6 +191,19 @@ def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
     makers.with_member(makers.with_member(path, rels, linked), "word/footnotes.xml", notes.encode())
     # The note of the first mark is not there; the second keeps its number.
     assert ingest(path).text == "Word[1][2]\n\n[2] First. Then more lines."
+    with zipfile.ZipFile(path) as archive:
+        body = archive.read("word/document.xml").replace(
+            b"<w:body>", f"<w:body>{listed('A', style='Heading1')}".encode()
+        )
+    document = ingest(makers.with_member(path, "word/document.xml", body))
+    assert [(page.label, page.text) for page in document.pages] == [
+        ("A", "A\n\nWord[1][2]"),
+        ("Notes", "Notes\n\n[2] First. Then more lines."),
+    ]
+    assert (
+        ingest(word(tmp_path / "b.docx", f"{listed('A', style='Heading1')}<w:p>{cite.format(7)}</w:p>")).text
+        == "A\n\n[1]"
+    )
 
 
 def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path: Path) -> None:
