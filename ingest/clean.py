@@ -119,7 +119,7 @@ def raised(text: str, linked: bool) -> str:
 
 def grouped(text: str) -> str:
     """What is raised, or a part of a formula, as the neighbour of a sign: "2", "(x+1)"."""
-    return text if re.fullmatch(r"\w*", text) else f"({text})"
+    return text if re.fullmatch(r"\w*|\([^()]*\)", text) else f"({text})"
 
 
 def joined(parts: Iterable[str]) -> str:

@@ -377,6 +377,7 @@ def test_fb2_and_docx_tables_keep_their_columns(tmp_path: Path) -> None:
         *(("a", "[a]", "a"), ("*", "[*]", "*"), ("note 1", "[note 1]", "^(note 1)"), ("↩", "↩", "↩")),
         *(("th", "th", "th"), ("ème", "ème", "ème"), ("™", "™", "™"), ("", "", "")),
         *(("-1", "^-1", "^-1"), ("x" * 40, "x" * 40, "x" * 40), (" 2+ ", "[2+]", "^(2+)"), ("1/2", "[1/2]", "^(1/2)")),
+        ("(i)", "[i]", "^(i)"),
     ],
 )
 def test_what_is_raised_stands_on_the_line(text: str, linked: str, plain: str) -> None:
