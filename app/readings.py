@@ -217,10 +217,11 @@ def _read(
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     check_model(row, model, method, stream, meta)
     chunk = plan_reading(model, row.model, method, len(stream.ids)).chunk
+    reached = meta["reader"] or meta["context"]  # whoever read it to its end may have died before its row said so
     reader = (
         engine.Reader(model, method, stream.ids, chunk)
-        if meta["reader"] is None
-        else engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
+        if reached is None
+        else engine.Reader.resume(model, method, stream.ids, parts, reached, chunk)
     )
     reader.memory.adopt(parts)
     service.store.update_context(row.id, status="reading", error=None)
@@ -237,6 +238,8 @@ def _read(
             usage_json(progress.usage),
         )
         report(now)
+        if reader.finished:
+            break  # saving it is all that is left, for which a stop comes too late
         if should_stop():
             _checkpoint(service, row, stream, reader, now)
             raise Stopped
@@ -245,11 +248,13 @@ def _read(
                 _checkpoint(service, row, stream, reader, now)
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
     context = reader.context()
+    stretches = memory_map(context.remembered(), stream, service.library)
     state, facts = context.state()
     _save(service, row, stream, model, state, context=facts)  # of one that was deleted meanwhile nothing is kept
-    keep_map(service.store, row.id, memory_map(context.remembered(), stream, service.library))
+    keep_map(service.store, row.id, stretches)
+    seconds = max(now.seconds, row.seconds)  # a reading that was finished before it was taken up has no clock
     return service.store.update_context(
-        row.id, status="ready", tokens_read=now.tokens_total, seconds=now.seconds, usage=now.usage
+        row.id, status="ready", tokens_read=now.tokens_total, seconds=seconds, usage=now.usage
     )
 
 

@@ -117,7 +117,7 @@ class Actions:
             chosen = engine.make_method(method, **settings_from(method, budget, self.setting_keys, values))
             like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
             same = (row for row in like if row.settings == chosen.settings() and row.tokens_read >= TELLING)
-            measured = next((row.tokens_read / row.seconds for row in same), None)
+            measured = next((row.tokens_read / row.seconds for row in same if row.seconds), None)
             loaded = models.held == name
             line = estimate(name, chosen, self.service.home, models.device, loaded=loaded, measured=measured)
         except Exception as error:

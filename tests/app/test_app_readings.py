@@ -170,6 +170,46 @@ def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, t
     service.close()
 
 
+@pytest.mark.parametrize("method", ["exact", "infinipot"])
+@pytest.mark.parametrize("step", ["keep_map", "update_context"])
+def test_a_reading_that_was_saved_whole_is_not_read_again(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, method: str, step: str
+) -> None:
+    """A program that died before the row said so left a reading that began anew from its first token."""
+    row = begin(service, add(service, book), method, BUDGET)
+    update = service.store.update_context
+
+    def fail(*given: Any, **changes: Any) -> ContextRow:
+        if step == "update_context" and changes.get("status") != "ready":
+            return update(*given, **changes)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(*(("app.readings.keep_map",) if step == "keep_map" else (service.store, step)), fail)
+        read(service, row.id, lambda report: None, checkpoint_sec=0.0)
+    paused = service.store.context(row.id)
+    assert (paused.status, paused.seconds > 0) == ("paused", True)
+    before = state_of(service, row)
+    resumed: list[Report] = []
+    done = read(service, row.id, resumed.append)
+    assert [report.stage for report in resumed] == ["loading the model", "ready", "saving"]
+    assert (done.status, done.tokens_read, done.seconds) == ("ready", done.tokens, paused.seconds)
+    after = state_of(service, row)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    session = new_session(service, row.id)
+    assert answer(service, keep_question(service, session.id, "Who kept the lamp?").id, SHORT).status == "done"
+
+
+def test_a_stop_after_the_last_token_comes_too_late(service: Service, book: Path) -> None:
+    """What was saved then had no clock: it had been read in no time, by which the form of a new reading divided."""
+    row = begin(service, add(service, book), "exact", BUDGET)
+    steps: list[Report] = []
+    done = read(service, row.id, steps.append, lambda: steps[-1].stage == "ready")
+    assert done.status == "ready"
+    assert done.seconds > 0
+
+
 def test_too_little_disk_is_said_before_reading(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = add(service, book)
     monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
