@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from app.errors import AppError
 from app.lru import Recent
 from app.stream import PART, Stream
-from sessions import ContextRow, Part, TensorFolder
+from sessions import ContextRow, Part, StoreCorrupt, TensorFolder
 
 if TYPE_CHECKING:
     import engine
@@ -215,6 +215,11 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     parts, meta = folder.load(row.fingerprint)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     check_model(row, model, method, stream, meta)
+    if meta["context"] is None:
+        raise StoreCorrupt(
+            f"Context {row.id} is noted as read, but what is saved of it is a checkpoint: delete {row.id}, then read "
+            "its documents again."
+        )
     context = engine.Context.load(model, method, parts, meta["context"])
     context.memory.adopt(parts)
     return OpenContext(row, model, context, stream, stamps)

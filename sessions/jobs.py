@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sessions.database import kind_of
-from sessions.errors import AlreadyRead, InUse, StoreError
+from sessions.errors import InUse, StoreError
 from sessions.measurements import Measurements
 from sessions.processes import is_alive, stamp
 from sessions.rows import JOB_STATUSES, ContextRow, JobRow, WorkerRow, make_row, to_json
@@ -51,8 +51,7 @@ class Jobs(Measurements):
             InUse: another process reads it without a job.
         """
         with self._write():
-            if self.context(context_id).status == "ready":  # also where the job that read it is about to end
-                raise AlreadyRead(f"Context {context_id} has been read: nothing had to be done. Ask it.")
+            self._check_unread(context_id)  # also where the job that read it is about to end
             for job in self.jobs(subject_id=context_id, kind=kind):
                 if job.status not in _ENDED:
                     return job
@@ -60,6 +59,20 @@ class Jobs(Measurements):
                 raise InUse(f"Another program is reading {context_id}: wait for it, or stop it there first.")
             self.update_context(context_id, status="reading", error=None)
             return self.add_job(kind, context_id)
+
+    def take_reading(self, context_id: str) -> ContextRow:
+        """Set a context to "reading", by this process and without a job, one in the queue too; one that is ready stays.
+
+        Raises:
+            InUse: it is being read.
+        """
+        with self._write():
+            for job in self.jobs(status="queued", subject_id=context_id):
+                self.request_cancel(job.id)
+            row = self.context(context_id)
+            if row.status == "reading":
+                raise InUse(f"This is being read right now (context {context_id}); wait for it, or cancel it first.")
+            return row if row.status == "ready" else self.update_context(context_id, status="reading")
 
     def job(self, id: str) -> JobRow:
         """One job; NotFound if there is none with this id."""

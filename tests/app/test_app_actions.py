@@ -108,14 +108,14 @@ def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, 
 def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) -> None:
     actions = Actions(service, Worker(service), Screen(service), [], [], [])
     context = add_context(service, add_document(service, "Lamp"))
-    settings = json.dumps(engine.make_method("exact").settings())
+    settings = json.dumps(engine.make_method("exact", budget=320).settings())
     service.store._db.execute(
         "UPDATE contexts SET model = ?, method = 'exact', settings = ?, tokens_read = 1000000, seconds = 0",
         [service.models.default, settings],
     )
     service.store._db.conn.commit()
     assert service.store.context(context.id).seconds == 0
-    assert "Fits" in actions.estimate("exact", None, None)[0]
+    assert "Fits" in actions.estimate("exact", 320, None)[0]
 
 
 def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: Service, book: Path) -> None:

@@ -25,7 +25,7 @@ from app.web.gauge import Gauge
 from app.web.views.turn import turn_article
 from engine import SettingsError
 from ingest import IngestError
-from sessions import ContextRow, DiskFull
+from sessions import AlreadyRead, ContextRow, DiskFull, StoreCorrupt
 from tests.app.helpers import PATIENCE_SEC, ROOT, book_text
 
 BUDGET = {"budget": "320"}
@@ -184,9 +184,10 @@ def test_a_reading_that_was_saved_whole_is_not_read_again(
             return update(*given, **changes)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as killed:
         killed.setattr(*(("app.readings.keep_map",) if step == "keep_map" else (service.store, step)), fail)
-        read(service, row.id, lambda report: None, checkpoint_sec=0.0)
+        with pytest.raises(KeyboardInterrupt):
+            read(service, row.id, lambda report: None, checkpoint_sec=0.0)
     paused = service.store.context(row.id)
     assert (paused.status, paused.seconds > 0) == ("paused", True)
     before = state_of(service, row)
@@ -208,6 +209,23 @@ def test_a_stop_after_the_last_token_comes_too_late(service: Service, book: Path
     done = read(service, row.id, steps.append, lambda: steps[-1].stage == "ready")
     assert done.status == "ready"
     assert done.seconds > 0
+
+
+def test_a_reading_that_another_finished_is_left_as_it_is(service: Service, book: Path) -> None:
+    """The second reader noted it as failed, and where its checkpoint came last, nobody could open it again."""
+    row = begin(service, add(service, book), "exact", BUDGET)
+    steps: list[Report] = []
+
+    def finished_meanwhile(report: Report) -> None:
+        steps.append(report)
+        if len(steps) == 3:
+            service.store.update_context(row.id, status="ready")
+
+    with pytest.raises(AlreadyRead):
+        read(service, row.id, finished_meanwhile, checkpoint_sec=0.0)
+    assert service.store.context(row.id).status == "ready"
+    with pytest.raises(StoreCorrupt, match=f"delete {row.id}"):  # no reader of now leaves it so
+        open_context(service, row.id)
 
 
 def test_too_little_disk_is_said_before_reading(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,40 @@ def test_only_a_reading_that_nobody_does_and_that_is_not_finished_is_queued(
     assert store.context(ready.id) == ready
 
 
+def test_a_reading_is_taken_by_one_process_only(filled: Any, other_process: Callable) -> None:
+    """Two that had seen it paused both read it, and the second wrote over what the first had finished."""
+    store, context = filled.store, filled.context(status="paused")
+    code = f"""
+store, context = Store(home), {context.id!r}
+print(store.context(context).status, flush=True)
+input()
+try:
+    print(store.take_reading(context).status, flush=True)
+except Exception as error:
+    print(type(error).__name__, flush=True)
+input()
+"""
+    others = [other_process(code) for _ in range(2)]
+    try:
+        assert [each.stdout.readline() for each in others] == ["paused\n"] * 2
+        for each in others:
+            each.stdin.write("\n")
+            each.stdin.flush()
+        assert sorted(each.stdout.readline() for each in others) == ["InUse\n", "reading\n"]
+        with pytest.raises(InUse, match="being read right now"):
+            store.take_reading(context.id)
+    finally:
+        for each in others:
+            each.kill()
+            each.communicate()
+    store.requeue_interrupted()
+    queued = store.add_reading("reading", context.id)
+    assert store.take_reading(context.id).status == "reading"
+    assert store.job(queued.id).status == "cancelled"
+    ready = store.update_context(context.id, status="ready")
+    assert store.take_reading(context.id) == ready
+
+
 def test_what_a_job_leaves_unfinished_ends_with_it(filled: Any) -> None:
     store, session = filled.store, filled.session()
     for status, tokens_read, expected in (("failed", 7, "failed"), ("cancelled", 7, "paused"), ("cancelled", 0, None)):
