@@ -26,7 +26,7 @@ from app.readings import Report, Stopped
 from app.service import Service
 from app.uploads import INGEST, discard_locked, forget_unread, is_locked, remove_uploads
 from ingest import PasswordNeeded, WrongPassword, fingerprint
-from sessions import JobRow, NotFound, StoreError, stamp
+from sessions import JobRow, NotFound, StoreError, TurnRow, stamp
 
 READ, ANSWER = "read", "answer"
 UPLOAD = "upload"
@@ -114,11 +114,28 @@ class Worker(threading.Thread):
         wait = bool(job.payload.get("wait")) and password is not None
         return self._queue_ingest({"since": job.started_at, **job.payload, "wait": wait}, password)
 
-    def answer(self, turn_id: str, options: turns.AnswerOptions) -> JobRow:
-        """Queue a question."""
-        job = self.service.store.add_job(ANSWER, turn_id, vars(options))
+    def ask(self, session: Callable[[], str], question: str, options: turns.AnswerOptions) -> TurnRow:
+        """Keep a question and queue it, in one step.
+
+        Args:
+            session: gives the id of the session, which may be found or made for the question: nobody else asks in it
+                meanwhile, and if the question cannot be asked, nothing was made.
+
+        Raises:
+            UsageError: the question is empty, or too long.
+            AppError: the context has not been read to its end.
+        """
+        store = self.service.store
+        with store.together():
+            turn = turns.keep_question(self.service, session(), question)
+            store.add_job(ANSWER, turn.id, vars(options))
         self._wake.set()
-        return job
+        return turn
+
+    def stop_answer(self, turn_id: str) -> None:
+        """Ask for the answer to a turn to be stopped."""
+        for job in self.service.store.jobs(subject_id=turn_id, kind=ANSWER):
+            self.service.store.request_cancel(job.id)
 
     def stop(self, timeout_sec: float = 20.0) -> None:
         """Let the job at hand save its checkpoint, then end the thread."""

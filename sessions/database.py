@@ -145,6 +145,12 @@ class Base:
                 db.rollback()
                 raise
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is written within is kept as a whole or not at all, and nobody else writes meanwhile."""
+        with self._write():
+            yield
+
     def _rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[dict[str, Any]]:
         """All rows of a SELECT."""
         with sqlite_errors(self.path):

@@ -18,7 +18,7 @@ from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
-from app.turns import AnswerOptions, checked_question, keep_question, new_session
+from app.turns import AnswerOptions, new_session
 from app.uploads import copy_in, discard, move_in
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
@@ -211,20 +211,23 @@ class Actions:
 
         The field is the page's own business: it keeps what is typed until it has arrived.
         """
-        options, store = AnswerOptions(float(temperature), float(top_p), int(max_tokens)), self.service.store
+        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens))
         if not question or not question.strip():
             return chosen
-        question = checked_question(question)  # before anything is made for it
+        turn = self.worker.ask(lambda: self._to_ask_in(chosen), question, options)
+        return Chosen(chosen.context, turn.session_id)
+
+    def _to_ask_in(self, chosen: Chosen) -> str:
+        """The session that a question belongs in, made if it is not there yet."""
+        store = self.service.store
         if chosen.edited:
             edited = store.turn(chosen.edited)
-            session = store.branch_session(edited.session_id, edited.position).id
-        elif chosen.session and any(turn.status == "answering" for turn in store.turns(chosen.session)):
+            return store.branch_session(edited.session_id, edited.position).id
+        if not chosen.session:
+            return new_session(self.service, chosen.context).id
+        if any(turn.status == "answering" for turn in store.turns(chosen.session)):
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
-        else:
-            session = chosen.session or new_session(self.service, chosen.context).id
-        turn = keep_question(self.service, session, question)
-        self.worker.answer(turn.id, options)
-        return Chosen(chosen.context, session)
+        return chosen.session
 
     def edit(self, chosen: Chosen, turn_id: str) -> Chosen:
         """A question is to be asked in other words, or again."""
@@ -237,8 +240,9 @@ class Actions:
 
     def stop_answer(self, chosen: Chosen) -> Chosen:
         """Stop the answer that is being written."""
-        for job in self.screen.waiting_answers(chosen.session):
-            self.service.store.request_cancel(job.id)
+        for turn in self.service.store.turns(chosen.session):
+            if turn.status == "answering":
+                self.worker.stop_answer(turn.id)
         return chosen
 
     def rename(self, chosen: Chosen, title: str | None) -> Chosen:

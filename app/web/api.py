@@ -22,10 +22,10 @@ from app.home import canonical_model
 from app.local_models import local_models
 from app.methods import method_for, methods_table
 from app.service import Service
-from app.turns import AnswerOptions, keep_question, new_session
+from app.turns import AnswerOptions, new_session
 from app.uploads import copy_in
 from app.web import openai_api
-from app.worker import ANSWER, Worker
+from app.worker import Worker
 from ingest import IngestError
 from sessions import AlreadyRead, InUse, NotFound, StoreError
 
@@ -192,9 +192,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
     def ask(id: str, given: NewTurn) -> dict[str, Any]:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
         options = AnswerOptions(given.temperature, given.top_p, given.max_tokens, given.max_reasoning)
-        turn = keep_question(service, store.session(id).id, given.question)
-        worker.answer(turn.id, options)
-        return asdict(turn)
+        return asdict(worker.ask(lambda: store.session(id).id, given.question, options))
 
     @api.get("/sessions/{id}/turns")
     def turns(id: str) -> list[dict[str, Any]]:
@@ -207,8 +205,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.post("/turns/{id}/cancel")
     def stop_answer(id: str) -> dict[str, Any]:
         """Stop an answer: what there is of it is kept, and the conversation goes on as if it had not been asked."""
-        for job in store.jobs(subject_id=store.turn(id).id, kind=ANSWER):
-            store.request_cancel(job.id)
+        worker.stop_answer(id)
         return asdict(store.turn(id))
 
     @api.get("/search")

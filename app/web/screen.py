@@ -18,7 +18,7 @@ from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural, said_before
-from app.worker import ANSWER, READ
+from app.worker import READ
 from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]
@@ -218,11 +218,6 @@ class Screen:
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
-
-    def waiting_answers(self, session_id: str) -> list[JobRow]:
-        """The jobs of this session's unanswered turns."""
-        waiting = [turn.id for turn in self.store.turns(session_id) if turn.status == "answering"]
-        return [job for turn_id in waiting for job in self.store.jobs(subject_id=turn_id, kind=ANSWER)]
 
 
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:

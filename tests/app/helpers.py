@@ -20,6 +20,7 @@ import pytest
 from app.cli import main
 from app.documents import Options
 from app.service import Service
+from app.turns import AnswerOptions
 from app.uploads import copy_in
 from app.worker import Worker
 
@@ -218,6 +219,15 @@ def ended(service: Service, job_id: str) -> str:
     """How a job ended. What it leaves behind, such as the files of an upload, may go a moment later."""
     wait_for(lambda: service.store.job(job_id).status not in ("queued", "running"), f"job {job_id}")
     return service.store.job(job_id).status
+
+
+def answered(service: Service, worker: Worker, session: str, options: AnswerOptions) -> str:
+    """How the answer to a question in a session ended."""
+    turn = worker.ask(lambda: session, "Who was the keeper?", options)
+    (job,) = service.store.jobs(subject_id=turn.id)
+    status = ended(service, job.id)
+    assert service.store.turn(turn.id).status == status
+    return status
 
 
 def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int, wait: bool = True) -> str:

@@ -346,6 +346,19 @@ def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Pat
     assert (mended.status, mended.answer, mended.sources) == ("done", turn.answer, turn.sources)
 
 
+def test_only_a_turn_that_is_being_answered_fails(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went wrong after it was finished made a failed one of it."""
+    session = service.store.add_session(read_through(service, add(service, book)).id)
+    turn = keep_question(service, session.id, "Who?")
+    with monkeypatch.context() as late:
+        late.setattr("app.turns._answer", lambda *_: service.store.finish_turn(turn.id, answer="He.") and 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            answer(service, turn.id, SHORT)
+    assert (service.store.turn(turn.id).status, service.store.turn(turn.id).answer) == ("done", "He.")
+
+
 def test_several_files_are_one_reading_and_a_broken_one_is_left_out(
     service: Service, book: Path, tmp_path: Path
 ) -> None:
