@@ -334,16 +334,37 @@ def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, bo
     assert after.answer == plain.answer
 
 
-def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Path) -> None:
+@pytest.mark.parametrize("status", ["failed", "cancelled", "answering"])
+def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Path, status: str) -> None:
     context = read_through(service, add(service, book))
     session = service.store.add_session(context.id)
     turn = answer(service, keep_question(service, session.id, "Who?").id, SHORT)
-    # As if the process had died after the tail was saved: at the next start the store fails the open turn.
-    service.store.finish_turn(turn.id, answer="", status="failed", error="The program stopped.")
+    # As if the process had died after the tail was saved: at the next start the store ends the open turn.
+    service.store._db.execute("UPDATE turns SET status = ?, answer = '', sources = '[]', owner = 'dead'", [status])
+    service.store._db.conn.commit()
     service.forget_open()
     answer(service, keep_question(service, session.id, "And then?").id, SHORT)
     mended = service.store.turn(turn.id)
     assert (mended.status, mended.answer, mended.sources) == ("done", turn.answer, turn.sources)
+
+
+def test_a_session_whose_last_turn_was_lost_goes_on_with_the_others(
+    service: Service, book: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows may be lost where the power fails, and the tail is not: no question in the session was answered any more."""
+    session, same = (service.store.add_session(read_through(service, add(service, book)).id).id for _ in range(2))
+    for each, questions in ((session, ("Who?", "Where was it lost?")), (same, ("Who?",))):
+        turns = [answer(service, keep_question(service, each, question).id, SHORT) for question in questions]
+        if each == session:
+            service.store._db.execute("DELETE FROM turns WHERE id = ?", [turns[-1].id])
+            service.store._db.conn.commit()
+    for _ in range(2):
+        service.forget_open()
+        one, other = (answer(service, keep_question(service, each, "Why?").id, SHORT) for each in (session, same))
+        assert one.answer == other.answer
+    assert [each.message for each in caplog.records if session in each.message] == [
+        f"session {session} remembers a turn that is not kept: it is read anew from those that are"
+    ]
 
 
 def test_only_a_turn_that_is_being_answered_fails(
