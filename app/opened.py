@@ -129,6 +129,10 @@ class OpenContexts:
         """Whether the context is ready to be asked."""
         return key in self._awake
 
+    def ids(self) -> list[str]:
+        """The ids of the contexts that are held."""
+        return [*self._awake, *self._asleep]
+
     def drop(self, key: str) -> None:
         """Forget a context and the conversations over it; their tails were saved at the end of their last turns."""
         with self._lock:

@@ -216,10 +216,13 @@ class Worker(threading.Thread):
         return True
 
     def _put_right(self) -> None:
-        """Now and then: write what the store could not take, and end what processes that died left unfinished."""
+        """Now and then: write what the store could not take, end what processes that died left unfinished, and let go
+        of what others deleted.
+        """
         if time.monotonic() >= self._look_at:
             self._late = [write for write in self._late if not self._taken(write)]
             self._taken(self.service.store.requeue_interrupted)
+            self._taken(self.service.forget_deleted)
             self._taken(lambda: self.service.store.heartbeat(self.name))  # so that others of this home know of it
             self._look_at = time.monotonic() + LOOK_SEC
 

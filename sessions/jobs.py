@@ -46,6 +46,8 @@ class Jobs(Measurements):
     def add_reading(self, kind: str, context_id: str) -> JobRow:
         """Queue a context to be read, and set it to "reading"; a job of this kind that is queued or running stays.
 
+        Where that was asked to stop, it is no longer: its worker goes on, or has stopped already and queues it again.
+
         Raises:
             AlreadyRead: it has been read to its end.
             InUse: another process reads it without a job.
@@ -54,7 +56,8 @@ class Jobs(Measurements):
             self._check_unread(context_id)  # also where the job that read it is about to end
             for job in self.jobs(subject_id=context_id, kind=kind):
                 if job.status not in _ENDED:
-                    return job
+                    self._update("job", job.id, {"cancel_requested": 0})
+                    return self.job(job.id)
             if self._held_by_others([context_id]):
                 raise InUse(f"Another program is reading {context_id}: wait for it, or stop it there first.")
             self.update_context(context_id, status="reading", error=None)

@@ -19,7 +19,7 @@ from app.web.actions import Actions
 from app.web.openai_api import session_saying
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
-from sessions import DiskFull, JobRow
+from sessions import ContextRow, DiskFull, JobRow
 from tests.app.helpers import SETTINGS, answered, book_text, ended, read_book, upload, wait_for
 from tests.app.test_app_readings import SHORT, add, read_through
 from tests.app.tiny import make_tiny_model
@@ -54,6 +54,31 @@ def test_stopping_a_reading_keeps_its_checkpoint_and_it_can_be_taken_up_again(
     assert worker.read(context).id == again.id  # asking twice does not queue it twice
     held.clear()
     assert ended(service, again.id) == "done"
+    assert service.store.context(context).status == "ready"
+
+
+def test_a_reading_that_is_taken_up_while_it_stops_goes_on(
+    held: threading.Event, service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stopped all the same, though whoever asked for it had been given its job."""
+    held.set()
+    context = read_book(service, worker, tmp_path, 30, wait=False)
+    wait_for(lambda: any(job.done > 0 for job in service.store.jobs(subject_id=context)), "the first tokens")
+    job = service.store.jobs(subject_id=context)[-1]
+    update, again = service.store.update_context, list[str]()
+
+    def taken_up(*given: Any, **changes: Any) -> ContextRow:
+        row = update(*given, **changes)
+        if changes.get("status") == "paused":
+            again.append(worker.read(context).id)
+        return row
+
+    monkeypatch.setattr(service.store, "update_context", taken_up)
+    service.store.request_cancel(job.id)
+    wait_for(lambda: bool(again), "the reading to stop")
+    held.clear()
+    assert again == [job.id]
+    assert ended(service, job.id) == "done"
     assert service.store.context(context).status == "ready"
 
 
