@@ -19,7 +19,13 @@ _INTERRUPTED = "The program stopped while this was being answered; ask again."
 class Jobs(Measurements):
     """What is to be done."""
 
-    def add_job(self, kind: str, subject_id: str, payload: dict[str, Any] | None = None) -> JobRow:
+    def add_job(
+        self,
+        kind: str,
+        subject_id: str,
+        payload: dict[str, Any] | None = None,
+        progress: dict[str, Any] | None = None,
+    ) -> JobRow:
         """Queue work. `subject_id` is the context, session or turn it is about, and goes with it when deleted."""
         now = time.time()
         with self._write() as db:
@@ -34,7 +40,7 @@ class Jobs(Measurements):
                     "stage": "",
                     "done": 0,
                     "total": 0,
-                    "progress": "{}",
+                    "progress": to_json(progress or {}),
                     "cancel_requested": 0,
                     "attempts": 0,
                     "created_at": now,

@@ -174,7 +174,7 @@ class Actions:
             else self.service.store.jobs(subject_id=chosen.context)
         )
         for job in jobs:
-            self.service.store.request_cancel(job.id)
+            self.worker.cancel(job.id)
         return chosen
 
     def resume_reading(self, chosen: Chosen) -> Chosen:

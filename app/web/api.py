@@ -169,7 +169,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/jobs/{id}/cancel")
     def cancel(id: str) -> dict[str, Any]:
-        return asdict(store.request_cancel(id))
+        return asdict(worker.cancel(id))
 
     @api.post("/contexts/{id}/resume", status_code=202)
     def resume(id: str) -> dict[str, Any]:
