@@ -32,7 +32,7 @@ READ, ANSWER = "read", "answer"
 UPLOAD = "upload"
 IDLE_SEC = 0.5
 LOOK_SEC = 10.0
-"""This often is looked for what is still to be put right."""
+"""This often is looked for what is still to be put right, and others are told that the worker is there."""
 MEASURE_SEC = 1.0
 """A reading adds one measurement to its history at most this often."""
 HISTORY = 400
@@ -170,6 +170,22 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """Work until stopped; an error in one job never ends the thread."""
+        beating = threading.Thread(target=self._beat, daemon=True)
+        beating.start()
+        try:
+            self._work()
+        finally:
+            self._stopping.set()
+            beating.join()
+
+    def _beat(self) -> None:
+        """Let others of this home know of the worker, however long what it does takes."""
+        while True:
+            self._taken(lambda: self.service.store.heartbeat(self.name))
+            if self._stopping.wait(LOOK_SEC):
+                return
+
+    def _work(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
             try:
@@ -245,7 +261,6 @@ class Worker(threading.Thread):
             self._late = [write for write in self._late if not self._taken(write)]
             self._taken(self.service.store.requeue_interrupted)
             self._taken(self.service.forget_deleted)
-            self._taken(lambda: self.service.store.heartbeat(self.name))  # so that others of this home know of it
             self._look_at = time.monotonic() + LOOK_SEC
 
     def _ingest(self, job: JobRow) -> None:

@@ -123,18 +123,31 @@ class Jobs(Measurements):
         return holder not in (None, stamp()) and is_alive(holder, row["updated_at"])
 
     def is_behind(self, turn_id: str) -> bool:
-        """Whether an earlier turn of the same session is being answered, or is still to be, by a process that lives."""
+        """Whether another turn of the same session has to end first.
+
+        That is an earlier one that somebody alive has asked or answers, and a later one that somebody alive answers:
+        it may be, where the program that was to answer this one first has died.
+        """
         rows = self._rows(
             """
-            SELECT turns.owner, jobs.owner AS worker,
+            SELECT turns.id, turns.owner, jobs.status AS job, jobs.owner AS worker,
                 max(coalesce(drafts.updated_at, 0), coalesce(jobs.updated_at, 0), turns.created_at) AS seen_at
-            FROM turns JOIN turns AS this ON this.session_id = turns.session_id AND this.position > turns.position
+            FROM turns JOIN turns AS this ON this.session_id = turns.session_id
             LEFT JOIN drafts ON drafts.turn_key = turns.key
-            LEFT JOIN jobs ON jobs.subject_id = turns.id AND jobs.status = 'running'
-            WHERE this.id = ? AND turns.status = 'answering'""",
+            LEFT JOIN jobs ON jobs.subject_id = turns.id AND jobs.status IN ('queued', 'running')
+            WHERE this.id = ? AND turns.status = 'answering' ORDER BY turns.position""",
             [turn_id],
         )
-        return any(is_alive(owner, row["seen_at"]) for row in rows for owner in (row["owner"], row["worker"]))
+        behind = False  # whether somebody alive waits for an earlier turn, or answers it
+        for row in rows:
+            asked, answered = (is_alive(owner, row["seen_at"]) for owner in (row["owner"], row["worker"]))
+            if row["id"] == turn_id:
+                if behind:
+                    return True
+            elif answered or (asked and row["job"] is None and not behind):  # without a job: its turn has come
+                return True
+            behind = behind or asked or answered
+        return False
 
     def update_job(
         self,
@@ -215,7 +228,7 @@ class Jobs(Measurements):
         return not rows or bool(rows[0]["cancel_requested"])
 
     def heartbeat(self, worker: str) -> None:
-        """Say that a worker of this process is there. Needed only for others who cannot look at this process."""
+        """Say that a worker of this process is there, also to who cannot look at the process; forget who went."""
         with self._write() as db:
             db.table("workers").upsert({"name": worker, "owner": stamp(), "heartbeat_at": time.time()}, pk="name")
             for dead in [each for each in self.workers() if not each.alive]:
@@ -254,8 +267,10 @@ class Jobs(Measurements):
 
     def _dead_jobs(self) -> list[dict[str, Any]]:
         rows = self._rows("""
-            SELECT jobs.*, max(jobs.updated_at, coalesce(workers.heartbeat_at, 0)) AS seen_at FROM jobs
+            SELECT jobs.*, max(jobs.updated_at, coalesce(workers.heartbeat_at, 0), coalesce(drafts.updated_at, 0))
+                AS seen_at FROM jobs
             LEFT JOIN workers ON workers.name = jobs.worker AND workers.owner = jobs.owner
+            LEFT JOIN turns ON turns.id = jobs.subject_id LEFT JOIN drafts ON drafts.turn_key = turns.key
             WHERE jobs.status = 'running' ORDER BY jobs.key""")
         return [row for row in rows if not is_alive(row["owner"], row["seen_at"])]
 

@@ -120,6 +120,20 @@ def test_an_upload_becomes_its_reading_when_the_store_can_write_again(
     wait_for(lambda: service.store.context(context).status == "ready", "the reading")
 
 
+def test_a_worker_is_known_to_be_there_however_long_an_answer_takes(
+    held: threading.Event, service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """Programs in other containers, which cannot see its process, took it for dead after a minute."""
+    session = service.store.add_session(read_book(service, worker, tmp_path, 10)).id
+    held.set()
+    turn = worker.ask(lambda: session, "Who?", AnswerOptions(max_tokens=5000))
+    wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
+    (before,) = service.store.workers()
+    wait_for(lambda: service.store.workers()[0].heartbeat_at > before.heartbeat_at, "a sign of life")
+    assert service.store.turn(turn.id).status == "answering"
+    worker.stop_answer(turn.id)
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

@@ -281,21 +281,38 @@ def test_a_crash_between_rename_and_commit_leaves_no_document(filled: Any, monke
     assert filled.document().title == "Emma"
 
 
-def test_a_sweep_does_not_mind_folders_that_go_meanwhile(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process moves its new document out of `incoming` while this one looks there."""
-    passing = filled.store.home / "incoming" / "d-222222.1"
+@pytest.mark.parametrize("name", ["incoming/d-222222.1", "contexts/c-222222"])
+def test_a_sweep_does_not_mind_folders_that_go_meanwhile(
+    filled: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Another process moves its new document out of `incoming`, or deletes a context, while this one looks there."""
+    passing = filled.store.home / name
     passing.mkdir()
     real = Path.iterdir
 
     def listed_then_gone(path: Path) -> Any:
         found = list(real(path))
-        if path.name == "incoming":
+        if path == passing.parent:
             passing.rmdir()
         return iter(found)
 
     monkeypatch.setattr(Path, "iterdir", listed_then_gone)
     assert filled.store.sweep() == []
     assert not passing.exists()
+
+
+def test_nobody_waits_for_what_is_swept_up(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removing a large folder took longer than others wait for the database."""
+    left, free = filled.store.home / "contexts" / "c-222222", list[bool]()
+    left.mkdir()
+
+    def remove(folder: Path) -> None:
+        free.append(not filled.store._db.conn.in_transaction)
+        folder.rmdir()
+
+    monkeypatch.setattr("sessions.deletion.remove_tree", remove)
+    assert filled.store.sweep() == [left]
+    assert free == [True]
 
 
 def test_deleting_makes_room_where_there_is_none_to_note_it(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
