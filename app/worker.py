@@ -371,17 +371,17 @@ class Worker(threading.Thread):
         self._end(job, "done")
 
     def _another_is_asked(self, model: str) -> bool:
-        """Whether a question waits that another model is to answer."""
+        """Whether a question waits that another model is to answer, and can."""
         store = self.service.store
         for job in store.jobs(status="queued", kind=ANSWER):
             with suppress(NotFound):  # deleted meanwhile
                 session = store.session(store.turn(job.subject_id).session_id)
-                if store.context(session.context_id).model != model:
+                if store.context(session.context_id).model != model and not store.is_behind(job.subject_id):
                     return True
         return False
 
     def _answer_waiting(self) -> None:
-        """Let waiting questions go before the reading that calls this; it goes on whatever becomes of them."""
+        """Let waiting questions go before what calls this, a reading or an upload; it goes on however they end."""
         self._put_right()
         store = self.service.store
         while not self._stopping.is_set() and store.jobs(status="queued", kind=ANSWER):

@@ -9,10 +9,9 @@ from sessions.database import kind_of
 from sessions.errors import InUse, StoreError
 from sessions.measurements import Measurements
 from sessions.processes import is_alive, stamp
-from sessions.rows import JOB_STATUSES, ContextRow, JobRow, WorkerRow, make_row, to_json
+from sessions.rows import ENDED, JOB_STATUSES, UNDER_WAY, ContextRow, JobRow, WorkerRow, make_row, to_json
 
 MAX_ATTEMPTS = 3
-_ENDED = ("done", "failed", "cancelled")
 _INTERRUPTED = "The program stopped while this was being answered; ask again."
 
 
@@ -61,7 +60,7 @@ class Jobs(Measurements):
         with self._write():
             self._check_unread(context_id)  # also where the job that read it is about to end
             for job in self.jobs(subject_id=context_id, kind=kind):
-                if job.status not in _ENDED:
+                if job.status in UNDER_WAY:
                     self._update("job", job.id, {"cancel_requested": 0})
                     return self.job(job.id)
             if self._held_by_others([context_id]):
@@ -129,12 +128,12 @@ class Jobs(Measurements):
         it may be, where the program that was to answer this one first has died.
         """
         rows = self._rows(
-            """
+            f"""
             SELECT turns.id, turns.owner, jobs.status AS job, jobs.owner AS worker,
                 max(coalesce(drafts.updated_at, 0), coalesce(jobs.updated_at, 0), turns.created_at) AS seen_at
             FROM turns JOIN turns AS this ON this.session_id = turns.session_id
             LEFT JOIN drafts ON drafts.turn_key = turns.key
-            LEFT JOIN jobs ON jobs.subject_id = turns.id AND jobs.status IN ('queued', 'running')
+            LEFT JOIN jobs ON jobs.subject_id = turns.id AND jobs.status IN {UNDER_WAY}
             WHERE this.id = ? AND turns.status = 'answering' ORDER BY turns.position""",
             [turn_id],
         )
@@ -173,11 +172,11 @@ class Jobs(Measurements):
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if progress is not None:
             changes["progress"] = to_json(progress)
-        if status in _ENDED:
+        if status in ENDED:
             changes["finished_at"] = now
         with self._write():
             before = self.job(id)
-            if before.status in _ENDED and status not in (None, before.status):
+            if before.status in ENDED and status not in (None, before.status):
                 raise StoreError(f"Job {id} is {before.status} and cannot become {status}; add a new job.")
             self._update("job", id, {**changes, "updated_at": now})
         return self.job(id)
@@ -206,7 +205,7 @@ class Jobs(Measurements):
         """
         with self._write():
             job = self.job(id)
-            if job.status not in _ENDED:
+            if job.status in UNDER_WAY:
                 self.update_job(id, status=status, error=error)
                 self._end_subject(job.subject_id, status, error)
         return self.job(id)
@@ -276,7 +275,7 @@ class Jobs(Measurements):
 
     def _without_jobs(self) -> list[dict[str, Any]]:
         """Turns being answered and contexts being read that no job is for, as by the command line: id, owner, alive."""
-        active = "(SELECT subject_id FROM jobs WHERE status IN ('queued', 'running'))"
+        active = f"(SELECT subject_id FROM jobs WHERE status IN {UNDER_WAY})"
         rows = self._rows(f"""
             SELECT turns.id, turns.owner, coalesce(drafts.updated_at, turns.created_at) AS seen_at FROM turns
             LEFT JOIN drafts ON turn_key = turns.key WHERE status = 'answering' AND turns.id NOT IN {active}

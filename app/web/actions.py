@@ -81,7 +81,7 @@ class Actions:
 
     def choose_method(self, name: str, model: str | None) -> list[Any]:
         """A method or a model was chosen: show the method's budget and settings, as they suit the model."""
-        methods = suiting(self._model(model) or self.service.models.default)
+        methods = suiting(self._model(model))
         row = next(row for row in methods if row["name"] == name)
         shown = (gr.update(visible=group == name) for group in self.groups)
         filled = self._filled(name, {"budget": row["budget"], **row["settings"]})
@@ -112,7 +112,7 @@ class Actions:
         import engine
 
         models = self.service.models
-        name = self._model(model) or models.default
+        name = self._model(model)
         try:
             chosen = engine.make_method(method, **settings_from(method, budget, self.setting_keys, values))
             like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
@@ -160,11 +160,12 @@ class Actions:
     def _checked(self, method: str, budget: float | None, model: str | None, values: tuple[Any, ...]) -> dict[str, Any]:
         """The settings. What cannot be is refused while the files are still in the form."""
         settings = settings_from(method, budget, self.setting_keys, values)
-        method_for(self._model(model) or self.service.models.default, method, settings)
+        method_for(self._model(model), method, settings)
         return settings
 
-    def _model(self, typed: str | None) -> str | None:
-        return canonical_model(typed.strip()) if typed and typed.strip() else None
+    def _model(self, typed: str | None) -> str:
+        """The model that was typed in, or that of this server: another may come to read with it."""
+        return canonical_model(typed.strip()) if typed and typed.strip() else self.service.models.default
 
     def stop_reading(self, chosen: Chosen) -> Chosen:
         """Stop what is being read; what was read is kept."""

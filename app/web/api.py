@@ -1,7 +1,8 @@
 """The HTTP API, `/api/...`: the same functions as the page, for programs on this machine.
 
 Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (cannot be done, or not asked for
-properly), 404 (not there), 409 (in use, or done already) or 500 (a fault of the program).
+properly), 404 (not there), 409 (in use, or done already), 500 (a fault of the program, of the machine, or of what is on
+the disk) or 507 (no room on the disk).
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ from app.uploads import copy_in
 from app.web import openai_api
 from app.worker import Worker
 from ingest import IngestError
-from sessions import AlreadyRead, InUse, NotFound, StoreError
+from sessions import AlreadyRead, DiskFull, InUse, NotFound, StoreCorrupt, StoreError
 
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
@@ -225,6 +226,19 @@ def router(service: Service, worker: Worker) -> APIRouter:
     return api
 
 
+def status_of(error: Exception) -> int:
+    """The status that says as much of an error as a status can."""
+    from engine import OutOfMemory
+
+    statuses: dict[int, tuple[type[Exception], ...]] = {
+        404: (NotFound, NoSuchThing),
+        409: (InUse, AlreadyRead),
+        507: (DiskFull,),
+        500: (StoreCorrupt, OSError, MemoryError, OutOfMemory),
+    }
+    return next((status for status, kinds in statuses.items() if isinstance(error, kinds)), 400)
+
+
 def add_error_handlers(app: FastAPI) -> None:
     """Errors become sentences with a fitting status."""
     from engine import EngineError
@@ -234,8 +248,7 @@ def add_error_handlers(app: FastAPI) -> None:
         return JSONResponse(openai_api.error_body(sentence, status) if theirs else {"error": sentence}, status, headers)
 
     def answer(request: Request, error: Exception) -> JSONResponse:
-        missing, held = isinstance(error, NotFound | NoSuchThing), isinstance(error, InUse | AlreadyRead)
-        return say(request, phrase(error), 404 if missing else 409 if held else 400)
+        return say(request, phrase(error), status_of(error))
 
     def malformed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)

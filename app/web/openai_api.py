@@ -20,7 +20,7 @@ from pydantic import BaseModel, model_validator
 
 from app.errors import NotFound, UsageError
 from app.service import Service
-from app.shelf import context_title, find_context
+from app.shelf import context_title, find_context, titled_contexts
 from app.turns import AnswerOptions, checked_question, keep_question, new_session
 from app.words import shorten
 from app.worker import Worker
@@ -161,9 +161,9 @@ def router(service: Service, worker: Worker) -> APIRouter:
     api = APIRouter(prefix=PREFIX)
     store = service.store
 
-    def described(row: ContextRow) -> dict[str, Any]:
+    def described(title: str, row: ContextRow) -> dict[str, Any]:
         created = int(row.created_at)
-        known = {"title": context_title(service, row), "method": row.method}
+        known = {"title": title, "method": row.method}
         return {"id": row.id, "object": "model", "created": created, "owned_by": "stockpot", **known}
 
     def begin(given: ChatRequest) -> tuple[str, TurnRow]:
@@ -180,11 +180,13 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.get("/models")
     def models() -> dict[str, Any]:
         """The contexts that can be asked."""
-        return {"object": "list", "data": [described(row) for row in store.contexts() if row.status == "ready"]}
+        ready = [each for each in titled_contexts(service) if each[1].status == "ready"]
+        return {"object": "list", "data": [described(*each) for each in ready]}
 
     @api.get("/models/{id}")
     def model(id: str) -> dict[str, Any]:
-        return described(find_context(service, id))
+        row = find_context(service, id)
+        return described(context_title(service, row), row)
 
     @api.post("/chat/completions")
     async def complete(given: ChatRequest, request: Request) -> Response:

@@ -23,6 +23,7 @@ from app.service import Service
 from app.turns import AnswerOptions
 from app.uploads import copy_in
 from app.worker import Worker
+from sessions import UNDER_WAY
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"budget": 320}
@@ -217,7 +218,7 @@ def upload(service: Service, tmp_path: Path, name: str, data: bytes) -> list[Pat
 
 def ended(service: Service, job_id: str) -> str:
     """How a job ended. What it leaves behind, such as the files of an upload, may go a moment later."""
-    wait_for(lambda: service.store.job(job_id).status not in ("queued", "running"), f"job {job_id}")
+    wait_for(lambda: service.store.job(job_id).status not in UNDER_WAY, f"job {job_id}")
     return service.store.job(job_id).status
 
 

@@ -105,6 +105,13 @@ def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, 
     assert values(actions.choose_preset("infllm", "wide", None)) == ["as it was"] * 3  # of another method
 
 
+def test_the_model_of_this_server_reads_what_is_dropped_in_here(service: Service) -> None:
+    """That of whichever server came to it first did."""
+    actions = Actions(service, Worker(service), Screen(service), [], [], [])
+    job = service.store.job(actions.read_sample(Chosen(), "exact", 320, None).context)
+    assert job.payload["model"] == service.models.default
+
+
 def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) -> None:
     actions = Actions(service, Worker(service), Screen(service), [], [], [])
     context = add_context(service, add_document(service, "Lamp"))

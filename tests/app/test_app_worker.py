@@ -143,6 +143,17 @@ def test_a_reading_makes_room_for_a_question_to_another_model(
     assert loaded == ["other", Path(service.models.default).name, "other"]
 
 
+def test_a_reading_makes_no_room_for_a_question_that_has_to_wait(service: Service, book: Path) -> None:
+    """It was put away and taken up again, with its model, for as long as a command answered the question before."""
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    worker, before = Worker(service), keep_question(service, session, "Who?")
+    worker.ask(lambda: session, "Where?", SHORT)
+    assert not worker._another_is_asked("another")
+    service.store.finish_turn(before.id)
+    assert worker._another_is_asked("another")
+    assert not worker._another_is_asked(service.models.default)
+
+
 def test_stopping_an_answer(held: threading.Event, service: Service, worker: Worker, tmp_path: Path) -> None:
     context = read_book(service, worker, tmp_path, 10)
     held.set()
