@@ -240,9 +240,9 @@ def open_conversation(
 ) -> OpenConversation:
     """The session's conversation, with everything said so far in it.
 
-    A branch has turns, but no tail on disk before its first answer: what it begins with is read here, from its text.
-    So is what is left of a session whose tail ends in a turn that was lost.
-    That counts in the time to the first token of that answer, which then saves the tail.
+    A branch has turns, but no tail on disk before its first answer, nor has a session whose tail ended in a turn that
+    was lost: what they begin with is read here, from its text. That counts in the time to the first token of that
+    answer, which then saves the tail.
 
     Args:
         on_pass: called after every pass of that reading. What it raises ends it; nothing of it is kept.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlite_utils import Database, Migrations
 
-from sessions import DiskFull, NotFound, Store, StoreCorrupt, StoreError
+from sessions import DiskFull, NotFound, Store, StoreCorrupt, StoreError, stamp
 from sessions.errors import sqlite_errors
 from sessions.migrations import migrate
 from tests.sessions.conftest import PATIENCE_SEC
@@ -148,6 +148,24 @@ print(store.contexts())
     assert said == f"True ['{context.id}']\n[]\n", complaint
     with Store(filled.store.home) as again:
         assert (again.alone, again.contexts()) == (False, [])
+
+
+def test_a_full_disk_is_opened_though_nothing_can_be_put_right(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reading that filled the disk, and died of it, was to be noted as paused before anything could be deleted."""
+    context = filled.context(status="reading")
+    dead = stamp().rpartition("|")[0] + "|1"
+    filled.store._db.execute("UPDATE contexts SET owner = ?", [dead])
+    filled.store._db.conn.commit()
+
+    def full(self: Store, kind: str, *given: Any) -> None:
+        raise DiskFull(self.home, None, 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_update", full)
+        with Store(filled.store.home) as again:
+            assert again.context(context.id).status == "reading"
+    with Store(filled.store.home) as again:
+        assert again.context(context.id).status == "paused"
 
 
 @pytest.mark.parametrize(("free", "kind"), [(0, DiskFull), (1 << 30, StoreError)])
