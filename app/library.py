@@ -30,6 +30,10 @@ class Library:
         pages = self.document(document_id).pages
         return self._words.get(document_id, lambda: PageWords([page.text for page in pages]))
 
+    def ids(self) -> list[str]:
+        """The ids of the documents that are held."""
+        return self._documents.ids()
+
     def drop(self, document_id: str) -> None:
         """Forget a document that was deleted."""
         self._documents.drop(document_id)

@@ -33,6 +33,11 @@ class Recent(Generic[Key, Value]):
         with self._lock:
             self._held.pop(key, None)
 
+    def ids(self) -> list[Key]:
+        """The keys of what is held."""
+        with self._lock:
+            return list(self._held)
+
     def values(self) -> list[Value]:
         """All that is held, what has not been used for longest first."""
         with self._lock:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 KIND = "memory map"  # of the measurement in which it is kept
 STRETCHES = 120
-"""Of a text, about; a document has one of its own at least."""
+"""Of a text, about; a document has one of its own at least, and a short one as many as it has tokens."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ def memory_map(remembered: "torch.Tensor", stream: "Stream", library: "Library")
     found = []
     for whole in stream.stretches:
         tokens = whole.end - whole.first
-        pieces = -(-tokens * STRETCHES // len(remembered))
+        if not tokens:
+            continue
+        pieces = min(tokens, -(-tokens * STRETCHES // len(remembered)))
         edges = [whole.first + tokens * number // pieces for number in range(pieces + 1)]
         for first, end in pairwise(edges):
             [span] = stream.spans(first, end)

@@ -5,6 +5,7 @@ and for the machine's alike: the context that has not been used for longest goes
 there it is forgotten, for it is on disk anyway. The context in use stays, however large.
 """
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from app.errors import AppError
 from app.lru import Recent
 from app.stream import PART, Stream
-from sessions import ContextRow, Part, TensorFolder
+from sessions import ContextRow, NotFound, Part, StoreCorrupt, TensorFolder
 
 if TYPE_CHECKING:
     import engine
     from app.service import Service
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,10 @@ class OpenContexts:
         """Whether the context is ready to be asked."""
         return key in self._awake
 
+    def ids(self) -> list[str]:
+        """The ids of the contexts that are held."""
+        return [*self._awake, *self._asleep]
+
     def drop(self, key: str) -> None:
         """Forget a context and the conversations over it; their tails were saved at the end of their last turns."""
         with self._lock:
@@ -215,6 +222,11 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     parts, meta = folder.load(row.fingerprint)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     check_model(row, model, method, stream, meta)
+    if meta["context"] is None:
+        raise StoreCorrupt(
+            f"Context {row.id} is noted as read, but what is saved of it is a checkpoint: delete {row.id}, then read "
+            "its documents again."
+        )
     context = engine.Context.load(model, method, parts, meta["context"])
     context.memory.adopt(parts)
     return OpenContext(row, model, context, stream, stamps)
@@ -228,8 +240,9 @@ def open_conversation(
 ) -> OpenConversation:
     """The session's conversation, with everything said so far in it.
 
-    A branch has turns, but no tail on disk before its first answer: what it begins with is read here, from its text.
-    That counts in the time to the first token of that answer, which then saves the tail.
+    A branch has turns, but no tail on disk before its first answer, nor has a session whose tail ended in a turn that
+    was lost: what they begin with is read here, from its text. That counts in the time to the first token of that
+    answer, which then saves the tail.
 
     Args:
         on_pass: called after every pass of that reading. What it raises ends it; nothing of it is kept.
@@ -275,13 +288,23 @@ def _load_conversation(service: "Service", session_id: str, opened: OpenContext)
     if not folder.exists():
         return OpenConversation(opened, engine.Conversation(opened.context), stamps)
     parts, meta = folder.load(opened.row.fingerprint)
-    _mend_last_turn(service, meta["turn"])
+    try:
+        _mend_last_turn(service, meta["turn"])
+    except NotFound:
+        log.warning("session %s remembers a turn that is not kept: it is read anew from those that are", session_id)
+        folder.discard()
+        return OpenConversation(opened, engine.Conversation(opened.context), folder.stamps())
     return OpenConversation(opened, engine.Conversation.load(opened.context, parts, meta["conversation"]), stamps)
 
 
 def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
-    """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer."""
-    if service.store.turn(turn["id"]).status == "failed":
+    """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer.
+
+    Raises:
+        sessions.NotFound: there is no such turn. Tails wait until they are on the disk and rows do not, so where the
+            power fails, the last of them may be lost.
+    """
+    if service.store.turn(turn["id"]).status != "done":
         service.store.finish_turn(
             turn["id"],
             answer=turn["answer"],

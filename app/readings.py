@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from app.errors import AppError, phrase
+from app.errors import phrase
 from app.memory_map import keep_map, memory_map
 from app.methods import method_for
 from app.opened import check_model
@@ -75,7 +75,8 @@ def begin(
     Raises:
         engine.EngineError: the settings or the model cannot be.
         Exception: whatever `report` raises, which ends it: nothing is kept.
-        AppError: it is being read right now, or it would not fit the memory that is free.
+        sessions.InUse: it is being read right now.
+        AppError: it would not fit the memory that is free.
     """
     import engine
 
@@ -96,13 +97,9 @@ def begin(
     model = service.models.get(name)
     fingerprint = engine.fingerprint(model, method, stream.ids)
     for status in ("ready", "paused", "failed", "reading"):
-        known = service.store.find_context(fingerprint, ids, status)
-        if known is not None and status == "reading":
-            known = _take_over(service, known)
-        if known is not None:
+        if known := service.store.find_context(fingerprint, ids, status):
+            known = service.store.take_reading(known.id)
             more = list(dict.fromkeys([*known.warnings, *warnings]))  # this time other files may have been left out
-            if status != "ready":
-                return service.store.update_context(known.id, status="reading", warnings=more)
             return known if more == known.warnings else service.store.update_context(known.id, warnings=more)
     plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit, before any of it is taken
     method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
@@ -119,32 +116,6 @@ def begin(
         # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
         save=lambda row: _save(service, row, stream, model),
     )
-
-
-def _take_over(service: Service, row: ContextRow) -> ContextRow:
-    """Take a reading that waits in the queue; one that is being read now is left alone."""
-    for job in service.store.jobs(subject_id=row.id):
-        if job.status == "queued":
-            service.store.request_cancel(job.id)
-    row = service.store.context(row.id)
-    if row.status == "reading":
-        raise AppError(f"This is being read right now (context {row.id}); wait for it, or cancel it first.")
-    return row
-
-
-def take_up(service: Service, context_id: str) -> ContextRow:
-    """Prepare to go on with a reading that was stopped or failed, or waits in the queue.
-
-    Returns:
-        A context of status "ready" if there is nothing left to read, else "reading": pass it to `read`.
-
-    Raises:
-        AppError: it is being read right now.
-    """
-    row = service.store.context(context_id)
-    if row.status == "reading":
-        row = _take_over(service, row)
-    return row if row.status == "ready" else service.store.update_context(row.id, status="reading")
 
 
 def _save(
@@ -217,10 +188,11 @@ def _read(
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     check_model(row, model, method, stream, meta)
     chunk = plan_reading(model, row.model, method, len(stream.ids)).chunk
+    reached = meta["reader"] or meta["context"]  # whoever read it to its end may have died before its row said so
     reader = (
         engine.Reader(model, method, stream.ids, chunk)
-        if meta["reader"] is None
-        else engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
+        if reached is None
+        else engine.Reader.resume(model, method, stream.ids, parts, reached, chunk)
     )
     reader.memory.adopt(parts)
     service.store.update_context(row.id, status="reading", error=None)
@@ -237,6 +209,8 @@ def _read(
             usage_json(progress.usage),
         )
         report(now)
+        if reader.finished:
+            break  # saving it is all that is left, for which a stop comes too late
         if should_stop():
             _checkpoint(service, row, stream, reader, now)
             raise Stopped
@@ -245,11 +219,13 @@ def _read(
                 _checkpoint(service, row, stream, reader, now)
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
     context = reader.context()
+    stretches = memory_map(context.remembered(), stream, service.library)
     state, facts = context.state()
     _save(service, row, stream, model, state, context=facts)  # of one that was deleted meanwhile nothing is kept
-    keep_map(service.store, row.id, memory_map(context.remembered(), stream, service.library))
+    keep_map(service.store, row.id, stretches)
+    seconds = max(now.seconds, row.seconds)  # a reading that was finished before it was taken up has no clock
     return service.store.update_context(
-        row.id, status="ready", tokens_read=now.tokens_total, seconds=now.seconds, usage=now.usage
+        row.id, status="ready", tokens_read=now.tokens_total, seconds=seconds, usage=now.usage
     )
 
 

@@ -9,7 +9,7 @@ from app.library import Library
 from app.lru import Recent
 from app.models import Models
 from app.opened import OpenContexts
-from sessions import Store
+from sessions import NotFound, Store
 
 if TYPE_CHECKING:
     from app.opened import OpenConversation
@@ -54,6 +54,16 @@ class Service:
         """Let go of everything that is open in memory; it is on disk and is opened again when needed."""
         self.conversations.clear()
         self.contexts.clear()
+
+    def forget_deleted(self) -> None:
+        """Let go of what is open in memory of things that somebody else deleted, whose files take room till then."""
+        held = ((self.contexts, self.store.context), (self.library, self.store.document))
+        for opened, look_up in (*held, (self.conversations, self.store.session)):
+            for id in opened.ids():
+                try:
+                    look_up(id)
+                except NotFound:
+                    opened.drop(id)
 
     def close(self) -> None:
         """Let go of memory and of the database."""

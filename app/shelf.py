@@ -11,7 +11,7 @@ from app.memory_map import kept_map
 from app.service import Service
 from app.uploads import discard_locked
 from app.words import plural
-from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,18 @@ class Found:
 Row = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
 KINDS = ("document", "context", "session")
 """What has a title and can be found by it."""
-UNDER_WAY = ("queued", "running")
 
 
 def context_title(service: Service, row: ContextRow) -> str:
     """What a context is called: the titles of its documents."""
     return ", ".join(each.title for each in service.store.context_documents(row.id))
+
+
+def titled_contexts(service: Service) -> list[tuple[str, ContextRow]]:
+    """All contexts, newest first, each after what it is called."""
+    rows = service.store.contexts()
+    titles = {row.id: row.title for row in service.store.documents()}  # without those deleted since
+    return [(", ".join(titles[each] for each in row.document_ids if each in titles), row) for row in rows]
 
 
 def titles_before_places(service: Service, context_id: str) -> dict[str, str]:
@@ -53,7 +59,7 @@ def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Row, st
     store = service.store
     found: list[tuple[str, Row, str]] = []
     if "context" in kinds:
-        found += [("context", row, context_title(service, row)) for row in store.contexts()]
+        found += [("context", row, title) for title, row in titled_contexts(service)]
     if "document" in kinds:
         found += [("document", row, row.title) for row in store.documents()]
     if "session" in kinds:
@@ -124,7 +130,7 @@ def listing(service: Service, noun: str) -> list[dict[str, Any]]:
     """
     store = service.store
     if noun == "contexts":
-        return [{"title": context_title(service, row), **asdict(row)} for row in store.contexts()]
+        return [{"title": title, **asdict(row)} for title, row in titled_contexts(service)]
     return [asdict(row) for row in (store.documents() if noun == "documents" else store.sessions())]
 
 

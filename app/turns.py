@@ -112,8 +112,9 @@ def answer(
         return _answer(service, turn, options, on_piece, should_stop, on_reasoning, on_turn)
     except BaseException as error:
         service.conversations.drop(turn.session_id)
-        with suppress(StoreError):  # the turn may have been deleted meanwhile
-            service.store.finish_turn(turn_id, status="failed", error=phrase(error))
+        with suppress(StoreError), service.store.together():  # the turn may have been deleted meanwhile
+            if service.store.turn(turn_id).status == "answering":
+                service.store.finish_turn(turn_id, status="failed", error=phrase(error))
         raise
 
 
@@ -188,9 +189,9 @@ def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "
         "measurements": measured,
     }
     save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
-    finished = service.store.finish_turn(turn.id, **said)
-    service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
-    return finished
+    with service.store.together():
+        service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
+        return service.store.finish_turn(turn.id, **said)
 
 
 def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:

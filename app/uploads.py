@@ -16,7 +16,7 @@ from typing import BinaryIO
 from app.errors import AppError
 from app.service import Service
 from app.words import byte_size
-from sessions import DiskFull, JobRow, disk_free, is_disk_full
+from sessions import UNDER_WAY, DiskFull, JobRow, disk_free, is_disk_full
 
 INGEST = "ingest"
 """The kind of an upload's job."""
@@ -127,7 +127,7 @@ def sweep(service: Service) -> None:
     became nothing, which nobody is shown any more.
     """
     jobs, contexts = service.store.jobs(kind=INGEST), {row.id for row in service.store.contexts()}
-    wanted = [job for job in jobs if job.status in ("queued", "running") or is_locked(job)]
+    wanted = [job for job in jobs if job.status in UNDER_WAY or is_locked(job)]
     kept = {Path(each).parent for job in wanted for each in job.payload["files"]}
     for folder in (service.home / UPLOADS).glob("*"):
         if folder not in kept:

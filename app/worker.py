@@ -13,7 +13,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -24,15 +24,15 @@ from app.documents import Added, OnPage, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
-from app.uploads import INGEST, discard_locked, forget_unread, is_locked, remove_uploads
+from app.uploads import INGEST, discard, discard_locked, forget_unread, is_locked, remove_uploads
 from ingest import PasswordNeeded, WrongPassword, fingerprint
-from sessions import JobRow, NotFound, StoreError, stamp
+from sessions import JobRow, NotFound, StoreError, TurnRow, stamp
 
 READ, ANSWER = "read", "answer"
 UPLOAD = "upload"
 IDLE_SEC = 0.5
 LOOK_SEC = 10.0
-"""This often is looked for what is still to be put right."""
+"""This often is looked for what is still to be put right, and others are told that the worker is there."""
 MEASURE_SEC = 1.0
 """A reading adds one measurement to its history at most this often."""
 HISTORY = 400
@@ -80,15 +80,25 @@ class Worker(threading.Thread):
             "model": model,
             "wait": wait,
         }
-        return self._queue_ingest(payload, options.password)
-
-    def _queue_ingest(self, payload: dict[str, Any], password: str | None) -> JobRow:
-        self._passwords[tuple(payload["files"])] = password  # first, as the job may be claimed at once
-        if password is not None:
-            payload = {**payload, "holder": stamp()}  # nobody else knows it
-        job = self.service.store.add_job(INGEST, UPLOAD, payload)
+        try:
+            job = self._queue_ingest(payload, options.password)
+        except BaseException:
+            remove_uploads(files, self.service.home)
+            raise
         self._wake.set()
         return job
+
+    def _queue_ingest(self, payload: dict[str, Any], password: str | None, made: Sequence[str] = ()) -> JobRow:
+        """made: the documents that have been made of it before."""
+        files = tuple(payload["files"])
+        self._passwords[files] = password  # first, as the job may be claimed at once
+        if password is not None:
+            payload = {**payload, "holder": stamp()}  # nobody else knows it
+        try:
+            return self.service.store.add_job(INGEST, UPLOAD, payload, {"documents": list(made)})
+        except BaseException:
+            del self._passwords[files]
+            raise
 
     def read(self, context_id: str) -> JobRow:
         """Queue a reading that was begun; one that is queued or running already is left as it is.
@@ -110,15 +120,44 @@ class Worker(threading.Thread):
         job = self.service.store.job(job_id)
         if not is_locked(job):
             raise AppError("That upload is not here any more: drop the file in again, with its password.")
-        self.service.store.update_job(job_id, progress={"dismissed": True})
-        wait = bool(job.payload.get("wait")) and password is not None
-        return self._queue_ingest({"since": job.started_at, **job.payload, "wait": wait}, password)
-
-    def answer(self, turn_id: str, options: turns.AnswerOptions) -> JobRow:
-        """Queue a question."""
-        job = self.service.store.add_job(ANSWER, turn_id, vars(options))
+        payload = {"since": job.started_at, **job.payload}
+        payload["wait"] = bool(job.payload.get("wait")) and password is not None
+        with self.service.store.together():
+            self.service.store.update_job(job_id, progress={"dismissed": True})
+            job = self._queue_ingest(payload, password, job.progress["documents"])
         self._wake.set()
         return job
+
+    def cancel(self, job_id: str) -> JobRow:
+        """Ask for a job to stop. Of an upload that nobody has begun with, nothing is kept."""
+        job = self.service.store.request_cancel(job_id)
+        if job.kind == INGEST and job.status == "cancelled":
+            self._passwords.pop(tuple(job.payload["files"]), None)
+            discard(self.service, job)
+        return job
+
+    def ask(self, session: Callable[[], str], question: str, options: turns.AnswerOptions) -> TurnRow:
+        """Keep a question and queue it, in one step.
+
+        Args:
+            session: gives the id of the session, which may be found or made for the question: nobody else asks in it
+                meanwhile, and if the question cannot be asked, nothing was made.
+
+        Raises:
+            UsageError: the question is empty, or too long.
+            AppError: the context has not been read to its end.
+        """
+        store = self.service.store
+        with store.together():
+            turn = turns.keep_question(self.service, session(), question)
+            store.add_job(ANSWER, turn.id, vars(options))
+        self._wake.set()
+        return turn
+
+    def stop_answer(self, turn_id: str) -> None:
+        """Ask for the answer to a turn to be stopped."""
+        for job in self.service.store.jobs(subject_id=turn_id, kind=ANSWER):
+            self.cancel(job.id)
 
     def stop(self, timeout_sec: float = 20.0) -> None:
         """Let the job at hand save its checkpoint, then end the thread."""
@@ -131,6 +170,22 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """Work until stopped; an error in one job never ends the thread."""
+        beating = threading.Thread(target=self._beat, daemon=True)
+        beating.start()
+        try:
+            self._work()
+        finally:
+            self._stopping.set()
+            beating.join()
+
+    def _beat(self) -> None:
+        """Let others of this home know of the worker, however long what it does takes."""
+        while True:
+            self._taken(lambda: self.service.store.heartbeat(self.name))
+            if self._stopping.wait(LOOK_SEC):
+                return
+
+    def _work(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
             try:
@@ -199,11 +254,13 @@ class Worker(threading.Thread):
         return True
 
     def _put_right(self) -> None:
-        """Now and then: write what the store could not take, and end what processes that died left unfinished."""
+        """Now and then: write what the store could not take, end what processes that died left unfinished, and let go
+        of what others deleted.
+        """
         if time.monotonic() >= self._look_at:
             self._late = [write for write in self._late if not self._taken(write)]
             self._taken(self.service.store.requeue_interrupted)
-            self._taken(lambda: self.service.store.heartbeat(self.name))  # so that others of this home know of it
+            self._taken(self.service.forget_deleted)
             self._look_at = time.monotonic() + LOOK_SEC
 
     def _ingest(self, job: JobRow) -> None:
@@ -253,17 +310,23 @@ class Worker(threading.Thread):
             self._taken(lambda: discard_locked(self.service, [row.sha256 for row in added.documents]))
         finally:
             if not (self._stopping.is_set() or locked):
-                forget_unread(self.service, [row.id for row in added.documents], job)
                 remove_uploads(files, self.service.home)
+                before = job.progress.get("documents", [])
+                forget_unread(self.service, [*before, *(row.id for row in added.documents)], job)
 
     def _hand_over(self, job: JobRow, context_id: str) -> None:
         """An upload became a context: queue the reading, and end the upload's job with the ids of both."""
         store, made = self.service.store, {"context": context_id}
-        if store.context(context_id).status != "ready":
-            made["reading"] = self.read(context_id).id
-        store.update_job(job.id, status="done", stage="done", progress=made)
-        if "reading" in made and store.cancel_requested(job.id):  # asked for while the text was turned into tokens
-            store.request_cancel(made["reading"])
+        try:
+            with store.together():
+                if store.context(context_id).status != "ready":
+                    made["reading"] = self.read(context_id).id
+                if "reading" in made and store.cancel_requested(job.id):  # while the text was turned into tokens
+                    store.request_cancel(made["reading"])
+                store.update_job(job.id, stage="done", progress=made)
+                store.end_job(job.id, "done")
+        except NotFound as error:  # the context was deleted, and will not come back
+            store.end_job(job.id, "failed", phrase(error))
 
     def _add_documents(self, files: list[Path], options: Options, on_page: OnPage, added: Added, wait: bool) -> None:
         """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
@@ -308,17 +371,17 @@ class Worker(threading.Thread):
         self._end(job, "done")
 
     def _another_is_asked(self, model: str) -> bool:
-        """Whether a question waits that another model is to answer."""
+        """Whether a question waits that another model is to answer, and can."""
         store = self.service.store
         for job in store.jobs(status="queued", kind=ANSWER):
             with suppress(NotFound):  # deleted meanwhile
                 session = store.session(store.turn(job.subject_id).session_id)
-                if store.context(session.context_id).model != model:
+                if store.context(session.context_id).model != model and not store.is_behind(job.subject_id):
                     return True
         return False
 
     def _answer_waiting(self) -> None:
-        """Let waiting questions go before the reading that calls this; it goes on whatever becomes of them."""
+        """Let waiting questions go before what calls this, a reading or an upload; it goes on however they end."""
         self._put_right()
         store = self.service.store
         while not self._stopping.is_set() and store.jobs(status="queued", kind=ANSWER):

@@ -21,6 +21,7 @@ from sessions.files import disk_free, nearest, write_whole
 from sessions.parts import Part
 from sessions.processes import stamp
 from sessions.rows import (
+    UNDER_WAY,
     ContextRow,
     DocumentRow,
     JobRow,
@@ -36,6 +37,7 @@ from sessions.tensors import TensorFolder
 __all__ = [
     "DATABASE",
     "MOST_HITS",
+    "UNDER_WAY",
     "AlreadyRead",
     "ContextRow",
     "DiskFull",

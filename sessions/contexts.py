@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sessions.documents import Documents
-from sessions.errors import StoreError
+from sessions.errors import AlreadyRead, StoreError
 from sessions.processes import stamp
 from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, to_json
 from sessions.tensors import TensorFolder
@@ -104,6 +104,7 @@ class Contexts(Documents):
 
         Raises:
             NotFound: the context was deleted, so whoever reads for it should stop.
+            AlreadyRead: it is ready, and stays so: nobody reads it any more.
             TypeError: an unknown field. ValueError: an unknown status.
         """
         if unknown := set(changes) - _CHANGEABLE:
@@ -114,7 +115,10 @@ class Contexts(Documents):
         columns["updated_at"] = time.time()
         if changes.get("status") == "reading":
             columns["owner"] = stamp()
-        self._update("context", id, columns)
+        with self._write():
+            if changes.get("status", "ready") != "ready":
+                self._check_unread(id)
+            self._update("context", id, columns)
         return self.context(id)
 
     def context_documents(self, id: str) -> list[DocumentRow]:
@@ -127,9 +131,16 @@ class Contexts(Documents):
         return [make_row(DocumentRow, row) for row in rows]
 
     def context_state(self, id: str) -> TensorFolder:
-        """Where the tensors of a reading live. Saving there after the context was deleted is NotFound."""
+        """Where the tensors of a reading live. Saving there is NotFound after the context was deleted, and AlreadyRead
+        after it was read.
+        """
         self.context(id)
-        return TensorFolder(self.home / "contexts" / id, guard=lambda: self.context(id))
+        return TensorFolder(self.home / "contexts" / id, guard=lambda: self._check_unread(id))
+
+    def _check_unread(self, id: str) -> None:
+        """AlreadyRead for a context that is ready, NotFound if there is none."""
+        if self.context(id).status == "ready":
+            raise AlreadyRead(f"Context {id} has been read: nothing had to be done. Ask it.")
 
     def _check_not_ended(self, id: str) -> None:
         """StoreError for a context whose reading failed or was cancelled."""

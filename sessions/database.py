@@ -14,7 +14,6 @@ from typing import Any
 from sqlite_utils import Database
 
 from sessions.errors import NotFound, StoreCorrupt, StoreError, sqlite_errors
-from sessions.files import disk_free
 from sessions.migrations import migrate
 
 DATABASE = "stockpot.db"
@@ -58,7 +57,10 @@ def check_whole(home: Path) -> None:
 
 
 class Base:
-    """A home folder and its database. The nouns are classes on top of this; `Store` puts them together."""
+    """A home folder and its database. The nouns are classes on top of this; `Store` puts them together.
+
+    alone: the disk has no room for what connections share, so that one thread alone can look, and delete something.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = Path(home).expanduser().resolve()
@@ -68,6 +70,7 @@ class Base:
         self._open: list[tuple[threading.Thread, Database]] = []
         self._inherited: list[tuple[threading.Thread, Database]] = []
         self._pid = os.getpid()
+        self.alone = False
         check_whole(self.home)
         try:
             if not self.home.exists():
@@ -78,7 +81,7 @@ class Base:
                 self.path.touch(mode=0o600)
         except OSError as error:
             raise StoreError(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
-        with sqlite_errors(self.path, disk_free(self.home)):
+        with sqlite_errors(self.path):
             migrate(self._db)
 
     @property
@@ -94,10 +97,13 @@ class Base:
         return db
 
     def _connect(self) -> Database:
-        # check_same_thread is off only so that connections of finished threads can be closed from another one.
-        with sqlite_errors(self.path, disk_free(self.home)):
-            db = Database(sqlite3.connect(self.path, timeout=BUSY_SEC, check_same_thread=False))
-            self._set_wal(db)
+        with sqlite_errors(self.path):
+            try:
+                db = self._opened("NORMAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname != "SQLITE_IOERR_SHMSIZE":
+                    raise
+                db, self.alone = self._opened("EXCLUSIVE"), True
             db.execute("PRAGMA synchronous = NORMAL")
             db.execute("PRAGMA foreign_keys = ON")
             db.execute("PRAGMA secure_delete = ON")  # a deleted book does not linger in free pages
@@ -106,6 +112,18 @@ class Base:
             self._open = [each for each in self._open if each[0].is_alive()] + [(threading.current_thread(), db)]
         for _, old in finished:
             old.close()
+        return db
+
+    def _opened(self, locking: str) -> Database:
+        # check_same_thread is off only so that connections of finished threads can be closed from another one.
+        connection = sqlite3.connect(self.path, timeout=BUSY_SEC, check_same_thread=False)
+        try:
+            connection.execute(f"PRAGMA locking_mode = {locking}")
+            db = Database(connection)
+            self._set_wal(db)
+        except BaseException:
+            connection.close()
+            raise
         return db
 
     @staticmethod
@@ -133,7 +151,7 @@ class Base:
     def _write(self) -> Iterator[Database]:
         """A transaction that holds the write lock from its first line; inside another one, a part of that."""
         db = self._db
-        with sqlite_errors(self.path, disk_free(self.home)):
+        with sqlite_errors(self.path):
             if db.conn.in_transaction:
                 yield db
                 return
@@ -144,6 +162,12 @@ class Base:
             except BaseException:
                 db.rollback()
                 raise
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is written within is kept as a whole or not at all, and nobody else writes meanwhile."""
+        with self._write():
+            yield
 
     def _rows(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> list[dict[str, Any]]:
         """All rows of a SELECT."""

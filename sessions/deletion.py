@@ -131,21 +131,27 @@ class Deletion(Jobs):
         like our ids are looked at, and none that is older than the database: whoever points a home at a folder of
         their own, or starts a new database beside old files, loses nothing.
         """
-        orphans: list[Path] = []
         with self._write():
-            born = self._rows("SELECT min(applied_at) AS born FROM _sqlite_migrations")[0]["born"]
-            born_at = datetime.fromisoformat(born).timestamp()
-            for kind, name in _FOLDERS.items():
-                kept = {row["id"] for row in self._rows(f"SELECT id FROM {name}")}
-                for folder in (self.home / name).iterdir():
-                    named_like_id = ID.fullmatch(folder.name) and kind_of(folder.name) == kind
+            orphans = self._orphans()
+        for folder in orphans:  # none of them gets a row any more, so nobody has to wait for it
+            remove_tree(folder)
+        return orphans
+
+    def _orphans(self) -> list[Path]:
+        """Folders without a row; in `_write`."""
+        orphans: list[Path] = []
+        born = self._rows("SELECT min(applied_at) AS born FROM _sqlite_migrations")[0]["born"]
+        born_at = datetime.fromisoformat(born).timestamp()
+        for kind, name in _FOLDERS.items():
+            kept = {row["id"] for row in self._rows(f"SELECT id FROM {name}")}
+            for folder in (self.home / name).iterdir():
+                named_like_id = ID.fullmatch(folder.name) and kind_of(folder.name) == kind
+                with suppress(FileNotFoundError):  # who deleted it has come to its folder
                     if named_like_id and folder.name not in kept and folder.stat().st_mtime >= born_at:
                         orphans.append(folder)
-            for folder in (self.home / "incoming").iterdir():
-                ours = ID.fullmatch(folder.name.partition(".")[0])
-                with suppress(FileNotFoundError):  # its owner has just put it in its place
-                    if ours and time.time() - folder.stat().st_mtime > _INCOMING_SEC:
-                        orphans.append(folder)
-            for folder in orphans:
-                remove_tree(folder)
+        for folder in (self.home / "incoming").iterdir():
+            ours = ID.fullmatch(folder.name.partition(".")[0])
+            with suppress(FileNotFoundError):  # its owner has just put it in its place
+                if ours and time.time() - folder.stat().st_mtime > _INCOMING_SEC:
+                    orphans.append(folder)
         return orphans

@@ -15,6 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sessions.files import disk_free
+
+_NOTHING = 1 << 20  # bytes free of a disk on which SQLite may not even be able to make its index of the log
+
 
 class StoreError(Exception):
     """Base of everything this room raises on purpose."""
@@ -78,14 +82,15 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 @contextmanager
-def sqlite_errors(path: Path, free_bytes: int = 0) -> Iterator[None]:
+def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into this room's; mistakes in our own SQL pass unchanged."""
     try:
         yield
     except sqlite3.DatabaseError as error:
         text = str(error)
-        if "disk is full" in text:
-            raise DiskFull(path, None, free_bytes) from error
+        free = disk_free(path)
+        if "disk is full" in text or ("disk I/O error" in text and free < _NOTHING):
+            raise DiskFull(path, None, free) from error
         if "locked" in text or "busy" in text:
             raise InUse(f"Another process keeps {path} locked ({text}); wait for it to finish or stop it.") from error
         if "malformed" in text or "not a database" in text:

@@ -6,20 +6,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from sessions.database import kind_of
-from sessions.errors import AlreadyRead, InUse, StoreError
+from sessions.errors import InUse, StoreError
 from sessions.measurements import Measurements
 from sessions.processes import is_alive, stamp
-from sessions.rows import JOB_STATUSES, ContextRow, JobRow, WorkerRow, make_row, to_json
+from sessions.rows import ENDED, JOB_STATUSES, UNDER_WAY, ContextRow, JobRow, WorkerRow, make_row, to_json
 
 MAX_ATTEMPTS = 3
-_ENDED = ("done", "failed", "cancelled")
 _INTERRUPTED = "The program stopped while this was being answered; ask again."
 
 
 class Jobs(Measurements):
     """What is to be done."""
 
-    def add_job(self, kind: str, subject_id: str, payload: dict[str, Any] | None = None) -> JobRow:
+    def add_job(
+        self,
+        kind: str,
+        subject_id: str,
+        payload: dict[str, Any] | None = None,
+        progress: dict[str, Any] | None = None,
+    ) -> JobRow:
         """Queue work. `subject_id` is the context, session or turn it is about, and goes with it when deleted."""
         now = time.time()
         with self._write() as db:
@@ -34,7 +39,7 @@ class Jobs(Measurements):
                     "stage": "",
                     "done": 0,
                     "total": 0,
-                    "progress": "{}",
+                    "progress": to_json(progress or {}),
                     "cancel_requested": 0,
                     "attempts": 0,
                     "created_at": now,
@@ -46,20 +51,36 @@ class Jobs(Measurements):
     def add_reading(self, kind: str, context_id: str) -> JobRow:
         """Queue a context to be read, and set it to "reading"; a job of this kind that is queued or running stays.
 
+        Where that was asked to stop, it is no longer: its worker goes on, or has stopped already and queues it again.
+
         Raises:
             AlreadyRead: it has been read to its end.
             InUse: another process reads it without a job.
         """
         with self._write():
-            if self.context(context_id).status == "ready":  # also where the job that read it is about to end
-                raise AlreadyRead(f"Context {context_id} has been read: nothing had to be done. Ask it.")
+            self._check_unread(context_id)  # also where the job that read it is about to end
             for job in self.jobs(subject_id=context_id, kind=kind):
-                if job.status not in _ENDED:
-                    return job
+                if job.status in UNDER_WAY:
+                    self._update("job", job.id, {"cancel_requested": 0})
+                    return self.job(job.id)
             if self._held_by_others([context_id]):
                 raise InUse(f"Another program is reading {context_id}: wait for it, or stop it there first.")
             self.update_context(context_id, status="reading", error=None)
             return self.add_job(kind, context_id)
+
+    def take_reading(self, context_id: str) -> ContextRow:
+        """Set a context to "reading", by this process and without a job, one in the queue too; one that is ready stays.
+
+        Raises:
+            InUse: it is being read.
+        """
+        with self._write():
+            for job in self.jobs(status="queued", subject_id=context_id):
+                self.request_cancel(job.id)
+            row = self.context(context_id)
+            if row.status == "reading":
+                raise InUse(f"This is being read right now (context {context_id}); wait for it, or cancel it first.")
+            return row if row.status == "ready" else self.update_context(context_id, status="reading")
 
     def job(self, id: str) -> JobRow:
         """One job; NotFound if there is none with this id."""
@@ -101,18 +122,31 @@ class Jobs(Measurements):
         return holder not in (None, stamp()) and is_alive(holder, row["updated_at"])
 
     def is_behind(self, turn_id: str) -> bool:
-        """Whether an earlier turn of the same session is being answered, or is still to be, by a process that lives."""
+        """Whether another turn of the same session has to end first.
+
+        That is an earlier one that somebody alive has asked or answers, and a later one that somebody alive answers:
+        it may be, where the program that was to answer this one first has died.
+        """
         rows = self._rows(
-            """
-            SELECT turns.owner, jobs.owner AS worker,
+            f"""
+            SELECT turns.id, turns.owner, jobs.status AS job, jobs.owner AS worker,
                 max(coalesce(drafts.updated_at, 0), coalesce(jobs.updated_at, 0), turns.created_at) AS seen_at
-            FROM turns JOIN turns AS this ON this.session_id = turns.session_id AND this.position > turns.position
+            FROM turns JOIN turns AS this ON this.session_id = turns.session_id
             LEFT JOIN drafts ON drafts.turn_key = turns.key
-            LEFT JOIN jobs ON jobs.subject_id = turns.id AND jobs.status = 'running'
-            WHERE this.id = ? AND turns.status = 'answering'""",
+            LEFT JOIN jobs ON jobs.subject_id = turns.id AND jobs.status IN {UNDER_WAY}
+            WHERE this.id = ? AND turns.status = 'answering' ORDER BY turns.position""",
             [turn_id],
         )
-        return any(is_alive(owner, row["seen_at"]) for row in rows for owner in (row["owner"], row["worker"]))
+        behind = False  # whether somebody alive waits for an earlier turn, or answers it
+        for row in rows:
+            asked, answered = (is_alive(owner, row["seen_at"]) for owner in (row["owner"], row["worker"]))
+            if row["id"] == turn_id:
+                if behind:
+                    return True
+            elif answered or (asked and row["job"] is None and not behind):  # without a job: its turn has come
+                return True
+            behind = behind or asked or answered
+        return False
 
     def update_job(
         self,
@@ -138,11 +172,11 @@ class Jobs(Measurements):
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if progress is not None:
             changes["progress"] = to_json(progress)
-        if status in _ENDED:
+        if status in ENDED:
             changes["finished_at"] = now
         with self._write():
             before = self.job(id)
-            if before.status in _ENDED and status not in (None, before.status):
+            if before.status in ENDED and status not in (None, before.status):
                 raise StoreError(f"Job {id} is {before.status} and cannot become {status}; add a new job.")
             self._update("job", id, {**changes, "updated_at": now})
         return self.job(id)
@@ -171,7 +205,7 @@ class Jobs(Measurements):
         """
         with self._write():
             job = self.job(id)
-            if job.status not in _ENDED:
+            if job.status in UNDER_WAY:
                 self.update_job(id, status=status, error=error)
                 self._end_subject(job.subject_id, status, error)
         return self.job(id)
@@ -193,7 +227,7 @@ class Jobs(Measurements):
         return not rows or bool(rows[0]["cancel_requested"])
 
     def heartbeat(self, worker: str) -> None:
-        """Say that a worker of this process is there. Needed only for others who cannot look at this process."""
+        """Say that a worker of this process is there, also to who cannot look at the process; forget who went."""
         with self._write() as db:
             db.table("workers").upsert({"name": worker, "owner": stamp(), "heartbeat_at": time.time()}, pk="name")
             for dead in [each for each in self.workers() if not each.alive]:
@@ -232,14 +266,16 @@ class Jobs(Measurements):
 
     def _dead_jobs(self) -> list[dict[str, Any]]:
         rows = self._rows("""
-            SELECT jobs.*, max(jobs.updated_at, coalesce(workers.heartbeat_at, 0)) AS seen_at FROM jobs
+            SELECT jobs.*, max(jobs.updated_at, coalesce(workers.heartbeat_at, 0), coalesce(drafts.updated_at, 0))
+                AS seen_at FROM jobs
             LEFT JOIN workers ON workers.name = jobs.worker AND workers.owner = jobs.owner
+            LEFT JOIN turns ON turns.id = jobs.subject_id LEFT JOIN drafts ON drafts.turn_key = turns.key
             WHERE jobs.status = 'running' ORDER BY jobs.key""")
         return [row for row in rows if not is_alive(row["owner"], row["seen_at"])]
 
     def _without_jobs(self) -> list[dict[str, Any]]:
         """Turns being answered and contexts being read that no job is for, as by the command line: id, owner, alive."""
-        active = "(SELECT subject_id FROM jobs WHERE status IN ('queued', 'running'))"
+        active = f"(SELECT subject_id FROM jobs WHERE status IN {UNDER_WAY})"
         rows = self._rows(f"""
             SELECT turns.id, turns.owner, coalesce(drafts.updated_at, turns.created_at) AS seen_at FROM turns
             LEFT JOIN drafts ON turn_key = turns.key WHERE status = 'answering' AND turns.id NOT IN {active}

@@ -10,7 +10,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from sessions.errors import StoreCorrupt
 
 READING_STATUSES = ("reading", "paused", "ready", "failed", "cancelled")
-JOB_STATUSES = ("queued", "running", "done", "failed", "cancelled")
+UNDER_WAY, ENDED = ("queued", "running"), ("done", "failed", "cancelled")
+JOB_STATUSES = (*UNDER_WAY, *ENDED)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@
 add their methods on top of the one before, in the order in which they need each other.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sessions.errors import DiskFull
 from sessions.export import Export
 
 
@@ -20,7 +22,8 @@ class Store(Export):
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self.sweep()
-        self.requeue_interrupted()
+        with suppress(DiskFull):  # to look, and to delete something, does not need it
+            self.requeue_interrupted()
 
     def __enter__(self) -> "Store":
         return self

@@ -130,6 +130,13 @@ class TensorFolder:
                 if self._manifest()["generation"] == state["generation"]:
                     raise
 
+    def discard(self) -> None:
+        """Forget what is saved here: the next save takes nothing over from it."""
+        with _only_saver(self.path):
+            (self.path / _MANIFEST).unlink(missing_ok=True)
+            flush_directory(self.path)
+            self._remove_unlisted(set())
+
     def stamps(self) -> dict[str, tuple[int, int, int]]:
         """Number, size and time of change of every file here: what differs if somebody touched one since."""
         try:

@@ -152,14 +152,13 @@ def run(arguments: Arguments) -> int:
 
 def run_resume(arguments: Arguments) -> int:
     """Read on; print what came of it."""
-    from app.readings import take_up
     from app.shelf import find_context
 
     service = open_service(arguments)
     try:
         context = find_context(service, arguments.context)
         note_other_model(arguments, context)
-        row = take_up(service, context.id)
+        row = service.store.take_reading(context.id)
         return _read(service, row, ProgressLine(), as_json=arguments.json)
     finally:
         service.close()

@@ -18,7 +18,7 @@ from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
-from app.turns import AnswerOptions, checked_question, keep_question, new_session
+from app.turns import AnswerOptions, new_session
 from app.uploads import copy_in, discard, move_in
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
@@ -81,7 +81,7 @@ class Actions:
 
     def choose_method(self, name: str, model: str | None) -> list[Any]:
         """A method or a model was chosen: show the method's budget and settings, as they suit the model."""
-        methods = suiting(self._model(model) or self.service.models.default)
+        methods = suiting(self._model(model))
         row = next(row for row in methods if row["name"] == name)
         shown = (gr.update(visible=group == name) for group in self.groups)
         filled = self._filled(name, {"budget": row["budget"], **row["settings"]})
@@ -112,12 +112,12 @@ class Actions:
         import engine
 
         models = self.service.models
-        name = self._model(model) or models.default
+        name = self._model(model)
         try:
             chosen = engine.make_method(method, **settings_from(method, budget, self.setting_keys, values))
             like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
             same = (row for row in like if row.settings == chosen.settings() and row.tokens_read >= TELLING)
-            measured = next((row.tokens_read / row.seconds for row in same), None)
+            measured = next((row.tokens_read / row.seconds for row in same if row.seconds), None)
             loaded = models.held == name
             line = estimate(name, chosen, self.service.home, models.device, loaded=loaded, measured=measured)
         except Exception as error:
@@ -160,11 +160,12 @@ class Actions:
     def _checked(self, method: str, budget: float | None, model: str | None, values: tuple[Any, ...]) -> dict[str, Any]:
         """The settings. What cannot be is refused while the files are still in the form."""
         settings = settings_from(method, budget, self.setting_keys, values)
-        method_for(self._model(model) or self.service.models.default, method, settings)
+        method_for(self._model(model), method, settings)
         return settings
 
-    def _model(self, typed: str | None) -> str | None:
-        return canonical_model(typed.strip()) if typed and typed.strip() else None
+    def _model(self, typed: str | None) -> str:
+        """The model that was typed in, or that of this server: another may come to read with it."""
+        return canonical_model(typed.strip()) if typed and typed.strip() else self.service.models.default
 
     def stop_reading(self, chosen: Chosen) -> Chosen:
         """Stop what is being read; what was read is kept."""
@@ -174,7 +175,7 @@ class Actions:
             else self.service.store.jobs(subject_id=chosen.context)
         )
         for job in jobs:
-            self.service.store.request_cancel(job.id)
+            self.worker.cancel(job.id)
         return chosen
 
     def resume_reading(self, chosen: Chosen) -> Chosen:
@@ -211,20 +212,23 @@ class Actions:
 
         The field is the page's own business: it keeps what is typed until it has arrived.
         """
-        options, store = AnswerOptions(float(temperature), float(top_p), int(max_tokens)), self.service.store
+        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens))
         if not question or not question.strip():
             return chosen
-        question = checked_question(question)  # before anything is made for it
+        turn = self.worker.ask(lambda: self._to_ask_in(chosen), question, options)
+        return Chosen(chosen.context, turn.session_id)
+
+    def _to_ask_in(self, chosen: Chosen) -> str:
+        """The session that a question belongs in, made if it is not there yet."""
+        store = self.service.store
         if chosen.edited:
             edited = store.turn(chosen.edited)
-            session = store.branch_session(edited.session_id, edited.position).id
-        elif chosen.session and any(turn.status == "answering" for turn in store.turns(chosen.session)):
+            return store.branch_session(edited.session_id, edited.position).id
+        if not chosen.session:
+            return new_session(self.service, chosen.context).id
+        if any(turn.status == "answering" for turn in store.turns(chosen.session)):
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
-        else:
-            session = chosen.session or new_session(self.service, chosen.context).id
-        turn = keep_question(self.service, session, question)
-        self.worker.answer(turn.id, options)
-        return Chosen(chosen.context, session)
+        return chosen.session
 
     def edit(self, chosen: Chosen, turn_id: str) -> Chosen:
         """A question is to be asked in other words, or again."""
@@ -237,8 +241,9 @@ class Actions:
 
     def stop_answer(self, chosen: Chosen) -> Chosen:
         """Stop the answer that is being written."""
-        for job in self.screen.waiting_answers(chosen.session):
-            self.service.store.request_cancel(job.id)
+        for turn in self.service.store.turns(chosen.session):
+            if turn.status == "answering":
+                self.worker.stop_answer(turn.id)
         return chosen
 
     def rename(self, chosen: Chosen, title: str | None) -> Chosen:

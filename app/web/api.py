@@ -1,7 +1,8 @@
 """The HTTP API, `/api/...`: the same functions as the page, for programs on this machine.
 
 Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (cannot be done, or not asked for
-properly), 404 (not there), 409 (in use, or done already) or 500 (a fault of the program).
+properly), 404 (not there), 409 (in use, or done already), 500 (a fault of the program, of the machine, or of what is on
+the disk) or 507 (no room on the disk).
 """
 
 from collections.abc import Callable, Mapping
@@ -22,12 +23,12 @@ from app.home import canonical_model
 from app.local_models import local_models
 from app.methods import method_for, methods_table
 from app.service import Service
-from app.turns import AnswerOptions, keep_question, new_session
+from app.turns import AnswerOptions, new_session
 from app.uploads import copy_in
 from app.web import openai_api
-from app.worker import ANSWER, Worker
+from app.worker import Worker
 from ingest import IngestError
-from sessions import AlreadyRead, InUse, NotFound, StoreError
+from sessions import AlreadyRead, DiskFull, InUse, NotFound, StoreCorrupt, StoreError
 
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
@@ -169,7 +170,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/jobs/{id}/cancel")
     def cancel(id: str) -> dict[str, Any]:
-        return asdict(store.request_cancel(id))
+        return asdict(worker.cancel(id))
 
     @api.post("/contexts/{id}/resume", status_code=202)
     def resume(id: str) -> dict[str, Any]:
@@ -192,9 +193,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
     def ask(id: str, given: NewTurn) -> dict[str, Any]:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
         options = AnswerOptions(given.temperature, given.top_p, given.max_tokens, given.max_reasoning)
-        turn = keep_question(service, store.session(id).id, given.question)
-        worker.answer(turn.id, options)
-        return asdict(turn)
+        return asdict(worker.ask(lambda: store.session(id).id, given.question, options))
 
     @api.get("/sessions/{id}/turns")
     def turns(id: str) -> list[dict[str, Any]]:
@@ -207,8 +206,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.post("/turns/{id}/cancel")
     def stop_answer(id: str) -> dict[str, Any]:
         """Stop an answer: what there is of it is kept, and the conversation goes on as if it had not been asked."""
-        for job in store.jobs(subject_id=store.turn(id).id, kind=ANSWER):
-            store.request_cancel(job.id)
+        worker.stop_answer(id)
         return asdict(store.turn(id))
 
     @api.get("/search")
@@ -228,6 +226,19 @@ def router(service: Service, worker: Worker) -> APIRouter:
     return api
 
 
+def status_of(error: Exception) -> int:
+    """The status that says as much of an error as a status can."""
+    from engine import OutOfMemory
+
+    statuses: dict[int, tuple[type[Exception], ...]] = {
+        404: (NotFound, NoSuchThing),
+        409: (InUse, AlreadyRead),
+        507: (DiskFull,),
+        500: (StoreCorrupt, OSError, MemoryError, OutOfMemory),
+    }
+    return next((status for status, kinds in statuses.items() if isinstance(error, kinds)), 400)
+
+
 def add_error_handlers(app: FastAPI) -> None:
     """Errors become sentences with a fitting status."""
     from engine import EngineError
@@ -237,8 +248,7 @@ def add_error_handlers(app: FastAPI) -> None:
         return JSONResponse(openai_api.error_body(sentence, status) if theirs else {"error": sentence}, status, headers)
 
     def answer(request: Request, error: Exception) -> JSONResponse:
-        missing, held = isinstance(error, NotFound | NoSuchThing), isinstance(error, InUse | AlreadyRead)
-        return say(request, phrase(error), 404 if missing else 409 if held else 400)
+        return say(request, phrase(error), status_of(error))
 
     def malformed(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)

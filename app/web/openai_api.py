@@ -12,14 +12,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
+from anyio import CancelScope
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from app.errors import NotFound, UsageError
 from app.service import Service
-from app.shelf import context_title, find_context
+from app.shelf import context_title, find_context, titled_contexts
 from app.turns import AnswerOptions, checked_question, keep_question, new_session
 from app.words import shorten
 from app.worker import Worker
@@ -35,14 +36,23 @@ Said = Sequence[tuple[str, str]]
 """Questions and their answers."""
 
 
-class TextPart(BaseModel):
+class Given(BaseModel):
+    """An object of a request, in which null says as much as leaving a field away."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        return {key: each for key, each in given.items() if each is not None} if isinstance(given, dict) else given
+
+
+class TextPart(Given):
     """A piece of a message."""
 
     type: str
     text: str = ""
 
 
-class Message(BaseModel):
+class Message(Given):
     """What somebody said."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -62,13 +72,13 @@ class Message(BaseModel):
         return "".join(part.text for part in self.content)
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Given):
     """include_usage: whether the numbers of tokens come at the end."""
 
     include_usage: bool = False
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(Given):
     """What a client asks for; of other fields nothing is promised, and nothing needed."""
 
     model: str
@@ -151,36 +161,37 @@ def router(service: Service, worker: Worker) -> APIRouter:
     api = APIRouter(prefix=PREFIX)
     store = service.store
 
-    def described(row: ContextRow) -> dict[str, Any]:
+    def described(title: str, row: ContextRow) -> dict[str, Any]:
         created = int(row.created_at)
-        known = {"title": context_title(service, row), "method": row.method}
+        known = {"title": title, "method": row.method}
         return {"id": row.id, "object": "model", "created": created, "owned_by": "stockpot", **known}
 
-    def begin(given: ChatRequest) -> tuple[str, TurnRow, str]:
-        """Keep the question and queue it; also the context's id, and that of the job."""
+    def begin(given: ChatRequest) -> tuple[str, TurnRow]:
+        """Keep the question and queue it; also the context's id."""
         said, question = turns_of(given.messages)
         options = given.options()
         context = find_context(service, given.model)
         plain = next(each.text.strip() for each in given.messages if each.role == "user")
         first = said[0][0] if said else question
         title = None if first == plain else shorten(plain, LONGEST_TITLE)  # not what the system says before it
-        session = session_saying(service, context.id, said, title)
-        turn = keep_question(service, session.id, question)
-        return context.id, turn, worker.answer(turn.id, options).id
+        turn = worker.ask(lambda: session_saying(service, context.id, said, title).id, question, options)
+        return context.id, turn
 
     @api.get("/models")
     def models() -> dict[str, Any]:
         """The contexts that can be asked."""
-        return {"object": "list", "data": [described(row) for row in store.contexts() if row.status == "ready"]}
+        ready = [each for each in titled_contexts(service) if each[1].status == "ready"]
+        return {"object": "list", "data": [described(*each) for each in ready]}
 
     @api.get("/models/{id}")
     def model(id: str) -> dict[str, Any]:
-        return described(find_context(service, id))
+        row = find_context(service, id)
+        return described(context_title(service, row), row)
 
     @api.post("/chat/completions")
     async def complete(given: ChatRequest, request: Request) -> Response:
         """Answer the last message. Going away stops the answer."""
-        context_id, turn, job_id = await run_in_threadpool(begin, given)
+        context_id, turn = await run_in_threadpool(begin, given)
         head = {"id": turn.id, "created": int(turn.created_at), "model": context_id, "session": turn.session_id}
 
         async def followed() -> AsyncGenerator[TurnRow]:
@@ -193,7 +204,8 @@ def router(service: Service, worker: Worker) -> APIRouter:
                     yield now
             finally:
                 if now.status == "answering":
-                    store.request_cancel(job_id)
+                    with CancelScope(shield=True):  # whoever has gone away took what waited for the answer along
+                        await run_in_threadpool(worker.stop_answer, turn.id)
 
         if given.stream:
             pieces = _pieces(followed(), head, given.stream_options.include_usage)
@@ -254,8 +266,9 @@ def _line(body: dict[str, Any]) -> str:
 
 
 def _reason(turn: TurnRow) -> str:
-    """Why an answer ended, in that API's words."""
-    return "length" if turn.measurements.get("finish_reason") == "length" else "stop"
+    """Why an answer ended, in that API's words, which know nobody who stopped it."""
+    cut = turn.status == "cancelled" or turn.measurements.get("finish_reason") == "length"
+    return "length" if cut else "stop"
 
 
 def _usage(turn: TurnRow) -> dict[str, int]:

@@ -18,8 +18,8 @@ from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural, said_before
-from app.worker import ANSWER, READ
-from sessions import ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
+from app.worker import READ
+from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
@@ -124,9 +124,7 @@ class Screen:
             states = {"queued": "waiting", "running": "opening", "failed": "could not be read"}
             state = "needs a password" if is_locked(job) else states[job.status]
             choices.append((f"{name}\n{state}", job.id))
-        titles = {row.id: row.title for row in self.store.documents()}
-        for context in self.store.contexts():
-            title = ", ".join(titles[each] for each in context.document_ids if each in titles)
+        for title, context in shelf.titled_contexts(self.service):
             choices.append((f"{title}\n{_state_of(context, self._percent(context))}", context.id))
         return choices
 
@@ -145,13 +143,13 @@ class Screen:
     def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
         card, cancel, resume, discard, locked, others = "", False, False, False, False, False
         if job is not None:
-            active = job.status in ("queued", "running")
+            active = job.status in UNDER_WAY
             card, cancel, discard = ingest_card(job), active and not job.cancel_requested, not active
             locked = is_locked(job)
             others = locked and bool(job.progress.get("documents"))
         elif context is not None and context.status != "ready":
             jobs = self.store.jobs(subject_id=context.id, kind=READ)
-            work = next((each for each in reversed(jobs) if each.status in ("queued", "running")), None)
+            work = next((each for each in reversed(jobs) if each.status in UNDER_WAY), None)
             title = shelf.context_title(self.service, context)
             progress = work.progress if work else {}
             card = reading_card(context, title, self.store.context_documents(context.id), work, progress)
@@ -218,11 +216,6 @@ class Screen:
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
-
-    def waiting_answers(self, session_id: str) -> list[JobRow]:
-        """The jobs of this session's unanswered turns."""
-        waiting = [turn.id for turn in self.store.turns(session_id) if turn.status == "answering"]
-        return [job for turn_id in waiting for job in self.store.jobs(subject_id=turn_id, kind=ANSWER)]
 
 
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:

@@ -33,7 +33,7 @@ def serve(arguments: Namespace) -> int:
 
     Raises:
         UsageError: an address that others can reach, without a name and password; a size that is none.
-        sessions.StoreError: the home cannot be used.
+        sessions.StoreError: the home cannot be used, or its disk is so full that several threads cannot.
     """
     login = credentials(arguments.auth or os.environ.get("STOCKPOT_AUTH") or None, arguments.host)
     home, memory = home_folder(arguments.home), bytes_of(arguments.memory)
@@ -42,10 +42,13 @@ def serve(arguments: Namespace) -> int:
     import uvicorn
 
     from app.service import Service
+    from sessions import DiskFull, disk_free
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
     name = named_model(arguments.model, arguments.quantize)
     service = Service(home, name, arguments.device, arguments.seed or 0, memory)
+    if service.store.alone:
+        raise DiskFull(home, None, disk_free(home))
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(service, login),

@@ -20,8 +20,10 @@ import pytest
 from app.cli import main
 from app.documents import Options
 from app.service import Service
+from app.turns import AnswerOptions
 from app.uploads import copy_in
 from app.worker import Worker
+from sessions import UNDER_WAY
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"budget": 320}
@@ -216,8 +218,17 @@ def upload(service: Service, tmp_path: Path, name: str, data: bytes) -> list[Pat
 
 def ended(service: Service, job_id: str) -> str:
     """How a job ended. What it leaves behind, such as the files of an upload, may go a moment later."""
-    wait_for(lambda: service.store.job(job_id).status not in ("queued", "running"), f"job {job_id}")
+    wait_for(lambda: service.store.job(job_id).status not in UNDER_WAY, f"job {job_id}")
     return service.store.job(job_id).status
+
+
+def answered(service: Service, worker: Worker, session: str, options: AnswerOptions) -> str:
+    """How the answer to a question in a session ended."""
+    turn = worker.ask(lambda: session, "Who was the keeper?", options)
+    (job,) = service.store.jobs(subject_id=turn.id)
+    status = ended(service, job.id)
+    assert service.store.turn(turn.id).status == status
+    return status
 
 
 def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int, wait: bool = True) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import engine
 from app.errors import NotFound
 from app.service import Service
 from app.web.actions import Actions
@@ -102,6 +103,26 @@ def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, 
     assert values(actions.choose_method("infllm", "no/such model")) == [1024, "as it was", 8]
     assert values(actions.choose_preset("infllm", None, "mistral-12k")) == [13054, "as it was", 128]
     assert values(actions.choose_preset("infllm", "wide", None)) == ["as it was"] * 3  # of another method
+
+
+def test_the_model_of_this_server_reads_what_is_dropped_in_here(service: Service) -> None:
+    """That of whichever server came to it first did."""
+    actions = Actions(service, Worker(service), Screen(service), [], [], [])
+    job = service.store.job(actions.read_sample(Chosen(), "exact", 320, None).context)
+    assert job.payload["model"] == service.models.default
+
+
+def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) -> None:
+    actions = Actions(service, Worker(service), Screen(service), [], [], [])
+    context = add_context(service, add_document(service, "Lamp"))
+    settings = json.dumps(engine.make_method("exact", budget=320).settings())
+    service.store._db.execute(
+        "UPDATE contexts SET model = ?, method = 'exact', settings = ?, tokens_read = 1000000, seconds = 0",
+        [service.models.default, settings],
+    )
+    service.store._db.conn.commit()
+    assert service.store.context(context.id).seconds == 0
+    assert "Fits" in actions.estimate("exact", 320, None)[0]
 
 
 def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: Service, book: Path) -> None:

@@ -16,7 +16,7 @@ from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from sessions import TurnRow
-from tests.app.helpers import ended
+from tests.app.helpers import answered
 from tests.app.test_app_readings import SHORT, add, begin, read, read_through
 
 # Answered by all methods in words that the tokenizer gives the same tokens again, so that both sides have equally many.
@@ -90,8 +90,7 @@ def test_how_far_a_branch_has_read_its_turns_is_said_meanwhile(
         time.sleep(0.25)  # said a few times a second
 
     monkeypatch.setattr(engine.Conversation, "replay", look_and_replay)
-    job = worker.answer(keep_question(service, branch.id, THEN).id, SHORT)
-    assert ended(service, job.id) == "done"
+    assert answered(service, worker, branch.id, SHORT) == "done"
     said = [re.findall("Reading what was said before: . of 2 turns", each) for each in shown]
     assert said == [[f"Reading what was said before: {done} of 2 turns"] for done in (0, 1)]
 

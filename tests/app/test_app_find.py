@@ -1,12 +1,13 @@
 """What is meant by an id, a prefix of one or a title, where several things fit."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from app.errors import Ambiguous
 from app.service import Service
-from app.shelf import find, search
+from app.shelf import find, listing, search
 from sessions import ContextRow, DocumentRow
 
 
@@ -20,6 +21,23 @@ def add_context(service: Service, *documents: DocumentRow) -> ContextRow:
     reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
     number = len(service.store.contexts())
     return service.store.add_context(**reading, fingerprint=str(number), document_ids=[each.id for each in documents])
+
+
+def test_what_is_deleted_while_things_are_listed_is_left_out(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list failed, as though it were not there itself."""
+    one, other = add_document(service, "Harbour"), add_document(service, "Lamp")
+    add_context(service, one)
+    kept, contexts = add_context(service, other), service.store.contexts
+
+    def deleted_since() -> list[ContextRow]:
+        rows = contexts()
+        if len(rows) > 1:
+            service.store.delete_document(one.id)
+        return rows
+
+    monkeypatch.setattr(service.store, "contexts", deleted_since)
+    assert listing(service, "contexts")[0] == {"title": "Lamp", **asdict(kept)}
+    assert find(service, "Lamp", ("context",)) == ("context", kept)
 
 
 @pytest.mark.parametrize("title", ["Harbour", "harbour", "HARB"])

@@ -57,6 +57,18 @@ def test_stretches_follow_each_other_and_end_with_their_document() -> None:
     assert [each.share for each in found[:4]] == [0.5] * 4
 
 
+def test_a_text_of_few_tokens_has_as_many_stretches() -> None:
+    """More stretches than tokens left some without any, and the reading failed when all of it was read."""
+    stretches = (Stretch("d-long", 0, 0, 0), Stretch("d-short", 0, 3, 3))
+    few = Stream(torch.zeros(3, dtype=torch.int64), torch.arange(3), stretches)
+    found = memory_map(torch.tensor([1.0, 0.0, 0.5]), few, LIBRARY)
+    assert [(each.document, each.start, each.tokens, each.share) for each in found] == [
+        ("d-short", 0, 1, 1.0),
+        ("d-short", 1, 1, 0.0),
+        ("d-short", 2, 1, 0.5),
+    ]
+
+
 def test_there_is_no_map_of_what_is_remembered_whole(service: Service) -> None:
     assert memory_map(torch.ones(TOKENS + 3), stream(), LIBRARY) == []
     keep_map(service.store, "c-abcdef", [])

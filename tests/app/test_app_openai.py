@@ -1,15 +1,23 @@
 """OpenAI's chat API over contexts, on a real server."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
-from app.web.openai_api import Message, turns_of
+from app.service import Service
+from app.web.openai_api import Message, router, turns_of
+from app.worker import Worker
+from sessions import JobRow
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
+from tests.app.test_app_readings import add, read_through
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +103,20 @@ def test_a_conversation_goes_on_in_its_session_and_one_that_differs_in_another(s
     assert anew["session"] not in (first["session"], again["session"], told["session"])
 
 
+def test_requests_that_go_on_with_one_conversation_at_once_are_not_mixed(server: Server, context: str) -> None:
+    first = complete(server, context, asked("Who was first?"))
+    questions = [f"Which {number}?" for number in range(6)]
+
+    def go_on(question: str) -> Any:
+        return complete(server, context, asked("Who was first?", said(first), question))
+
+    with ThreadPoolExecutor(len(questions)) as pool:
+        answers = list(pool.map(go_on, questions))
+    assert len({answer["session"] for answer in answers}) == len(questions)
+    for question, answer in zip(questions, answers, strict=True):
+        assert session_of(server, answer) == [("Who was first?", said(first)), (question, said(answer))]
+
+
 def test_what_the_system_says_stands_before_the_first_question(server: Server, context: str) -> None:
     system = {"role": "system", "content": "Be brief."}
     first = complete(server, context, [system, *asked("Who was it?")])
@@ -147,6 +169,71 @@ def test_going_away_stops_the_answer(server: Server, context: str, stream: bool)
                 httpx.post(url, json=body, timeout=httpx.Timeout(PATIENCE_SEC, read=2))
             wait_for(lambda: bool(turns()), "the question to be kept")
         wait_for(lambda: turns()[0]["status"] == "cancelled", "the answer to be stopped")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_that_somebody_else_stopped_is_not_whole(server: Server, context: str, stream: bool) -> None:
+    """It ended in "stop", as one that says all there is to say."""
+    question = f"Who is stopped, {stream}?"
+    body = {"model": context, "messages": asked(question), "max_tokens": 4000, "stream": stream}
+
+    def begun() -> list[Any]:
+        found = [server.get(f"/api/sessions/{row['id']}/turns") for row in server.get("/api/sessions")]
+        return [turn for turns in found for turn in turns if turn["question"] == question and turn["answer"]]
+
+    with server.held_back(), ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(httpx.post, f"{server.url}/v1/chat/completions", json=body, timeout=PATIENCE_SEC)
+        wait_for(lambda: bool(begun()), "the first words")
+        server.send(f"/api/turns/{begun()[0]['id']}/cancel")
+        answer = asking.result()
+    last = events(answer)[-1] if stream else answer.json()
+    assert last["choices"][0]["finish_reason"] == "length"
+
+
+def test_null_is_as_good_as_nothing(server: Server, context: str) -> None:
+    nothing = dict.fromkeys(("stream", "stream_options", "response_format", "temperature", "n", "stop", "tools"))
+    assert complete(server, context, asked("Who?"), **nothing)["object"] == "chat.completion"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """The server's loop waited for the database, half a minute where that was locked, and answered nobody."""
+    worker, row = Worker(service), read_through(service, add(service, book))
+    app, cancel, where = FastAPI(), service.store.request_cancel, list[int]()
+    app.include_router(router(service, worker))
+
+    def noted(id: str) -> JobRow:
+        where.append(threading.get_ident())
+        return cancel(id)
+
+    monkeypatch.setattr(service.store, "request_cancel", noted)
+    body = json.dumps({"model": row.id, "messages": asked("Who?"), "stream": stream}).encode()
+
+    async def ask_and_go() -> None:
+        messages = [{"type": "http.request", "body": body}]
+        gone = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if messages:
+                return messages.pop()
+            if stream:
+                await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message.get("body"):
+                gone.set()
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers}
+        await app({**scope, "query_string": b"", "asgi": {"version": "3.0", "spec_version": "2.3"}}, receive, send)
+
+    asyncio.run(ask_and_go())
+    assert len(where) == 1
+    assert where[0] != threading.get_ident()
+    assert service.store.turns(service.store.sessions()[0].id)[0].status == "cancelled"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from app.readings import begin, read
 from app.service import Service
 from app.shelf import delete
 from app.turns import answer, keep_question
-from sessions import ContextRow
-from tests.app.helpers import book_text
+from app.worker import Worker
+from sessions import ContextRow, Store
+from tests.app.helpers import book_text, wait_for
 from tests.app.test_app_readings import BUDGET, SHORT, add, read_through
 from tests.app.tiny import make_tiny_model
 
@@ -99,6 +100,33 @@ def test_what_is_deleted_while_an_answer_is_written_is_all_that_is_closed(servic
     assert open_context(service, first.id) is opened
     assert service.conversations.values() == [held]
     assert [each.id in service.contexts for each in (first, second, third)] == [True, False, False]
+
+
+def test_what_another_program_deletes_is_closed_here(service: Service, tmp_path: Path) -> None:
+    """The files of a context that was deleted on the command line stayed open in the server, and the disk as full."""
+    kept, gone, _ = three(service, tmp_path)
+    session, closed = ask(service, kept), ask(service, kept)
+    ask(service, gone)
+    with Store(service.home) as other:
+        other.delete_session(closed)
+        other.delete_document(*gone.document_ids)
+    service.forget_deleted()
+    assert service.contexts.ids() == [kept.id]
+    assert [each.opened.row.id for each in service.conversations.values()] == [kept.id]
+    assert gone.document_ids[0] not in service.library.ids()
+    assert kept.document_ids[0] in service.library.ids()
+    ask(service, kept, session)
+
+
+def test_the_worker_looks_for_what_others_deleted(
+    service: Service, worker: Worker, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.worker.LOOK_SEC", 0.2)
+    context = read_through(service, add(service, book))
+    ask(service, context)
+    with Store(service.home) as other:
+        other.delete_document(*context.document_ids)
+    wait_for(lambda: context.id not in service.contexts, "the context to be closed")
 
 
 @pytest.mark.parametrize("method", ["exact", "infinipot", "full"])

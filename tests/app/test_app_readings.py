@@ -25,7 +25,7 @@ from app.web.gauge import Gauge
 from app.web.views.turn import turn_article
 from engine import SettingsError
 from ingest import IngestError
-from sessions import ContextRow, DiskFull
+from sessions import AlreadyRead, ContextRow, DiskFull, StoreCorrupt
 from tests.app.helpers import PATIENCE_SEC, ROOT, book_text
 
 BUDGET = {"budget": "320"}
@@ -170,6 +170,64 @@ def test_a_crash_while_a_reading_begins_does_not_stop_the_next(tmp_path: Path, t
     service.close()
 
 
+@pytest.mark.parametrize("method", ["exact", "infinipot"])
+@pytest.mark.parametrize("step", ["keep_map", "update_context"])
+def test_a_reading_that_was_saved_whole_is_not_read_again(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch, method: str, step: str
+) -> None:
+    """A program that died before the row said so left a reading that began anew from its first token."""
+    row = begin(service, add(service, book), method, BUDGET)
+    update = service.store.update_context
+
+    def fail(*given: Any, **changes: Any) -> ContextRow:
+        if step == "update_context" and changes.get("status") != "ready":
+            return update(*given, **changes)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(*(("app.readings.keep_map",) if step == "keep_map" else (service.store, step)), fail)
+        with pytest.raises(KeyboardInterrupt):
+            read(service, row.id, lambda report: None, checkpoint_sec=0.0)
+    paused = service.store.context(row.id)
+    assert (paused.status, paused.seconds > 0) == ("paused", True)
+    before = state_of(service, row)
+    resumed: list[Report] = []
+    done = read(service, row.id, resumed.append)
+    assert [report.stage for report in resumed] == ["loading the model", "ready", "saving"]
+    assert (done.status, done.tokens_read, done.seconds) == ("ready", done.tokens, paused.seconds)
+    after = state_of(service, row)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    session = new_session(service, row.id)
+    assert answer(service, keep_question(service, session.id, "Who kept the lamp?").id, SHORT).status == "done"
+
+
+def test_a_stop_after_the_last_token_comes_too_late(service: Service, book: Path) -> None:
+    """What was saved then had no clock: it had been read in no time, by which the form of a new reading divided."""
+    row = begin(service, add(service, book), "exact", BUDGET)
+    steps: list[Report] = []
+    done = read(service, row.id, steps.append, lambda: steps[-1].stage == "ready")
+    assert done.status == "ready"
+    assert done.seconds > 0
+
+
+def test_a_reading_that_another_finished_is_left_as_it_is(service: Service, book: Path) -> None:
+    """The second reader noted it as failed, and where its checkpoint came last, nobody could open it again."""
+    row = begin(service, add(service, book), "exact", BUDGET)
+    steps: list[Report] = []
+
+    def finished_meanwhile(report: Report) -> None:
+        steps.append(report)
+        if len(steps) == 3:
+            service.store.update_context(row.id, status="ready")
+
+    with pytest.raises(AlreadyRead):
+        read(service, row.id, finished_meanwhile, checkpoint_sec=0.0)
+    assert service.store.context(row.id).status == "ready"
+    with pytest.raises(StoreCorrupt, match=f"delete {row.id}"):  # no reader of now leaves it so
+        open_context(service, row.id)
+
+
 def test_too_little_disk_is_said_before_reading(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = add(service, book)
     monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
@@ -276,16 +334,50 @@ def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, bo
     assert after.answer == plain.answer
 
 
-def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Path) -> None:
+@pytest.mark.parametrize("status", ["failed", "cancelled", "answering"])
+def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Path, status: str) -> None:
     context = read_through(service, add(service, book))
     session = service.store.add_session(context.id)
     turn = answer(service, keep_question(service, session.id, "Who?").id, SHORT)
-    # As if the process had died after the tail was saved: at the next start the store fails the open turn.
-    service.store.finish_turn(turn.id, answer="", status="failed", error="The program stopped.")
+    # As if the process had died after the tail was saved: at the next start the store ends the open turn.
+    service.store._db.execute("UPDATE turns SET status = ?, answer = '', sources = '[]', owner = 'dead'", [status])
+    service.store._db.conn.commit()
     service.forget_open()
     answer(service, keep_question(service, session.id, "And then?").id, SHORT)
     mended = service.store.turn(turn.id)
     assert (mended.status, mended.answer, mended.sources) == ("done", turn.answer, turn.sources)
+
+
+def test_a_session_whose_last_turn_was_lost_goes_on_with_the_others(
+    service: Service, book: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows may be lost where the power fails, and the tail is not: no question in the session was answered any more."""
+    session, same = (service.store.add_session(read_through(service, add(service, book)).id).id for _ in range(2))
+    for each, questions in ((session, ("Who?", "Where was it lost?")), (same, ("Who?",))):
+        turns = [answer(service, keep_question(service, each, question).id, SHORT) for question in questions]
+        if each == session:
+            service.store._db.execute("DELETE FROM turns WHERE id = ?", [turns[-1].id])
+            service.store._db.conn.commit()
+    for _ in range(2):
+        service.forget_open()
+        one, other = (answer(service, keep_question(service, each, "Why?").id, SHORT) for each in (session, same))
+        assert one.answer == other.answer
+    assert [each.message for each in caplog.records if session in each.message] == [
+        f"session {session} remembers a turn that is not kept: it is read anew from those that are"
+    ]
+
+
+def test_only_a_turn_that_is_being_answered_fails(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went wrong after it was finished made a failed one of it."""
+    session = service.store.add_session(read_through(service, add(service, book)).id)
+    turn = keep_question(service, session.id, "Who?")
+    with monkeypatch.context() as late:
+        late.setattr("app.turns._answer", lambda *_: service.store.finish_turn(turn.id, answer="He.") and 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            answer(service, turn.id, SHORT)
+    assert (service.store.turn(turn.id).status, service.store.turn(turn.id).answer) == ("done", "He.")
 
 
 def test_several_files_are_one_reading_and_a_broken_one_is_left_out(

@@ -7,7 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from sessions import Store
+from app.errors import UsageError
+from app.web.api import status_of
+from engine import OutOfMemory
+from sessions import DiskFull, InUse, NotFound, Store, StoreCorrupt
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
 
 
@@ -137,6 +140,25 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
     ended = until(http, f"/api/jobs/{job['id']}", "done", "failed")
     assert ended["status"] == "failed"
     assert "torn.pdf" in ended["error"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UsageError("n"), 400),
+        (NotFound("n"), 404),
+        (InUse("n"), 409),
+        (DiskFull(Path(), None, 0), 507),
+        (StoreCorrupt("n"), 500),
+        (OSError(5, "n"), 500),
+        (MemoryError(), 500),
+        (OutOfMemory("n"), 500),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_status_says_whose_fault_it_is(error: Exception, status: int) -> None:
+    """A full disk and a lack of memory were "bad requests"."""
+    assert status_of(error) == status
 
 
 def test_an_answer_is_stopped(http: httpx.Client, server: Server) -> None:

@@ -1,8 +1,10 @@
 """The worker: jobs one after another, questions first, and failures alone."""
 
 import gc
+import sqlite3
 import threading
 import weakref
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,16 @@ import pytest
 
 import engine
 from app.documents import Options
+from app.errors import AppError, UsageError
 from app.service import Service
-from app.turns import AnswerOptions, keep_question
+from app.turns import AnswerOptions, answer, keep_question
+from app.web.actions import Actions
+from app.web.openai_api import session_saying
+from app.web.screen import Chosen, Screen
 from app.worker import Worker
-from tests.app.helpers import SETTINGS, book_text, ended, read_book, upload, wait_for
+from sessions import ContextRow, DiskFull, JobRow
+from tests.app.helpers import SETTINGS, answered, book_text, ended, read_book, upload, wait_for
+from tests.app.test_app_readings import SHORT, add, read_through
 from tests.app.tiny import make_tiny_model
 
 
@@ -49,6 +57,31 @@ def test_stopping_a_reading_keeps_its_checkpoint_and_it_can_be_taken_up_again(
     assert service.store.context(context).status == "ready"
 
 
+def test_a_reading_that_is_taken_up_while_it_stops_goes_on(
+    held: threading.Event, service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stopped all the same, though whoever asked for it had been given its job."""
+    held.set()
+    context = read_book(service, worker, tmp_path, 30, wait=False)
+    wait_for(lambda: any(job.done > 0 for job in service.store.jobs(subject_id=context)), "the first tokens")
+    job = service.store.jobs(subject_id=context)[-1]
+    update, again = service.store.update_context, list[str]()
+
+    def taken_up(*given: Any, **changes: Any) -> ContextRow:
+        row = update(*given, **changes)
+        if changes.get("status") == "paused":
+            again.append(worker.read(context).id)
+        return row
+
+    monkeypatch.setattr(service.store, "update_context", taken_up)
+    service.store.request_cancel(job.id)
+    wait_for(lambda: bool(again), "the reading to stop")
+    held.clear()
+    assert again == [job.id]
+    assert ended(service, job.id) == "done"
+    assert service.store.context(context).status == "ready"
+
+
 def test_memory_that_runs_out_fails_that_job_alone_and_the_reading_can_be_taken_up_again(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,11 +108,8 @@ def test_questions_go_before_a_reading(held: threading.Event, service: Service, 
     small = read_book(service, worker, tmp_path, 10)
     held.set()
     large = read_book(service, worker, tmp_path, 30, wait=False)
-    turn = keep_question(service, service.store.add_session(small).id, "Who?")
-    job = worker.answer(turn.id, AnswerOptions(max_tokens=8))
-    assert ended(service, job.id) == "done"
+    assert answered(service, worker, service.store.add_session(small).id, AnswerOptions(max_tokens=8)) == "done"
     assert service.store.context(large).status == "reading"
-    assert service.store.turn(turn.id).status == "done"
 
 
 def test_a_reading_makes_room_for_a_question_to_another_model(
@@ -106,22 +136,82 @@ def test_a_reading_makes_room_for_a_question_to_another_model(
     assert ended(service, job.id) == "done"
     long = str(service.store.job(job.id).progress["context"])
     wait_for(lambda: any(job.done for job in service.store.jobs(subject_id=long)), "the first tokens")
-    turn = keep_question(service, service.store.add_session(context).id, "Who was the keeper?")
-    worker.answer(turn.id, AnswerOptions(max_tokens=4))
-    wait_for(lambda: service.store.turn(turn.id).status == "done", "the answer")
+    assert answered(service, worker, service.store.add_session(context).id, AnswerOptions(max_tokens=4)) == "done"
     assert service.store.context(long).status == "reading"
     held.clear()
     wait_for(lambda: service.store.context(long).status == "ready", "the reading")
     assert loaded == ["other", Path(service.models.default).name, "other"]
 
 
+def test_a_reading_makes_no_room_for_a_question_that_has_to_wait(service: Service, book: Path) -> None:
+    """It was put away and taken up again, with its model, for as long as a command answered the question before."""
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    worker, before = Worker(service), keep_question(service, session, "Who?")
+    worker.ask(lambda: session, "Where?", SHORT)
+    assert not worker._another_is_asked("another")
+    service.store.finish_turn(before.id)
+    assert worker._another_is_asked("another")
+    assert not worker._another_is_asked(service.models.default)
+
+
 def test_stopping_an_answer(held: threading.Event, service: Service, worker: Worker, tmp_path: Path) -> None:
     context = read_book(service, worker, tmp_path, 10)
     held.set()
-    turn = keep_question(service, service.store.add_session(context).id, "Who?")
-    job = worker.answer(turn.id, AnswerOptions(max_tokens=5000))
+    turn = worker.ask(lambda: service.store.add_session(context).id, "Who?", AnswerOptions(max_tokens=5000))
     wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
-    service.store.request_cancel(job.id)
-    assert ended(service, job.id) == "cancelled"
+    worker.stop_answer(turn.id)
+    assert ended(service, service.store.jobs(subject_id=turn.id)[0].id) == "cancelled"
     turn = service.store.turn(turn.id)
     assert (turn.status, len(turn.answer) > 5) == ("cancelled", True)
+
+
+def test_a_question_that_cannot_be_queued_is_not_kept_nor_what_was_made_for_it(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed, as one that is being answered, and nobody could ask anything else until the server was restarted."""
+    worker, store = Worker(service), service.store
+    actions, context = Actions(service, worker, Screen(service), [], [], []), read_through(service, add(service, book))
+    session = store.add_session(context.id)
+    turn = answer(service, keep_question(service, session.id, "Who?").id, SHORT)
+
+    def full(*given: Any) -> JobRow:
+        raise DiskFull(service.home, None, 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "add_job", full)
+        for chosen in (
+            Chosen(context.id, session.id),
+            Chosen(context.id),
+            Chosen(context.id, session.id, turn.id),
+        ):
+            with pytest.raises(DiskFull):
+                actions.ask(chosen, "Where?", 0.0, 1.0, 4)
+    with pytest.raises(UsageError, match="at most"):
+        actions.ask(Chosen(context.id), "Where? " * 4000, 0.0, 1.0, 4)
+    assert [row.id for row in store.sessions()] == [session.id]
+    assert store.turns(session.id) == [turn]
+    asked = actions.ask(Chosen(context.id, session.id), "Where?", 0.0, 1.0, 4)
+    assert asked.session == session.id
+    with pytest.raises(AppError, match="still being answered"):
+        actions.ask(asked, "When?", 0.0, 1.0, 4)
+    actions.stop_answer(asked)
+    assert [each.status for each in store.turns(session.id)] == ["done", "cancelled"]
+
+
+def test_nobody_else_asks_in_a_session_while_it_is_chosen(service: Service, book: Path) -> None:
+    """Of two programs that went on with one conversation at once, one was answered after what the other had asked."""
+    worker, context = Worker(service), read_through(service, add(service, book)).id
+    session = service.store.add_session(context).id
+    said = answer(service, keep_question(service, session, "Who?").id, SHORT)
+
+    def chosen() -> str:
+        found = session_saying(service, context, [("Who?", said.answer.strip())], None).id
+        other = sqlite3.connect(service.store.path, timeout=0)
+        with closing(other), pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        return found
+
+    first, second = (worker.ask(chosen, "Where?", SHORT) for _ in range(2))
+    assert first.session_id == session
+    assert second.session_id != session
+    assert [each.question for each in service.store.turns(second.session_id)] == ["Who?", "Where?"]

@@ -14,10 +14,10 @@ import pytest
 
 from app.documents import Options
 from app.service import Service
-from app.turns import AnswerOptions, keep_question
+from app.turns import AnswerOptions
 from app.worker import Worker
 from sessions import ContextRow, Store
-from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, book_text, ended, read_book, upload, wait_for
+from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, answered, book_text, ended, read_book, upload, wait_for
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_a_store_that_takes_nothing_is_told_later_how_an_answer_ended(
     context = read_book(service, worker, tmp_path, 10)
     held.set()
     session = service.store.add_session(context).id
-    turn = keep_question(service, session, "Who?")
-    job = worker.answer(turn.id, AnswerOptions(max_tokens=5000))
+    turn = worker.ask(lambda: session, "Who?", AnswerOptions(max_tokens=5000))
+    (job,) = service.store.jobs(subject_id=turn.id)
     wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
     with locked(service):
         wait_for(lambda: bool(worker._late), "the answer to fail")
@@ -57,8 +57,7 @@ def test_a_store_that_takes_nothing_is_told_later_how_an_answer_ended(
     turn = service.store.turn(turn.id)
     assert (turn.status, len(turn.answer) > 5) == ("failed", True)
     assert "locked" in str(turn.error)
-    again = keep_question(service, session, "Who?")
-    assert ended(service, worker.answer(again.id, AnswerOptions(max_tokens=4)).id) == "done"
+    assert answered(service, worker, session, AnswerOptions(max_tokens=4)) == "done"
     service.store.delete_context(context)
 
 
@@ -69,8 +68,7 @@ def test_a_reading_goes_on_if_an_answer_within_it_cannot_be_written(
     small = read_book(service, worker, tmp_path, 10)
     held.set()
     large = read_book(service, worker, tmp_path, 30, wait=False)
-    turn = keep_question(service, service.store.add_session(small).id, "Who?")
-    worker.answer(turn.id, AnswerOptions(max_tokens=5000))
+    turn = worker.ask(lambda: service.store.add_session(small).id, "Who?", AnswerOptions(max_tokens=5000))
     wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
     with locked(service):
         wait_for(lambda: bool(worker._late), "the answer to fail")
@@ -120,6 +118,20 @@ def test_an_upload_becomes_its_reading_when_the_store_can_write_again(
     assert ended(service, job.id) == "done"
     context = str(service.store.job(job.id).progress["context"])
     wait_for(lambda: service.store.context(context).status == "ready", "the reading")
+
+
+def test_a_worker_is_known_to_be_there_however_long_an_answer_takes(
+    held: threading.Event, service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """Programs in other containers, which cannot see its process, took it for dead after a minute."""
+    session = service.store.add_session(read_book(service, worker, tmp_path, 10)).id
+    held.set()
+    turn = worker.ask(lambda: session, "Who?", AnswerOptions(max_tokens=5000))
+    wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
+    (before,) = service.store.workers()
+    wait_for(lambda: service.store.workers()[0].heartbeat_at > before.heartbeat_at, "a sign of life")
+    assert service.store.turn(turn.id).status == "answering"
+    worker.stop_answer(turn.id)
 
 
 KILLED = """

@@ -112,6 +112,23 @@ def test_one_encrypted_file_of_several_waits_for_its_password_and_nothing_is_los
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the uploads to be removed")
 
 
+def test_an_upload_that_was_unlocked_and_cancelled_at_once_leaves_nothing(service: Service, tmp_path: Path) -> None:
+    """The books beside the encrypted file stayed, and nobody saw them on the page."""
+    worker = Worker(service)
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    worker._work_once()
+    assert len(service.store.documents()) == 2
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr(service.store, "_new_id", lambda kind: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            worker.unlock(job.id, "swordfish")
+    assert is_locked(service.store.job(job.id))  # and can be unlocked later
+    worker.cancel(worker.unlock(job.id, "swordfish").id)
+    assert service.store.documents() == []
+    assert list((service.home / "uploads").iterdir()) == []
+    assert worker._passwords == {}
+
+
 def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
     service: Service, worker: Worker, tmp_path: Path
 ) -> None:

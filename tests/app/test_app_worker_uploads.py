@@ -11,7 +11,7 @@ from app.shelf import delete
 from app.uploads import discard, sweep
 from app.worker import Worker
 from ingest import Document
-from sessions import ContextRow
+from sessions import ContextRow, DiskFull, JobRow
 from tests.app.helpers import SETTINGS, book_text, ended, read_book, upload, wait_for
 
 
@@ -111,3 +111,48 @@ def test_the_names_of_files_that_became_nothing_are_forgotten(
     wait_for(lambda: all(job.finished_at for job in service.store.jobs()), "the worker to let go of the context")
     delete(service, "context", service.store.context(context))
     assert service.store.jobs() == []
+
+
+def test_an_upload_that_was_cancelled_before_anybody_took_it_leaves_nothing(service: Service, tmp_path: Path) -> None:
+    """Its files, and its password, were kept until a worker came for them, which none does."""
+    worker = Worker(service)
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    assert worker.cancel(job.id).status == "cancelled"
+    assert list((service.home / "uploads").iterdir()) == []
+    assert worker._passwords == {}
+    assert worker.cancel(job.id).status == "cancelled"  # asking twice does no harm
+
+
+def test_an_upload_that_cannot_be_queued_leaves_nothing(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, files = Worker(service), upload(service, tmp_path, "book.txt", book_text(20).encode())
+
+    def full(*given: Any) -> JobRow:
+        raise DiskFull(service.home, None, 0)
+
+    monkeypatch.setattr(service.store, "add_job", full)
+    with pytest.raises(DiskFull):
+        worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
+    assert list((service.home / "uploads").iterdir()) == []
+    assert worker._passwords == {}
+
+
+def test_an_upload_whose_context_is_deleted_before_it_is_handed_over_ends(
+    service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job was running for as long as the server was."""
+    monkeypatch.setattr("app.worker.LOOK_SEC", 0.2)
+    add_context = service.store.add_context
+
+    def deleted_at_once(**fields: Any) -> ContextRow:
+        row = add_context(**fields)
+        service.store.delete_context(row.id)
+        return row
+
+    monkeypatch.setattr(service.store, "add_context", deleted_at_once)
+    job = worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    assert ended(service, job.id) == "failed"
+    assert "There is no context" in str(service.store.job(job.id).error)
+    wait_for(lambda: service.store.documents() == [], "the document to go")

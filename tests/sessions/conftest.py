@@ -65,7 +65,12 @@ def other_process(tmp_path: Path) -> Callable[..., subprocess.Popen]:
         code = f"from pathlib import Path\nhome = Path({str(tmp_path / 'home')!r})\nfrom sessions import Store\n{code}"
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         return subprocess.Popen(
-            [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", code],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     return run

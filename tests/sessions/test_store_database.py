@@ -6,12 +6,14 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlite_utils import Database, Migrations
 
-from sessions import NotFound, Store, StoreCorrupt, StoreError
+from sessions import DiskFull, NotFound, Store, StoreCorrupt, StoreError, stamp
+from sessions.errors import sqlite_errors
 from sessions.migrations import migrate
 from tests.sessions.conftest import PATIENCE_SEC
 
@@ -127,6 +129,53 @@ print(len(store.jobs()), store.add_job("reading", "c-222222").status)
     assert "StoreError" in said, complaint
     assert "quota" in said
     assert said.endswith("0 queued\n")
+
+
+def test_a_full_disk_can_be_looked_at_and_emptied(filled: Any, other_process: Callable[..., Any]) -> None:
+    """SQLite had no room for its index of the log, and a program that began then could not even delete."""
+    context = filled.context()
+    filled.store.close()
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+store = Store(home)
+print(store.alone, [row.id for row in store.contexts()])
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+store.delete_context({context.id!r})
+print(store.contexts())
+"""
+    said, complaint = other_process(code).communicate(timeout=PATIENCE_SEC)
+    assert said == f"True ['{context.id}']\n[]\n", complaint
+    with Store(filled.store.home) as again:
+        assert (again.alone, again.contexts()) == (False, [])
+
+
+def test_a_full_disk_is_opened_though_nothing_can_be_put_right(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reading that filled the disk, and died of it, was to be noted as paused before anything could be deleted."""
+    context = filled.context(status="reading")
+    dead = stamp().rpartition("|")[0] + "|1"
+    filled.store._db.execute("UPDATE contexts SET owner = ?", [dead])
+    filled.store._db.conn.commit()
+
+    def full(self: Store, kind: str, *given: Any) -> None:
+        raise DiskFull(self.home, None, 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_update", full)
+        with Store(filled.store.home) as again:
+            assert again.context(context.id).status == "reading"
+    with Store(filled.store.home) as again:
+        assert again.context(context.id).status == "paused"
+
+
+@pytest.mark.parametrize(("free", "kind"), [(0, DiskFull), (1 << 30, StoreError)])
+def test_what_a_full_disk_does_to_sqlite_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, kind: type
+) -> None:
+    monkeypatch.setattr("sessions.files.shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    with pytest.raises(StoreError) as caught, sqlite_errors(tmp_path):
+        raise sqlite3.OperationalError("disk I/O error")
+    assert type(caught.value) is kind
 
 
 def test_a_home_that_cannot_be_made_says_so(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from sessions import DiskFull, InUse, NotFound, Part, Store, StoreCorrupt, StoreError
+from sessions import AlreadyRead, DiskFull, InUse, NotFound, Part, Store, StoreCorrupt, StoreError
 from sessions import documents as documents_module
 
 
@@ -104,9 +104,14 @@ def test_a_context_changes_only_where_it_may(filled: Any) -> None:
         filled.store.add_context(
             model="m", method="m", settings={}, budget=None, fingerprint="f", document_ids=[], tokens=0
         )
-    filled.store.update_context(context.id, status="failed", error="out of memory")
+    for status in ("reading", "paused", "failed"):
+        with pytest.raises(AlreadyRead):
+            filled.store.update_context(context.id, status=status)
+    assert filled.store.context(context.id).status == "ready"
+    failed = filled.context(filled.document("f" * 64), status="reading").id
+    filled.store.update_context(failed, status="failed", error="out of memory")
     with pytest.raises(StoreError, match="out of memory"):
-        filled.store.add_session(context.id)
+        filled.store.add_session(failed)
 
 
 def _everything(home: Path) -> bytes:
@@ -118,7 +123,7 @@ def test_deleting_a_document_leaves_no_row_and_no_file(filled: Any) -> None:
     kept = filled.document("2" * 64, content={"text": "staying"})
     gone = filled.document("1" * 64, title="Zanzibarian", content={"text": "Zanzibarian"})
     other = filled.context(kept)
-    alone, shared = filled.context(gone), filled.context(kept, gone)
+    alone, shared = filled.context(gone, status="reading"), filled.context(kept, gone, status="reading")
     for context in (alone, shared):
         session = store.add_session(context.id)
         turn = store.add_turn(session.id, "Where is the Zanzibarian?")
@@ -193,8 +198,8 @@ def test_what_a_live_worker_holds_is_not_deleted(filled: Any) -> None:
 def test_what_another_program_reads_or_answers_is_not_deleted(
     filled: Any, other_process: Callable[..., subprocess.Popen]
 ) -> None:
-    store, session = filled.store, filled.session()
-    document = store.context(session.context_id).document_ids[0]
+    store, context = filled.store, filled.context(status="paused")
+    session, [document] = store.add_session(context.id), context.document_ids
     for begin, end, subject in (
         (
             f"print(store.update_context('{session.context_id}', status='reading').id, flush=True)",
@@ -231,6 +236,17 @@ def test_saving_for_a_deleted_context_makes_no_folder(filled: Any) -> None:
     assert not state.path.exists()
 
 
+def test_nothing_is_saved_over_a_reading_that_is_finished(filled: Any) -> None:
+    """A second reader of it, which began before that, left a checkpoint where the context had been."""
+    context = filled.context(status="reading")
+    state = filled.store.context_state(context.id)
+    state.save({"kv": Part({"k": torch.ones(3)})}, {}, "f")
+    filled.store.update_context(context.id, status="ready")
+    with pytest.raises(AlreadyRead):
+        state.save({"kv": Part({"k": torch.zeros(3)})}, {}, "f")
+    assert torch.equal(state.load()[0]["kv"]["k"], torch.ones(3))
+
+
 def test_the_sweep_takes_crash_leftovers_and_nothing_else(filled: Any) -> None:
     store, document = filled.store, filled.document()
     crashed = [store.home / "documents" / "d-222222", store.home / "contexts" / "c-222222"]
@@ -265,15 +281,18 @@ def test_a_crash_between_rename_and_commit_leaves_no_document(filled: Any, monke
     assert filled.document().title == "Emma"
 
 
-def test_a_sweep_does_not_mind_folders_that_go_meanwhile(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process moves its new document out of `incoming` while this one looks there."""
-    passing = filled.store.home / "incoming" / "d-222222.1"
+@pytest.mark.parametrize("name", ["incoming/d-222222.1", "contexts/c-222222"])
+def test_a_sweep_does_not_mind_folders_that_go_meanwhile(
+    filled: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Another process moves its new document out of `incoming`, or deletes a context, while this one looks there."""
+    passing = filled.store.home / name
     passing.mkdir()
     real = Path.iterdir
 
     def listed_then_gone(path: Path) -> Any:
         found = list(real(path))
-        if path.name == "incoming":
+        if path == passing.parent:
             passing.rmdir()
         return iter(found)
 
@@ -282,10 +301,24 @@ def test_a_sweep_does_not_mind_folders_that_go_meanwhile(filled: Any, monkeypatc
     assert not passing.exists()
 
 
+def test_nobody_waits_for_what_is_swept_up(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removing a large folder took longer than others wait for the database."""
+    left, free = filled.store.home / "contexts" / "c-222222", list[bool]()
+    left.mkdir()
+
+    def remove(folder: Path) -> None:
+        free.append(not filled.store._db.conn.in_transaction)
+        folder.rmdir()
+
+    monkeypatch.setattr("sessions.deletion.remove_tree", remove)
+    assert filled.store.sweep() == [left]
+    assert free == [True]
+
+
 def test_deleting_makes_room_where_there_is_none_to_note_it(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleting rows takes room in the log; a full disk could not be emptied by deleting what is on it."""
-    store, session = filled.store, filled.session()
-    context = store.context(session.context_id)
+    store, context = filled.store, filled.context(status="reading")
+    session = store.add_session(context.id)
     store.context_state(context.id).save({"kv": Part({"k": torch.ones(9)})}, {}, "print")
     folder, real = store.context_state(context.id).path, store._delete_rows
 

@@ -76,6 +76,39 @@ def test_turns_of_a_session_are_answered_one_after_another(filled: Any, other_pr
     assert not store.is_behind(store.add_turn(session.id, "fourth").id)  # who asked the third has died
 
 
+def test_a_turn_whose_program_died_waits_for_one_that_is_answered_meanwhile(
+    filled: Any, other_process: Callable
+) -> None:
+    """A command went past what a dead server had queued, the next server began with that, and both had one tail."""
+    store, session = filled.store, filled.session()
+    first = store.add_turn(session.id, "asked on the page")
+    store.add_job("answer", first.id)
+    command = other_process(
+        f"store = Store(home)\nturn = store.add_turn('{session.id}', 'asked by a command')\n"
+        "while input():\n    print(turn.id, store.is_behind(turn.id), flush=True)"
+    )
+
+    def waits() -> bool:
+        command.stdin.write("look\n")
+        command.stdin.flush()
+        return bool(command.stdout.readline().split()[1] == "True")
+
+    try:
+        assert waits()
+        assert not store.is_behind(first.id)
+        dead = processes.stamp().rpartition("|")[0] + "|1"
+        store._db.execute("UPDATE turns SET owner = ? WHERE id = ?", [dead, first.id])
+        store._db.conn.commit()
+        assert not waits()
+        assert store.is_behind(first.id)
+        assert store.next_job("worker") is None
+    finally:
+        command.kill()
+        command.communicate()
+    store.requeue_interrupted()
+    assert store.next_job("worker").subject_id == first.id
+
+
 def test_a_job_that_one_process_holds_something_for_is_left_to_it(filled: Any, other_process: Callable) -> None:
     store = filled.store
     other = other_process("from sessions import stamp\nprint(stamp(), flush=True)\nimport time\ntime.sleep(600)")
@@ -134,6 +167,40 @@ def test_only_a_reading_that_nobody_does_and_that_is_not_finished_is_queued(
         other.communicate()
     assert store.add_reading("reading", held).status == "queued"  # nobody is at it any more
     assert store.context(ready.id) == ready
+
+
+def test_a_reading_is_taken_by_one_process_only(filled: Any, other_process: Callable) -> None:
+    """Two that had seen it paused both read it, and the second wrote over what the first had finished."""
+    store, context = filled.store, filled.context(status="paused")
+    code = f"""
+store, context = Store(home), {context.id!r}
+print(store.context(context).status, flush=True)
+input()
+try:
+    print(store.take_reading(context).status, flush=True)
+except Exception as error:
+    print(type(error).__name__, flush=True)
+input()
+"""
+    others = [other_process(code) for _ in range(2)]
+    try:
+        assert [each.stdout.readline() for each in others] == ["paused\n"] * 2
+        for each in others:
+            each.stdin.write("\n")
+            each.stdin.flush()
+        assert sorted(each.stdout.readline() for each in others) == ["InUse\n", "reading\n"]
+        with pytest.raises(InUse, match="being read right now"):
+            store.take_reading(context.id)
+    finally:
+        for each in others:
+            each.kill()
+            each.communicate()
+    store.requeue_interrupted()
+    queued = store.add_reading("reading", context.id)
+    assert store.take_reading(context.id).status == "reading"
+    assert store.job(queued.id).status == "cancelled"
+    ready = store.update_context(context.id, status="ready")
+    assert store.take_reading(context.id) == ready
 
 
 def test_what_a_job_leaves_unfinished_ends_with_it(filled: Any) -> None:
@@ -292,6 +359,24 @@ def test_processes_that_cannot_be_seen_are_judged_by_their_silence() -> None:
     assert not processes.is_alive(elsewhere, last_seen=time.time() - 2 * processes.STALE_SEC)
     assert not processes.is_alive(elsewhere, last_seen=time.time() + 2 * processes.STALE_SEC)  # the clock was set back
     assert not processes.is_alive(None, last_seen=time.time())
+
+
+def test_an_answer_that_grows_keeps_a_distant_worker_alive(filled: Any) -> None:
+    """One of more than a minute was taken for dead by a program in another container, and failed."""
+    store, session = filled.store, filled.session()
+    turn = store.add_turn(session.id, "q")
+    job = store.add_job("answering", turn.id)
+    store.next_job("w")
+    distant = "another-boot/pid:[1]|5|5"
+    store._db.execute("UPDATE jobs SET owner = ?, updated_at = 0", [distant])
+    store._db.execute("DELETE FROM workers")
+    store.append_answer(turn.id, "so far")
+    assert store.requeue_interrupted() == []
+    assert store.job(job.id).status == "running"
+    store._db.execute("UPDATE drafts SET updated_at = updated_at - 1000")
+    store._db.conn.commit()
+    store.requeue_interrupted()
+    assert (store.job(job.id).status, store.turn(turn.id).answer) == ("failed", "so far")
 
 
 def test_a_heartbeat_keeps_a_distant_worker_alive(store: Store) -> None:

@@ -61,6 +61,16 @@ def test_every_kind_of_tensor_comes_back(folder: TensorFolder) -> None:
         assert torch.equal(tensor, tensors[name]), name
 
 
+def test_nothing_is_taken_over_from_what_was_discarded(tmp_path: Path) -> None:
+    folder = TensorFolder(tmp_path / "s-222222")
+    folder.save({"slab": Part({"k": torch.ones(3)}, sealed=True)}, {}, "f")
+    folder.discard()
+    assert not folder.exists()
+    assert list(folder.path.iterdir()) == []
+    folder.save({"slab": Part({"k": torch.zeros(3)}, sealed=True)}, {}, "f")
+    assert torch.equal(folder.load("f")[0]["slab"]["k"], torch.zeros(3))
+
+
 def test_nothing_saved(folder: TensorFolder) -> None:
     assert not folder.exists()
     with pytest.raises(NotFound, match="No state is saved"):
