@@ -140,13 +140,14 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         """
         if (size, extend) not in self._blocks:
             evicted = self.evicted(count).repeat_interleave(self.query_block // size)[: -(-count // size)]
-            # Whether a block fits is asked of the whole block that it is part of, however long the pass.
-            last = evicted + self.sinks + self.window + self.query_block - 2
+            # Where a block ends is asked of the whole block that it is part of, however long the pass.
+            ahead = self.sinks + self.window + self.query_block - 2
             blocks = QueryBlocks(
                 number=torch.arange(self.seen, self.seen + count),
                 size=size,
                 evicted=evicted,
-                fits=(last < self.spec.window) & (not extend),
+                ahead=ahead,
+                fits=(evicted + ahead < self.spec.window) & (not extend),
                 sinks=self.sinks,
                 window=self.window,
                 trained=self.spec.window,

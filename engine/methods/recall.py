@@ -275,10 +275,12 @@ class RecallingMemory(TieredMemory, SlotMemory):
     def blocks_from(self, first: int, count: int, size: int) -> QueryBlocks:
         """Queries with numbers from `first` on, in blocks; all that is far lies before the gist. On the host."""
         blocks = -(-count // size)
+        assert self.capacity is not None, "where there is a gist there is a budget"
         return QueryBlocks(
             number=first + torch.arange(count),
             size=size,
             evicted=torch.full((blocks,), self.far),
+            ahead=self.capacity - 1,
             fits=torch.zeros(blocks, dtype=torch.bool),
             sinks=0,
             window=self._distance,

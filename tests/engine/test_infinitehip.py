@@ -184,6 +184,17 @@ def test_every_combination_of_rules_equals_the_paper(spec: ModelSpec, pruning: s
     torch.testing.assert_close(output[:, 96:], mixed(rows, qkv[2])[:, 96:], **CLOSE)
 
 
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_dynamic_positions_lie_inside_the_models_window(spec: ModelSpec, count: int) -> None:
+    """Where blocks of queries shrink, the last of them stood beyond it: an index error, or a read past the tables."""
+    memory = new_memory(spec, method("16:16:48:4 8:8:24:2 2:4:16:2", pruning="dynamic", attention="dynamic"))
+    for seen in range(SINKS + STREAM, 40 * TRAINED):
+        memory.seen, memory._blocks = seen, {}
+        for size in memory.pruning.sizes:
+            places = memory.query_blocks(count, size, True, spec.device).dynamic()
+            assert STREAM < int(places[-1]) < TRAINED
+
+
 @pytest.mark.parametrize("stages", ["8:5:20:1", "8:12:36:1 8:6:18:1 4:3:9:1", "1:16:32:1", TWO_STAGES])
 def test_stages_of_every_shape_equal_the_paper(spec: ModelSpec, stages: str) -> None:
     """Chunks that are no power of two, three stages, query blocks that shrink, one query at a time."""
