@@ -35,8 +35,11 @@ def pickable(spec: ModelSpec, top: int) -> int:
 
 
 def picked_bytes(spec: ModelSpec, top: int) -> int:
-    """What `top` entries take that a query of each head picks by itself: keys as kept and turned, values, logits."""
-    each = max(layer.query_heads * (3 * layer.head_size * spec.dtype.itemsize + 24) for layer in spec.layers)
+    """What `top` entries take that a query of each head picks by itself: keys as kept, turned and, where they are not,
+    in float32; values, logits.
+    """
+    number = 3 * spec.dtype.itemsize + (4 if spec.dtype.itemsize < 4 else 0)
+    each = max(layer.query_heads * (layer.head_size * number + 24) for layer in spec.layers)
     return max(1, top) * each
 
 
