@@ -69,8 +69,8 @@ class InfiniteHiP(Method):
         "3k-fast": _published(_3K.format(32, 16, 8), 4096, first_keep=4096),
         "3k-flash": _published(_3K.format(96, 24, 8), 4096, first_keep=4096),
         "5k": _published("64:64:32768:16 64:32:16384:8 64:16:4096:4", 4096, first_keep=4096),
-        # Appendix E.2: a window of 128K in the first layers, 1024 of it the stream.
-        "16k-shallow": _published("64:32:16384:16", 130048, first_keep=16384, first_recent=130048),
+        # Appendix E.2: a window of 128K in the first layers, less sinks, stream and a block, which stand in it as well.
+        "16k-shallow": _published("64:32:16384:16", 129729, first_keep=16384, first_recent=129729),
     }
     long_window: ClassVar[str | None] = "3k-flash"
 
