@@ -40,6 +40,9 @@ def check_store(store: str, tier: str = HOST) -> None:
 def check_looks(looks: int) -> None:
     """Refuse any number of looks but one, two and three.
 
+    1: a question is asked once; 2: again, of the passages that stood out; 3: where none did, of more of them closely in
+    between. None of the papers asks twice.
+
     Raises:
         SettingsError: with the number.
     """

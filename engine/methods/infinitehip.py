@@ -53,9 +53,8 @@ class InfiniteHiP(Method):
     first_keep is left, or which see the first_recent newest far entries instead of pruning, if that is not 0;
     pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true); attention: rule for
     far keys (streaming, infllm, dynamic); extend_always: use these rules also where true positions fit the model's
-    window; looks: 2 if a question is asked again of the passages that stood out (which the paper does not do), else 1;
-    store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that the device holds, None for what
-    suits it; policy: which are given up (cache.POLICIES).
+    window; looks: see `check_looks`; store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that
+    the device holds, None for what suits it; policy: which are given up (cache.POLICIES).
     What is left of the budget is the stream.
     """
 

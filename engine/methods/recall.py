@@ -59,8 +59,8 @@ class Recall(Method):
     gist: what condenses, locret or infinipot, with its own defaults; select: infinitehip or exact; stages: of
     InfiniteHiP, the last of which says how many entries are selected; top_k: entries selected by exact search, for each
     query of each head; pruning: position rule while pruning; attention: rule for selected keys, streaming (numbered
-    before the gist) or infllm (one distance); while_reading: whether the text's own tokens select too; looks: 2 if a
-    question is asked again of the passages that stood out, else 1; store: dtype of the host tier.
+    before the gist) or infllm (one distance); while_reading: whether the text's own tokens select too; looks: see
+    `check_looks`; store: dtype of the host tier.
     """
 
     name: ClassVar[str] = "recall"
