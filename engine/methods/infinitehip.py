@@ -241,7 +241,8 @@ class InfiniteHiPMemory(RetrievingMemory):
         known: tuple[int, ...] = ()
         if self.mass is not None and device.type != "cpu":
             known = (self.host.mirrored(device).data_ptr(),)  # brought up to date, so that the pass fetches nothing
-        return (*super().static_addresses(), *self.host.addresses(), *known, *self.pruning.widths())
+        wide = (address for each in self.wide for address in each.static_addresses())
+        return (*super().static_addresses(), *wide, *self.host.addresses(), *known, *self.pruning.widths())
 
     def static_pass(self, kind: int) -> StaticPruned:
         """Over buffers and slabs as they are now."""
