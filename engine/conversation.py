@@ -88,7 +88,7 @@ class Conversation:
         self._feed(prompt[cut:-1])
         self.mass.clear()
         self.memory.mass = self.mass
-        token = choose(self.model.logits(self._feed(prompt[-1:])), sampling, generator)
+        token = choose(self._predicted(self._feed(prompt[-1:])), sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, chat.opens_reasoning(first))
         thought = shown = 0
@@ -115,7 +115,7 @@ class Conversation:
                 for each in chat.closing():
                     speech.add(each)
                     fed.append(each)
-            logits = self.model.logits(self._feed(fed, repeated=True))
+            logits = self._predicted(self._feed(fed, repeated=True))
             if len(speech.said) == sampling.max_tokens:
                 break
             token = choose(logits, sampling, generator)
@@ -170,6 +170,12 @@ class Conversation:
             hidden = step.hidden if step.hidden is not None else hidden
             on_pass()
         return hidden[-1] if ids else hidden
+
+    def _predicted(self, hidden: Tensor) -> Tensor:
+        """Logits [vocabulary] after what was fed last; a method that asks how novel tokens are need not repeat them."""
+        logits = self.model.logits(hidden)
+        self.memory.predicted = logits if self.method.needs_novelty() else None
+        return logits
 
     def usage(self) -> Usage:
         """Entries and bytes per tier, the shared context included."""

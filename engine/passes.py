@@ -74,7 +74,7 @@ def feed(
         last = None if novelty is None else hidden[-1].clone()
         with said_if_out(memory.spec.device, f"after a pass of {end - at} tokens"):
             memory.commit(novelty)
-        memory.last_hidden = last
+        memory.last_hidden, memory.predicted = last, None
         yield Pass(end - at, time.perf_counter() - started, hidden)
         at = end
 
@@ -88,7 +88,7 @@ def _worked_out(
         if not method.needs_novelty():
             return hidden, None
         with said_if_out(model.device, f"in a pass of {len(ids)} tokens"):
-            return hidden, novelties(model, memory.last_hidden, hidden, ids)
+            return hidden, novelties(model, memory.last_hidden, hidden, ids, memory.predicted)
     except OutOfMemory:
         if len(ids) <= least:
             raise
@@ -117,18 +117,24 @@ def condense(model: Model, method: Method, memory: Memory) -> Pass:
     return Pass(0, time.perf_counter() - started, None, catalyst_seconds)
 
 
-def novelties(model: Model, before: Tensor | None, hidden: Tensor, ids: Tensor) -> Tensor:
+def novelties(
+    model: Model, before: Tensor | None, hidden: Tensor, ids: Tensor, predicted: Tensor | None = None
+) -> Tensor:
     """-log p of each token given what was remembered, float32 [T]; infinite for a text's first token.
 
     Args:
         before: [hidden], the hidden state of the token before the first, or None if there is none.
         hidden: [T, hidden] of the tokens themselves; ids: int64 [T].
+        predicted: [vocabulary], the logits of `before`, where they are known.
     Source: InfiniPot, equation 4. The logits matrix of a pass never exists as a whole.
     """
     ids = ids.to(hidden.device, non_blocking=True)
-    predicting = hidden[:-1] if before is None else torch.cat([before[None], hidden[:-1]])
+    predicting = hidden[:-1] if before is None or predicted is not None else torch.cat([before[None], hidden[:-1]])
     targets = ids[len(ids) - len(predicting) :]
-    pieces = [torch.full((len(ids) - len(predicting),), float("inf"), device=hidden.device)]
+    if predicted is None:
+        pieces = [torch.full((len(ids) - len(predicting),), float("inf"), device=hidden.device)]
+    else:
+        pieces = [predicted.logsumexp(dim=0) - predicted.gather(0, ids[:1])]
     for at in range(0, len(predicting), NOVELTY_ROWS):
         logits = model.logits(predicting[at : at + NOVELTY_ROWS])
         chosen = logits.gather(1, targets[at : at + NOVELTY_ROWS, None])[:, 0]

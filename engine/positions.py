@@ -1,7 +1,9 @@
 """The position rules: which RoPE position a key or a query gets. Together in one place, to be compared.
 
 What is stored is the key before RoPE, so each rule is a matter of arithmetic only. RoPE sees nothing but the distance
-between a query's position and a key's; every rule here keeps that distance inside what the model was trained for.
+between a query's position and a key's. All rules but three keep that distance inside what the model was trained for, as
+long as sinks, window and what is chosen fit there together: `true` grows with the text, `chunk` with the number of
+chunks, and context-reset does not reset without a budget.
 S sinks, W window, n the number of a query from the very beginning, K far entries that its block has chosen.
 
 | rule | keys | query | used by |
@@ -80,13 +82,15 @@ class QueryBlocks:
     """Blocks of queries that choose together. size: queries per block; the last may be short.
 
     number: int64 [T], of each query from the very beginning; evicted: int64 [NB], tokens behind the sinks that have
-    left a block's window, ascending; fits: bool [NB], whether the block ends inside what the model was trained for.
+    left a block's window, ascending; ahead: how far beyond that the numbers of its queries reach at most; fits: bool
+    [NB], whether the block ends inside what the model was trained for.
     here: the same on the host, where it was made (`to`) and is asked without waiting for a device.
     """
 
     number: Tensor
     size: int
     evicted: Tensor
+    ahead: int
     fits: Tensor
     sinks: int
     window: int
@@ -154,11 +158,11 @@ class QueryBlocks:
         return torch.arange(len(self.number), device=self.number.device) // self.size
 
     def group(self) -> Tensor:
-        """SelfExtend's G for each block, int64 [NB]: no distance reaches the model's window.
+        """SelfExtend's G for each block, int64 [NB]: no position reaches the model's window.
 
         Source: Self-Extend (https://arxiv.org/abs/2401.01325), with a group size that follows the length.
         """
-        last = self.evicted + self.sinks + self.window + self.size
+        last = self.evicted + self.ahead
         room = self.trained - self.window - 2
         return torch.div(last - self.window + room - 1, room, rounding_mode="floor").clamp_min(1)
 

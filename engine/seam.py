@@ -9,7 +9,7 @@ out right is the table in `architectures.py`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,10 +76,11 @@ class ModelSpec:
     @property
     def looking_far(self) -> ModelSpec:
         """The same without heads in layers that have a sliding window, which look at nothing that has left it."""
-        layers = (
-            layer if layer.sliding_window is None else replace(layer, query_heads=0, kv_heads=0)
-            for layer in self.layers
-        )
+        return self.with_heads(lambda layer: layer.sliding_window is None)
+
+    def with_heads(self, where: Callable[[LayerSpec], bool]) -> ModelSpec:
+        """The same without heads in other layers than those."""
+        layers = (layer if where(layer) else replace(layer, query_heads=0, kv_heads=0) for layer in self.layers)
         return replace(self, layers=tuple(layers))
 
     @property

@@ -27,3 +27,8 @@ def implementation() -> str:
     chosen = wanted if wanted != "auto" else "triton" if found and gpu else "reference"
     log.info("kernels: %s (asked for %s; triton %s, GPU %s)", chosen, wanted, found, gpu)
     return chosen
+
+
+def by_triton(device: torch.device) -> bool:
+    """Whether Triton is the choice for tensors there: beside a GPU, those of the host are the reference's."""
+    return implementation() == "triton" and (device.type != "cpu" or not torch.cuda.is_available())

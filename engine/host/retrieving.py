@@ -8,7 +8,8 @@ NB blocks of queries, N entries chosen for a block, D head size.
 from __future__ import annotations
 
 import dataclasses
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -19,13 +20,14 @@ from engine.host.tiered import TieredMemory
 from engine.host.transfers import on_host
 from engine.memories.attention import Lists, Picked, Segment, Shown
 from engine.memories.coded import check_codes
-from engine.memories.window import WindowMemory
+from engine.memories.window import LayerWindow, WindowMemory
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
-from engine.records import DEVICE, HOST, Usage
-from engine.seam import ModelSpec
+from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
+from engine.seam import LayerSpec, ModelSpec
 from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # stands where there is no entry
+WIDE = "wide-window"  # the part of longer windows
 PICKED_BYTES = 256 << 20  # of what is picked for the queries of a pass, each by itself
 
 
@@ -35,14 +37,33 @@ def pickable(spec: ModelSpec, top: int) -> int:
 
 
 def picked_bytes(spec: ModelSpec, top: int) -> int:
-    """What `top` entries take that a query of each head picks by itself: keys as kept and turned, values, logits."""
-    each = max(layer.query_heads * (3 * layer.head_size * spec.dtype.itemsize + 24) for layer in spec.layers)
+    """What `top` entries take that a query of each head picks by itself: keys as kept, turned and, where they are not,
+    in float32; values, logits.
+    """
+    number = 3 * spec.dtype.itemsize + (4 if spec.dtype.itemsize < 4 else 0)
+    each = max(layer.query_heads * (layer.head_size * number + 24) for layer in spec.layers)
     return max(1, top) * each
 
 
 def picked_in_pass(spec: ModelSpec, top: int, chunk: int) -> int:
     """What is picked for the queries of a pass of up to `chunk` tokens."""
     return min(chunk, pickable(spec, top)) * picked_bytes(spec, top)
+
+
+def parted(spec: ModelSpec, window: int) -> tuple[ModelSpec, ModelSpec, int]:
+    """The model without heads in layers whose own sliding window is longer than a memory's, with heads in these alone,
+    and the longest of them; 0 if there are none.
+    """
+    longest = max(layer.sliding_window or 0 for layer in spec.layers)
+
+    def is_wide(layer: LayerSpec) -> bool:
+        return (layer.sliding_window or 0) > window
+
+    return (
+        spec.with_heads(lambda layer: not is_wide(layer)),
+        spec.with_heads(is_wide),
+        longest if longest > window else 0,
+    )
 
 
 def picked(
@@ -64,7 +85,10 @@ def picked(
 
 
 class RetrievingMemory(TieredMemory, WindowMemory):
-    """Sinks and window on the device, everything behind the sinks in the host tier."""
+    """Sinks and window on the device, everything behind the sinks in the host tier.
+
+    Layers with a sliding window longer than W keep that instead, and see it as the model would.
+    """
 
     def __init__(
         self,
@@ -82,7 +106,10 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         Raises:
             SettingsError: codes that this model or its device cannot have.
         """
-        super().__init__(spec, sinks, window, query_block)
+        others, wide, longest = parted(spec, window)
+        super().__init__(others, sinks, window, query_block)
+        self.spec = spec
+        self.wide = [WindowMemory(wide, 0, longest)] if longest else []  # of layers with a longer window, if any
         check_codes(spec, dtype)
         self.keep_on_host(dtype, looks, tier)
         self.cache: DeviceCache | None = None
@@ -118,8 +145,18 @@ class RetrievingMemory(TieredMemory, WindowMemory):
     def begin(self, source: Tensor) -> None:
         """What the queries of the last pass were is over; what leaves their windows must be in the host tier."""
         super().begin(source)
+        for each in self.wide:
+            each.mass = self.mass
+            each.begin(source)
         self.reach(max(0, self.seen + len(source) - self.sinks - self.window))
         self._blocks, self._looked, self._given = {}, {}, {}
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """In layers with a longer window, over that."""
+        for each in self.wide:
+            if each.spec.layers[layer].kv_heads:
+                return each.attend(layer, q, k, v, scaling, softcap)
+        return super().attend(layer, q, k, v, scaling, softcap)
 
     @property
     def far(self) -> int:
@@ -140,13 +177,14 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         """
         if (size, extend) not in self._blocks:
             evicted = self.evicted(count).repeat_interleave(self.query_block // size)[: -(-count // size)]
-            # Whether a block fits is asked of the whole block that it is part of, however long the pass.
-            last = evicted + self.sinks + self.window + self.query_block - 2
+            # Where a block ends is asked of the whole block that it is part of, however long the pass.
+            ahead = self.sinks + self.window + self.query_block - 2
             blocks = QueryBlocks(
                 number=torch.arange(self.seen, self.seen + count),
                 size=size,
                 evicted=evicted,
-                fits=(last < self.spec.window) & (not extend),
+                ahead=ahead,
+                fits=(evicted + ahead < self.spec.window) & (not extend),
                 sinks=self.sinks,
                 window=self.window,
                 trained=self.spec.window,
@@ -253,16 +291,20 @@ class RetrievingMemory(TieredMemory, WindowMemory):
             self._incoming_here[fresh:],
         )
         super().commit(novelty)
+        for each in self.wide:
+            each.commit()
 
     def fork(self) -> Self:
         """With a cache of its own."""
         child = super().fork()
+        child.wide = [each.fork() for each in self.wide]
         child.cache = self.cache and self.cache.fresh()
         return child
 
     def snapshot(self) -> Self:
         """With a cache of its own."""
         child = super().snapshot()
+        child.wide = [each.snapshot() for each in self.wide]
         child.cache = self.cache and self.cache.fresh(self.cache.traffic)
         return child
 
@@ -272,9 +314,42 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         return row.expand(self.spec.layers[layer].kv_heads, -1)
 
     def usage(self) -> Usage:
-        """With the cache."""
+        """With the cache, and longer windows."""
         usage = super().usage()
+        on_device = usage.bytes[DEVICE] + sum(each.usage().bytes[DEVICE] for each in self.wide)
         if self.cache is None:
-            return usage
-        on_device = usage.bytes[DEVICE] + self.cache.nbytes()
+            return dataclasses.replace(usage, bytes={**usage.bytes, DEVICE: on_device})
+        on_device += self.cache.nbytes()
         return Usage(usage.entries, {**usage.bytes, DEVICE: on_device}, dataclasses.asdict(self.cache.traffic))
+
+    def state(self) -> tuple[Parts, dict[str, Any]]:
+        """With longer windows."""
+        parts, meta = super().state()
+        for each in self.wide:
+            wide, meta[WIDE] = each.state()
+            parts[WIDE] = wide["window"]
+        return parts, meta
+
+    def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        """With longer windows; where they were none when it was saved, as much of them as there is."""
+        if self.wide and WIDE not in parts:
+            parts, meta = dict(parts), dict(meta)
+            parts[WIDE], meta[WIDE] = (
+                _behind(parts["window"], self.sinks),
+                {"length": meta["length"], "seen": meta["seen"]},
+            )
+            parts["window"] = _of_heads(parts["window"], self.layers)
+        super().restore(parts, meta)
+        for each in self.wide:
+            each.restore({"window": _of_heads(parts[WIDE], each.layers)}, meta[WIDE])
+
+
+def _of_heads(window: Mapping[str, Tensor], layers: list[LayerWindow]) -> dict[str, Tensor]:
+    """What was saved of a window, without layers that have no heads there."""
+    heads = {str(number): held.layer.kv_heads for number, held in enumerate(layers)}
+    return {name: x[: heads.get(name.split(".")[0], len(x))] for name, x in window.items()}
+
+
+def _behind(window: Mapping[str, Tensor], sinks: int) -> dict[str, Tensor]:
+    """What was saved of sinks and a window, without the sinks."""
+    return {**window, "source": window["source"][sinks:]}

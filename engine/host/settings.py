@@ -10,7 +10,7 @@ import torch
 from engine.footprint import Footprint, Task
 from engine.host.cache import POLICIES
 from engine.host.host_tier import FIRST_OF_CONVERSATION, SLAB, full_entries, host_bytes, slab_bytes, waiting_bytes
-from engine.host.retrieving import picked_in_pass
+from engine.host.retrieving import parted, picked_in_pass
 from engine.host.slabs import page_of
 from engine.memories.coded import CODES
 from engine.memories.window import plan_window
@@ -39,6 +39,9 @@ def check_store(store: str, tier: str = HOST) -> None:
 
 def check_looks(looks: int) -> None:
     """Refuse any number of looks but one, two and three.
+
+    1: a question is asked once; 2: again, of the passages that stood out; 3: where none did, of more of them closely in
+    between. None of the papers asks twice.
 
     Raises:
         SettingsError: with the number.
@@ -94,7 +97,10 @@ def plan_retrieving(
     full slabs go; looks: how often a question is asked at most; cached: bytes of the device's cache; together: queries
     of the text that are compared as one.
     """
-    seen = plan_window(spec, task, sinks, window)
+    others, with_wide, longest = parted(spec, window)
+    seen = plan_window(others, task, sinks, window)
+    if longest:
+        seen = _with_bytes(seen, plan_window(with_wide, task, 0, longest))
     far = max(0, task.total - sinks)
     dtype, looking = DTYPES[store], spec.looking_far
     kept = host_bytes(looking, dtype, far, task.total)
@@ -123,4 +129,15 @@ def plan_retrieving(
         host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far)),  # on its way to disk, or copied to be saved
         host_tail_bytes=slab_bytes(looking, dtype, FIRST_OF_CONVERSATION),
         operations=OPERATIONS,
+    )
+
+
+def _with_bytes(plain: Footprint, other: Footprint) -> Footprint:
+    """What another window on the device takes as well; what is seen of it is not counted."""
+    return dataclasses.replace(
+        plain,
+        usage=Usage(plain.usage.entries, {DEVICE: plain.usage.bytes[DEVICE] + other.usage.bytes[DEVICE]}),
+        spare_bytes=plain.spare_bytes + other.spare_bytes,
+        tail_bytes=plain.tail_bytes + other.tail_bytes,
+        saved_bytes=plain.saved_bytes + other.saved_bytes,
     )

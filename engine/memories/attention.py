@@ -88,7 +88,7 @@ class Shown:
 
     def writable(self) -> int:
         """Kernels need no logits: they are for the reference."""
-        if choice.implementation() == "triton" and reachable([*self.keys, *self.values], self.q):
+        if choice.by_triton(self.q.device) and reachable([*self.keys, *self.values], self.q):
             return UNLIMITED
         rows = sum(n for _, n in self.keys) if self.lists is None else self.lists.index.shape[1]
         return 4 * self.q.shape[0] * self.q.shape[1] * rows

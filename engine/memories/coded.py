@@ -151,7 +151,7 @@ class CodedSlots(Slots):
     ) -> tuple[Slabs, Slabs, Lists | None]:
         """As codes where kernels read them, for few queries; else as numbers, for as long as somebody holds them."""
         assert in_sight is None, "what is in codes is seen by all heads"
-        if queries <= FEW_QUERIES and choice.implementation() == "triton":
+        if queries <= FEW_QUERIES and choice.by_triton(self.keys.device):
             total = sum(count for _, count in self.sides(base, length))
             every = torch.arange(total, device=self.keys.device)[None]
             lists = Lists(every, every, queries, *self.layer.rope.table(total))

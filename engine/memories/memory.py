@@ -59,6 +59,7 @@ class Memory(ABC):
         self.spec = spec
         self.seen = 0  # tokens committed since the beginning, whether still remembered or not
         self.last_hidden: Tensor | None = None  # [hidden], what predicts the next token; kept for novelty
+        self.predicted: Tensor | None = None  # its logits [vocabulary], where they have been worked out; never saved
         self.mass: AttentionMass | None = None  # set while the passes of an answer are watched
         self.recordings: dict[int, Recording] = {}  # of passes of one token, by kind; replaced, never changed
         self._incoming = torch.zeros(0, dtype=torch.int32)  # on the device; what is counted or kept on the host:

@@ -9,9 +9,10 @@ continue in it, and are condensed like the text when it fills.
 
 The ratio alpha is chosen when a text is read: given, or the smallest with which text and one further window fit the
 budget (`ratio=0`), which is none at all where the raw entries fit. The same ratio serves the conversation, unless it is
-none: then each window that begins later has the smallest with which it fits beside what is there.
+none: then each window that begins later has the smallest with which it fits beside what is there. With a ratio and no
+budget beacons grow with the text, as in the paper; with neither there are none.
 
-Not in the paper, whose beacons grow with the text: what happens above the budget. Then every second beacon is dropped,
+Not in the paper: what happens above the budget. Then every second beacon is dropped,
 counted from the beginning of the text, and from there on only every second new one is kept; next time every fourth,
 and so on. So what is kept is spread evenly over all that was read and said, as a larger ratio would have it. A text
 that was read without beacons stays whole, and of the conversation the oldest entries go. The budget counts what
@@ -30,7 +31,9 @@ from torch import Tensor
 
 from engine.errors import WeightsError
 from engine.footprint import Footprint, Task
+from engine.measure import require_memory
 from engine.memories.memory import NOT_IN_SOURCE, Memory
+from engine.memories.slot_plan import plan_slots, slot_bytes
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
@@ -46,9 +49,9 @@ WINDOW_SHARE = 8  # of what the model was trained for, for smaller ones
 class Beacon(Method):
     """Beacons by the interleaved scheme.
 
-    budget: beacons that outlast their windows; ratio: alpha, raw tokens a beacon, 0 for the smallest that fits;
-    window: w, 0 for an eighth of the model's own window, at most 2048; weights: file of the beacon weights, empty for
-    those beside the model.
+    budget: beacons that outlast their windows, None for all; ratio: alpha, raw tokens a beacon, 0 for the smallest that
+    fits; window: w, 0 for an eighth of the model's own window, at most 2048; weights: file of the beacon weights, empty
+    for those beside the model.
     """
 
     name: ClassVar[str] = "beacon"
@@ -84,9 +87,7 @@ class Beacon(Method):
 
     def ratio_for(self, spec: ModelSpec, tokens: int) -> int:
         """Alpha for a text of so many tokens, the prefix included; RAW if it fits as it is."""
-        if self.ratio and self.budget is not None:
-            return self.ratio
-        return self.ratio_beside(spec, 0, tokens // self.window_tokens(spec) + 1)
+        return self.ratio or self.ratio_beside(spec, 0, tokens // self.window_tokens(spec) + 1)
 
     def ratio_beside(self, spec: ModelSpec, held: int, windows: int) -> int:
         """The smallest ratio with which so many windows fit the budget beside `held` entries; if none, the largest."""
@@ -110,11 +111,27 @@ class Beacon(Method):
     def passing(self, spec: ModelSpec) -> int:
         """The open window: its raw tokens and their beacons."""
         window = self.window_tokens(spec)
-        return 0 if self.budget is None else window + window // (self.ratio or RATIOS[0])
+        return window + window // (self.ratio or RATIOS[0]) if self.condenses else 0
+
+    @property
+    def condenses(self) -> bool:
+        """Whether raw entries ever go."""
+        return self.budget is not None or self.ratio > 0
+
+    def capacity(self, spec: ModelSpec, tokens: int) -> int | None:
+        """Entries to make room for: the budget, or without one all beacons of so many tokens, and the open window.
+
+        None where nothing is condensed.
+        """
+        if not self.condenses:
+            return None
+        window = self.window_tokens(spec)
+        outlasting = tokens // window * window // self.ratio if self.budget is None else self.budget
+        return outlasting + self.passing(spec)
 
     def tail_reserve(self) -> int:
         """A text that ends with a full window has it condensed."""
-        return 0 if self.budget is None else 1
+        return 1 if self.condenses else 0
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Nothing read yet.
@@ -132,10 +149,10 @@ class Beacon(Method):
 
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """Beacons of the windows that are full, and the open window; each beacon is a token that passes."""
-        plain = super().plan(spec if self.budget is None else _without_windows(spec), task)
-        weights = beacon_numbers(spec) * spec.dtype.itemsize
-        if self.budget is None:
-            return dataclasses.replace(plain, weight_bytes=weights)
+        weights, capacity = beacon_numbers(spec) * spec.dtype.itemsize, self.capacity(spec, task.total)
+        if capacity is None:
+            return dataclasses.replace(super().plan(spec, task), weight_bytes=weights)
+        plain = plan_slots(_without_windows(spec), task.total, task.chunk, capacity, None)
         window, ratio = self.window_tokens(spec), self.ratio_for(spec, task.total)
         full, rest = divmod(task.total, window)
         made = 0 if ratio == RAW else task.total // ratio
@@ -162,9 +179,9 @@ def _without_windows(spec: ModelSpec) -> ModelSpec:
     )
 
 
-def _mean_beacons(outlasting: int, budget: int) -> float:
+def _mean_beacons(outlasting: int, budget: int | None) -> float:
     """Beacons that are there on average while so many are made; above the budget they swing between half and all."""
-    if outlasting <= budget:
+    if budget is None or outlasting <= budget:
         return outlasting / 2
     return (budget * budget / 2 + (outlasting - budget) * budget * 3 / 4) / outlasting
 
@@ -174,7 +191,7 @@ class BeaconMemory(SlotMemory):
 
     def __init__(self, spec: ModelSpec, settings: Beacon, beacons: Beacons) -> None:
         """beacons: in the dtype and on the device of the model."""
-        capacity = None if settings.budget is None else settings.budget + settings.passing(spec)
+        capacity = settings.capacity(spec, 0)
         super().__init__(spec, capacity, lets_go=capacity is None)  # see `_without_windows`
         self.settings = settings
         self.beacons = beacons
@@ -188,8 +205,13 @@ class BeaconMemory(SlotMemory):
         self._orders: tuple[Tensor, Tensor] | None = None
 
     def reserve(self, tokens: int) -> None:
-        """Learns how long the text is, and chooses the ratio."""
+        """Learns how long the text is, and chooses the ratio; without a budget, makes room for all beacons."""
         super().reserve(tokens)
+        capacity = self.settings.capacity(self.spec, tokens)
+        if capacity is not None and capacity != self.capacity:
+            needed = slot_bytes(self.spec, capacity)
+            require_memory(needed, self.spec.device, f"Keeping the beacons of {tokens:,} tokens on the device")
+            self.capacity, self.own = capacity, self._new_slots(capacity)
         self.ratio = self.settings.ratio_for(self.spec, tokens)
         self.whole = tokens if self.ratio == RAW else None
 
@@ -234,7 +256,16 @@ class BeaconMemory(SlotMemory):
 
     def room(self) -> int:
         """What is left of the window."""
-        return super().room() if self.settings.budget is None else self.window - self.fresh
+        return super().room() if self._unbounded and self.ratio == RAW else self.window - self.fresh
+
+    @property
+    def _unbounded(self) -> bool:
+        return self.settings.budget is None
+
+    def _grow(self, outlasting: int) -> None:
+        """Without a budget: room for the open window, however much there is beside it."""
+        if self._unbounded and self.capacity is not None:
+            self.capacity = max(self.capacity, outlasting + self.settings.passing(self.spec))
 
     def condense(self) -> None:
         """The window is full: only its beacons stay, and take the source of the token before them."""
@@ -249,6 +280,7 @@ class BeaconMemory(SlotMemory):
         kept = self._evenly(old, new) if self.whole is None else self._latest(old + new)
         slots, named = torch.stack([slots[kept], named[kept]]).to(self.spec.device, non_blocking=True)
         sources = [self.positions(layer)[:, named] for layer in range(len(self.spec.layers))]
+        self._grow(old + new)
         self.keep({number: slots.expand(self.heads[number].kv_heads, -1) for number in self.judged})
         for held, source in zip(self.own, sources, strict=True):
             held.source[:, : self.length] = source
@@ -279,6 +311,7 @@ class BeaconMemory(SlotMemory):
         super().restore(parts, meta)
         self.whole = meta.get("whole")
         self.ratio, self.made, self.fresh = int(meta["ratio"]), int(meta["made"]), int(meta["fresh"])
+        self._grow(self.entries)
 
 
 def window_places(begin: int, tokens: int, ratio: int) -> Tensor:

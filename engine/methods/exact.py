@@ -43,9 +43,9 @@ from engine.seam import ModelSpec
 class Exact(Method):
     """budget: sinks, window and top-k together, what one query sees at most.
 
-    sinks: first tokens, always seen; top_k: far entries per query and query head; looks: 2 if a question is asked again
-    of the passages that stood out, else 1; logn: whether scores grow with the logarithm of what has been read, beyond
-    the model's window; store: a key of `DTYPES`; tier: host, or disk for full slabs.
+    sinks: first tokens, always seen; top_k: far entries per query and query head; looks: see `check_looks`; logn:
+    whether scores grow with the logarithm of what has been read, beyond the model's window; store: a key of `DTYPES`;
+    tier: host, or disk for full slabs.
     """
 
     name: ClassVar[str] = "exact"

@@ -53,9 +53,8 @@ class InfiniteHiP(Method):
     first_keep is left, or which see the first_recent newest far entries instead of pruning, if that is not 0;
     pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true); attention: rule for
     far keys (streaming, infllm, dynamic); extend_always: use these rules also where true positions fit the model's
-    window; looks: 2 if a question is asked again of the passages that stood out (which the paper does not do), else 1;
-    store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that the device holds, None for what
-    suits it; policy: which are given up (cache.POLICIES).
+    window; looks: see `check_looks`; store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that
+    the device holds, None for what suits it; policy: which are given up (cache.POLICIES).
     What is left of the budget is the stream.
     """
 
@@ -69,8 +68,8 @@ class InfiniteHiP(Method):
         "3k-fast": _published(_3K.format(32, 16, 8), 4096, first_keep=4096),
         "3k-flash": _published(_3K.format(96, 24, 8), 4096, first_keep=4096),
         "5k": _published("64:64:32768:16 64:32:16384:8 64:16:4096:4", 4096, first_keep=4096),
-        # Appendix E.2: a window of 128K in the first layers, 1024 of it the stream.
-        "16k-shallow": _published("64:32:16384:16", 130048, first_keep=16384, first_recent=130048),
+        # Appendix E.2: a window of 128K in the first layers, less sinks, stream and a block, which stand in it as well.
+        "16k-shallow": _published("64:32:16384:16", 129729, first_keep=16384, first_recent=129729),
     }
     long_window: ClassVar[str | None] = "3k-flash"
 
@@ -242,7 +241,8 @@ class InfiniteHiPMemory(RetrievingMemory):
         known: tuple[int, ...] = ()
         if self.mass is not None and device.type != "cpu":
             known = (self.host.mirrored(device).data_ptr(),)  # brought up to date, so that the pass fetches nothing
-        return (*super().static_addresses(), *self.host.addresses(), *known, *self.pruning.widths())
+        wide = (address for each in self.wide for address in each.static_addresses())
+        return (*super().static_addresses(), *wide, *self.host.addresses(), *known, *self.pruning.widths())
 
     def static_pass(self, kind: int) -> StaticPruned:
         """Over buffers and slabs as they are now."""

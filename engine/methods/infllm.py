@@ -57,10 +57,9 @@ class InfLLM(Method):
     """budget: what one query sees at most: sinks, window, units, and tokens that do not fill a unit or block yet.
 
     sinks: initial tokens l_I; block: l_bs, tokens per memory unit; representatives: r_k; units: k_m, looked up for
-    each block of query_block queries (l_X); looks: 2 if a question is asked again of the passages that stood out, 3 if
-    in between, where none did, of more of them closely (neither is the paper's), else 1; store: a key of `DTYPES`;
-    tier: host, or disk for full slabs; cache: units that the device holds, None for what suits it; policy: which are
-    given up (cache.POLICIES).
+    each block of query_block queries (l_X); looks: see `check_looks`; store: a key of `DTYPES`; tier: host, or disk
+    for full slabs; cache: units that the device holds, None for what suits it; policy: which are given up
+    (cache.POLICIES).
     What is left of the budget is the window.
     """
 

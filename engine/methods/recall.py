@@ -59,8 +59,8 @@ class Recall(Method):
     gist: what condenses, locret or infinipot, with its own defaults; select: infinitehip or exact; stages: of
     InfiniteHiP, the last of which says how many entries are selected; top_k: entries selected by exact search, for each
     query of each head; pruning: position rule while pruning; attention: rule for selected keys, streaming (numbered
-    before the gist) or infllm (one distance); while_reading: whether the text's own tokens select too; looks: 2 if a
-    question is asked again of the passages that stood out, else 1; store: dtype of the host tier.
+    before the gist) or infllm (one distance); while_reading: whether the text's own tokens select too; looks: see
+    `check_looks`; store: dtype of the host tier.
     """
 
     name: ClassVar[str] = "recall"
@@ -275,10 +275,12 @@ class RecallingMemory(TieredMemory, SlotMemory):
     def blocks_from(self, first: int, count: int, size: int) -> QueryBlocks:
         """Queries with numbers from `first` on, in blocks; all that is far lies before the gist. On the host."""
         blocks = -(-count // size)
+        assert self.capacity is not None, "where there is a gist there is a budget"
         return QueryBlocks(
             number=first + torch.arange(count),
             size=size,
             evicted=torch.full((blocks,), self.far),
+            ahead=self.capacity - 1,
             fits=torch.zeros(blocks, dtype=torch.bool),
             sinks=0,
             window=self._distance,

@@ -19,6 +19,7 @@ from engine.host.pruning import Pruning
 from engine.memories.attention import Segment
 from engine.memories.static_slots import StaticSlots
 from engine.memories.static_window import StaticWindow
+from engine.memories.window import WindowMemory
 from engine.positions import QueryBlocks
 from kernels.rows import Fixed, Slabs
 
@@ -83,6 +84,7 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
             sinks = (held.sink_keys, memory.sinks), (held.sink_values, memory.sinks)
             self.far.append(keys)
             self.behind_sinks.append((Fixed([sinks[0], *keys]), Fixed([sinks[1], *values])))
+        self.wide: list[StaticWindow[WindowMemory]] = [StaticWindow(each) for each in memory.wide]
         always, device = memory.settings.extend_always, memory.spec.device
         self.blocks = {
             size: changing(memory.query_blocks(1, size, always, device), self.number, self.evicted)
@@ -92,9 +94,18 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
     def move_to(self, memory: InfiniteHiPMemory) -> None:
         """The next token sees what is chosen now, of the host tier as it is now."""
         super().move_to(memory)
+        for mine, each in zip(self.wide, memory.wide, strict=True):
+            mine.move_to(each)
         self.evicted.fill_(memory.far)
         self.memory.host = memory.host
         self.stages.move_to(memory.pruning)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """In layers with a longer window, over that."""
+        for each in self.wide:
+            if each.memory.spec.layers[layer].kv_heads:
+                return each.attend(layer, q, k, v, scaling, softcap)
+        return super().attend(layer, q, k, v, scaling, softcap)
 
     def over(self, memory: InfiniteHiPMemory) -> None:
         """What was chosen anew."""

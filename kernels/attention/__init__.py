@@ -25,7 +25,7 @@ def attend(
     softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """See `reference.attend`; by Triton where that is the choice and it can reach the slabs."""
-    if choice.implementation() == "triton" and reachable(keys, q) and reachable(values, q):
+    if choice.by_triton(q.device) and reachable(keys, q) and reachable(values, q):
         from kernels.attention import kernel  # Triton is optional
 
         return kernel.attend(q, keys, values, span, lists, scaling, softcap)

@@ -22,7 +22,7 @@ def column_sums(
     softcap: float | None = None,
 ) -> Tensor:
     """See `reference.column_sums`; by Triton where that is the choice and it can reach the slabs."""
-    if choice.implementation() == "triton" and reachable(keys, q):
+    if choice.by_triton(q.device) and reachable(keys, q):
         from kernels.columns import kernel  # Triton is optional
 
         return kernel.column_sums(q, keys, span, lists, total, scaling, softcap)

@@ -15,7 +15,7 @@ __all__ = ["Room", "gather", "taken"]
 
 def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
     """See `reference.gather`; by Triton where that is the choice and it can reach the slabs."""
-    if choice.implementation() == "triton" and reachable([*keys, *values], index):
+    if choice.by_triton(index.device) and reachable([*keys, *values], index):
         from kernels.gathering import kernel  # Triton is optional
 
         kernel.gather(keys, values, index, cos, sin, room)
@@ -25,7 +25,7 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
 
 def taken(keys: Slabs, values: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """See `reference.taken`; by Triton where that is the choice and it can reach the slabs from the device."""
-    if choice.implementation() == "triton":
+    if choice.by_triton(device):
         sent = index.to(device, non_blocking=True)
         if reachable([*keys, *values], sent):
             from kernels.gathering import kernel  # Triton is optional

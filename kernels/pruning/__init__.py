@@ -17,7 +17,7 @@ __all__ = ["BRANCH", "CHUNK", "CONSTANT", "TOKEN", "Places", "chunk_scores"]
 
 def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
     """See `reference.chunk_scores`; by Triton where that is the choice and it can reach the slabs."""
-    if choice.implementation() == "triton" and reachable(slabs, q):
+    if choice.by_triton(q.device) and reachable(slabs, q):
         from kernels.pruning import kernel  # Triton is optional
 
         return kernel.chunk_scores(q, slabs, starts, limits, size, places)

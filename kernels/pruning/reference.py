@@ -112,7 +112,9 @@ def _scores(
 ) -> Tensor:
     heads, rows = slabs[0][0].shape[0], sum(length for _, length in slabs)
     sides = 2 if BRANCH in places.kinds else 1
-    folded, columns = places.fixed, q.transpose(2, 3).contiguous()
+    # In half precision dot products that nobody has scaled overflow, or are rounded until they tie.
+    wide = torch.promote_types(q.dtype, torch.float32)
+    folded, columns = places.fixed, q.transpose(2, 3).to(wide).contiguous()
 
     def score(index: Tensor) -> list[Tensor]:
         """Best score of each key [HQ, NB, C] over its block's queries, as a left key and as a right one."""
@@ -123,7 +125,7 @@ def _scores(
             position = places.of(bounded, number)
             turned = rotate(keys, places.cos[position], places.sin[position])
             keys = torch.where(folded[:, None, None], keys, turned) if places.kinds & FIXED else turned
-        scores = keys @ columns  # in this order and so laid out, which is several times as fast as q @ keys
+        scores = keys.to(wide) @ columns  # in this order and so laid out, which is several times as fast as q @ keys
         best = scores.view(*index.shape, sides, -1).amax(dim=4).float()
         return [best[..., 0], best[..., -1]]
 

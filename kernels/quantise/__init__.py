@@ -16,8 +16,8 @@ __all__ = ["KINDS", "dequantise", "products", "quantise", "stored", "unpack", "w
 
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """See `reference.quantise`; by Triton where that is the choice and x is on a GPU (or Triton is forced)."""
-    if _by_triton(x):
+    """See `reference.quantise`; by Triton where that is the choice."""
+    if choice.by_triton(x.device):
         from kernels.quantise import kernel  # Triton is optional
 
         return kernel.quantise(x, kind)
@@ -25,13 +25,9 @@ def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
-    """See `reference.dequantise`; by Triton where that is the choice and the codes are on a GPU (or it is forced)."""
-    if _by_triton(codes):
+    """See `reference.dequantise`; by Triton where that is the choice."""
+    if choice.by_triton(codes.device):
         from kernels.quantise import kernel  # Triton is optional
 
         return kernel.dequantise(codes, scale, kind, dtype)
     return reference.dequantise(codes, scale, kind, dtype)
-
-
-def _by_triton(x: Tensor) -> bool:
-    return choice.implementation() == "triton" and (x.is_cuda or not torch.cuda.is_available())

@@ -47,8 +47,9 @@ def next_logits(model: Model, method: Method, memory: Memory, ids: Tensor, chunk
 
 
 def with_budget(method: Method, budget: int | None) -> Method:
-    """The same settings with another budget."""
-    return dataclasses.replace(method, budget=budget)
+    """The same settings with another budget; without one, none that condense all the same."""
+    condensing = {"ratio": 0} if budget is None and "ratio" in method.settings() else {}
+    return dataclasses.replace(method, budget=budget, **condensing)
 
 
 def answer(conversation: Conversation, question: str, tokens: int = 8) -> str:

@@ -64,3 +64,17 @@ def test_segments_share_one_softmax(monkeypatch: pytest.MonkeyPatch, softcap: fl
     torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(given[0][:, 0], weights[..., :12].sum(dim=1), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(given[1], weights[..., 12:], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "half"])
+@pytest.mark.parametrize("kind", ["shown", "picked"])
+def test_logits_are_not_rounded_to_the_models_type(dtype: torch.dtype, kind: str) -> None:
+    """They were, before they became float32."""
+    q, k = (3 * random(heads, count, 64).to(dtype) for heads, count in ((4, 1), (2, 300)))
+    by_head = k.repeat_interleave(2, 0)
+    if kind == "picked":
+        segment: Picked | Shown = Picked(q, by_head[:, None], by_head[:, None], torch.ones(4, 1, 300, dtype=torch.bool))
+    else:
+        segment = Shown(q, [(k, 300)], [(k, 300)], causal_span(1, 300, None, torch.device("cpu")))
+    exact = q.double() @ by_head.double().transpose(1, 2) * SCALE
+    torch.testing.assert_close(segment.logits(SCALE, None).double(), exact, atol=1e-4, rtol=1e-5)

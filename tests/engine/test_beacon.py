@@ -76,9 +76,10 @@ class PlainBeacon:
 
 
 @pytest.mark.parametrize("ratio", [2, 8])
-def test_equals_the_paper_entry_by_entry(model: Model, ids: Tensor, ratio: int) -> None:
+@pytest.mark.parametrize("budget", [256, None])
+def test_equals_the_paper_entry_by_entry(model: Model, ids: Tensor, ratio: int, budget: int | None) -> None:
     text, question = ids[:80], torch.randint(4, 260, (30,))  # the question fills a window, and is condensed with it
-    method = dataclasses.replace(SMALL, ratio=ratio)
+    method = dataclasses.replace(SMALL, ratio=ratio, budget=budget)
     memory = read(model, method, text, chunk=17).memory
     plain = PlainBeacon(model, 24, ratio)
     plain.read(torch.cat([torch.tensor(model.chat.prefix), text]))
@@ -231,6 +232,22 @@ def test_a_budget_holds_at_any_length(model: Model) -> None:
             footprint = method.plan(model.spec, Task(tokens, 4, 256, len))
             held = footprint.usage.entries[DEVICE]
             assert method.budget // 2 <= held <= method.budget + method.passing(model.spec)
+
+
+def test_without_a_budget_a_ratio_is_kept_to(model: Model, ids: Tensor) -> None:
+    """It was full attention, without a word. Beacons grow with text and conversation, and stay when it is saved."""
+    context = read(model, Beacon(budget=None, window=24, ratio=8), ids)
+    total = len(model.chat.prefix) + 301
+    assert context.usage().entries[DEVICE] == total // 24 * 3 + total % 24 + total % 24 // 8
+    conversation, before = Conversation(context), context.usage().entries[DEVICE]
+    for number in range(40):
+        answer(conversation, f"Rock, paper or scissors? Round {number}.")
+    assert isinstance(memory := conversation.memory, BeaconMemory)
+    assert memory.made == memory.seen // 24 * 3
+    assert conversation.usage().entries[DEVICE] > 2 * before
+    parts, meta = conversation.state()
+    again = Conversation.load(context, loaded(parts), meta)
+    assert answer(again, "And then?") == answer(conversation, "And then?")
 
 
 def test_a_long_conversation_is_condensed_like_the_text(model: Model, ids: Tensor) -> None:

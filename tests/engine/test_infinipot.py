@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import Model, Reader, SettingsError, make_method
+from engine import Answer, Conversation, Model, Reader, Sampling, SettingsError, make_method
 from engine.context import new_memory
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.methods.infinipot import PROMPTS, InfiniPot, Pot
 from engine.passes import feed, novelties
+from tests.engine.reading import answer, read
 
 POT = InfiniPot(budget=160, keep=0.5, prompt="Sum up.", novelty_share=0.5, pooling=1)
 
@@ -130,6 +131,33 @@ def test_novelty_is_the_loss_of_the_next_token(model: Model, ids: Tensor) -> Non
     torch.testing.assert_close(whole[1:], expected)
     second = novelties(model, hidden[99], hidden[100:], ids[100:])
     torch.testing.assert_close(second, expected[99:])
+    known = novelties(model, hidden[99], hidden[100:], ids[100:], model.logits(hidden[99]))
+    torch.testing.assert_close(known, expected[99:])
+
+
+def test_an_answer_works_out_the_logits_of_each_token_once(
+    model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were worked out for choosing it, and again for its novelty."""
+    conversation, plain = (Conversation(read(model, POT, ids)) for _ in range(2))
+    rows: list[int] = []
+    original = model.logits
+
+    def counting(hidden: Tensor) -> Tensor:
+        rows.append(hidden.shape[0] if hidden.dim() > 1 else 1)
+        return original(hidden)
+
+    monkeypatch.setattr(model, "logits", counting)
+    *_, last = conversation.ask("Which?", Sampling(max_tokens=20))
+    assert isinstance(last, Answer)
+    before = plain.memory.seen
+    assert last.answer_tokens > 2
+    assert sum(rows) == conversation.memory.seen - before + 1  # of what predicts the question, and each token's
+    monkeypatch.setattr(Conversation, "_predicted", lambda _, hidden: original(hidden))
+    assert answer(plain, "Which?", 20) == last.text
+    for mine, other in zip(conversation.memory.own, plain.memory.own, strict=True):  # type: ignore[attr-defined]
+        length = conversation.memory.length  # type: ignore[attr-defined]
+        torch.testing.assert_close(mine.score[:, :length], other.score[:, :length])
 
 
 def test_novelty_never_builds_the_logits_of_a_whole_pass(

@@ -184,6 +184,17 @@ def test_every_combination_of_rules_equals_the_paper(spec: ModelSpec, pruning: s
     torch.testing.assert_close(output[:, 96:], mixed(rows, qkv[2])[:, 96:], **CLOSE)
 
 
+@pytest.mark.parametrize("count", [1, 3, 16])
+def test_dynamic_positions_lie_inside_the_models_window(spec: ModelSpec, count: int) -> None:
+    """Where blocks of queries shrink, the last of them stood beyond it: an index error, or a read past the tables."""
+    memory = new_memory(spec, method("16:16:48:4 8:8:24:2 2:4:16:2", pruning="dynamic", attention="dynamic"))
+    for seen in range(SINKS + STREAM, 40 * TRAINED):
+        memory.seen, memory._blocks = seen, {}
+        for size in memory.pruning.sizes:
+            places = memory.query_blocks(count, size, True, spec.device).dynamic()
+            assert STREAM < int(places[-1]) < TRAINED
+
+
 @pytest.mark.parametrize("stages", ["8:5:20:1", "8:12:36:1 8:6:18:1 4:3:9:1", "1:16:32:1", TWO_STAGES])
 def test_stages_of_every_shape_equal_the_paper(spec: ModelSpec, stages: str) -> None:
     """Chunks that are no power of two, three stages, query blocks that shrink, one query at a time."""
@@ -215,7 +226,7 @@ def test_the_first_layers_may_see_a_longer_window_instead(spec: ModelSpec) -> No
 
 
 def test_a_longer_window_lists_no_more_than_is_far(spec: ModelSpec) -> None:
-    """The preset 16k-shallow listed 130,048 places for each block of a text of 1,856 tokens, and read 47 a second."""
+    """The preset 16k-shallow listed 129,729 places for each block of a text of 1,856 tokens, and read 47 a second."""
     qkv = stream(90)
     memory = new_memory(spec, method(first_layers=3, first_recent=1 << 17))
     through(memory, tail(qkv, 0, 80), 16)
@@ -303,7 +314,7 @@ PUBLISHED = {  # chunk, entries kept and refresh interval of each stage; what th
     "3k-fast": ([(256, 32768, 32), (32, 8192, 16), (8, 2048, 8)], 4096),
     "3k-flash": ([(256, 32768, 96), (32, 8192, 24), (8, 2048, 8)], 4096),
     "5k": ([(64, 32768, 16), (32, 16384, 8), (16, 4096, 4)], 4096),
-    "16k-shallow": ([(32, 16384, 16)], 128 * 1024 - 1024),
+    "16k-shallow": ([(32, 16384, 16)], 128 * 1024 - 256 - 1024 - 63),
 }
 
 
@@ -317,6 +328,7 @@ def test_presets_are_the_published_settings() -> None:
         assert (preset.sinks, preset.first_layers, preset.looks) == (256, 3, 1)
         assert (preset.first_recent or preset.first_keep) == first
         assert preset.budget == 256 + 1024 + first + 63  # the stream, and a block of queries
+        assert preset.budget <= 1 << 17  # a window of 128K; 16k-shallow went 319 beyond it
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,27 @@ def test_a_catalyst_in_the_second_look_sees_all_of_the_gist(model: Model) -> Non
     assert memory._in_sight(LAYER) is None
 
 
+@pytest.mark.parametrize("gist", ["locret", "infinipot"])
+def test_dynamic_positions_lie_inside_the_models_window(model: Model, gist: str) -> None:
+    """Queries stand behind all that the gist holds, which is more than its budget while tokens pass."""
+    qkv = stream(TEXT + 40)
+    for window in range(GIST + 16, 2 * GIST, 6):
+        spec = dataclasses.replace(model.spec, window=window)
+        tight = make_method("recall", budget=GIST + 24, gist=gist, stages="8:8:48:1 4:4:24:1", pruning="dynamic")
+        memory = tight.new_memory(spec, lambda text: 8)
+        assert isinstance(memory, RecallingMemory)
+        memory.reserve(TEXT)
+        for seen in range(0, TEXT, 4):
+            if memory.room() == 0:
+                memory.condense()
+            through(memory, tail(qkv, seen, seen + 4), 4)
+        fork = memory.fork()
+        while room := min(fork.room(), TEXT + 40 - fork.seen):
+            through(fork, tail(qkv, fork.seen, fork.seen + min(8, room)), 8)
+        assert int(fork._blocks(1, 4, spec.device).dynamic()[0]) < window
+        assert fork.pruning.runs[0] > 0
+
+
 def test_while_the_text_is_read_nothing_is_selected_unless_asked_for(model: Model) -> None:
     qkv = stream(TEXT)
     shared = {"budget": GIST + 24, "stages": "8:8:48:1 8:2:24:1"}

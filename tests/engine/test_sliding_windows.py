@@ -1,4 +1,4 @@
-"""Layers with a sliding window keep what is in it and some slack, and are not condensed."""
+"""Layers with a sliding window keep what is in it and some slack, and are neither condensed nor cut short."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from engine import Context, ContextMismatch, Conversation, Method, Reader, make_method
 from engine.footprint import Task
+from engine.host import retrieving
 from engine.memories import slots
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.slots import SlotMemory
 from engine.models.model import Model
+from engine.passes import feed
 from engine.planning.planner import Planner
 from engine.records import DEVICE
 from engine.trained import beacons, retaining
@@ -41,6 +43,20 @@ BUDGETS = {  # that hold a window and its slack, 552
     "recall": make_method("recall", budget=700, stages="16:16:64:4 8:4:24:2", store="float32"),
     "beacon": make_method("beacon", budget=500, window=96, ratio=4),
 }
+FLOATS = {"store": "float32", "looks": 1}
+RETRIEVING = {  # with windows of 34, 20 and 24, which are shorter than the layers' own
+    "exact": make_method("exact", budget=4 + 34 + 24, top_k=24, **FLOATS),
+    "infllm": make_method("infllm", budget=4 + 20 + 39 + 15, sinks=4, block=8, units=4, query_block=16, **FLOATS),
+    "infinitehip": make_method(
+        "infinitehip",
+        budget=4 + 24 + 32 + 15,
+        stages="16:16:64:4 8:4:24:2",
+        first_keep=32,
+        extend_always=True,
+        **FLOATS,
+    ),
+}
+every_retrieving = pytest.mark.parametrize("name", RETRIEVING)
 every_method = pytest.mark.parametrize("method", (UNLIMITED | BUDGETS).values(), ids=(UNLIMITED | BUDGETS).keys())
 every_kind = pytest.mark.parametrize("kind", KINDS)
 QUESTION = torch.arange(10, 150)
@@ -255,3 +271,87 @@ def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor,
     assert isinstance(ours.memory, SlotMemory)
     packed = any(own.first_slot == 0 for own in ours.memory.own)
     assert packed
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [*((kind, "keeps-all") for kind in KINDS), *(("mistral", name) for name in RETRIEVING)]
+)
+@pytest.mark.parametrize("chunk", [1, 64])
+def test_what_retrieves_sees_sliding_windows_as_transformers_does(
+    model: Model, kind: str, name: str, chunk: int, ids: Tensor
+) -> None:
+    """Such layers saw no more than the method's own window. Others are like those only where nothing is left out."""
+    ids, stages = ids[:300], "16:16:320:1 16:4:320:1"
+    all_of_it = make_method("infinitehip", budget=4 + 24 + 320 + 15, stages=stages, first_keep=320, **FLOATS)
+    method = RETRIEVING.get(name, all_of_it)
+    with torch.no_grad():
+        expected = network(kind)(input_ids=ids[None]).logits[0]
+    memory = method.new_memory(model.spec, model.turn_length)
+    source = torch.arange(len(ids), dtype=torch.int32)
+    hidden = [step.hidden for step in feed(model, method, memory, ids, source, chunk) if step.hidden is not None]
+    torch.testing.assert_close(model.logits(torch.cat(hidden)), expected, **CLOSE)
+
+
+@every_kind
+@every_retrieving
+@pytest.mark.parametrize("tokens", [30, 560, 2000])
+def test_the_plan_is_what_a_retrieving_reading_holds(model: Model, name: str, tokens: int, ids: Tensor) -> None:
+    method = RETRIEVING[name]
+    footprint = method.plan(model.spec, Task(tokens, len(model.chat.prefix), 64, model.turn_length))
+    context = read(model, method, ids[:tokens])
+    assert context.usage() == footprint.usage
+    parts = [part for part_name, part in context.state()[0].items() if "host" not in part_name]
+    saved = sum(tensor.nbytes for part in parts for tensor in part.tensors.values())
+    assert saved <= footprint.saved_bytes
+    conversation = Conversation(context)
+    conversation._feed(ids[:700].tolist())
+    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+
+
+@every_kind
+@every_retrieving
+def test_what_retrieves_goes_on_from_disk(model: Model, name: str, ids: Tensor) -> None:
+    method = RETRIEVING[name]
+    whole = read(model, method, ids, 48)
+    expected = next_logits(model, method, whole.memory, QUESTION)
+    before = {name: tensor.clone() for name, tensor in whole.state()[0]["wide-window"].tensors.items()}
+    conversation = Conversation(whole)
+    answer(conversation, "Who?", tokens=600)
+    context = finish(resumed(Reader(model, method, ids, 48), 15))
+    again = Context.load(model, method, loaded(context.state()[0]), context.state()[1])
+    for each in (whole, context, again):
+        torch.testing.assert_close(next_logits(model, method, each.memory, QUESTION), expected, **CLOSE)
+    after = whole.state()[0]["wide-window"].tensors
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    parts, meta = conversation.state()
+    later = Conversation.load(context, loaded(parts), meta)
+    torch.testing.assert_close(later._feed(QUESTION.tolist()), conversation._feed(QUESTION.tolist()), **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["gemma2"])
+@every_retrieving
+def test_what_retrieves_still_opens_where_windows_were_cut_short(
+    model: Model, name: str, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = RETRIEVING[name]
+    with monkeypatch.context() as before:
+        before.setattr(retrieving, "parted", lambda spec, window: (spec, spec, 0))
+        parts, meta = read(model, method, ids).state()
+    again = Context.load(model, method, loaded(parts), meta)
+    assert next_logits(model, method, again.memory, QUESTION).isfinite().all()
+    (wide,) = again.memory.wide  # type: ignore[attr-defined]
+    assert wide.length == again.memory.length < WINDOW  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3_text"])
+def test_a_static_pass_sees_windows_that_are_not_cut_short(model: Model, ids: Tensor, replayed: list[int]) -> None:
+    context = read(model, RETRIEVING["infinitehip"], ids)
+    theirs, ours = Conversation(context), Conversation(context)
+    for each in (theirs, ours):
+        each.memory.mass = each.mass
+    for token in ids[:600].tolist():
+        with model.recorder.stopped():
+            expected = theirs._feed([token], repeated=True)
+        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(ours.mass.total, theirs.mass.total, rtol=1e-3, atol=1e-3)
+    assert len(replayed) > 400

@@ -99,6 +99,19 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
     assert error <= 2 * (plain - exact)[~hidden].abs().max() + 1e-5
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["half", "bfloat16"])
+def test_large_keys_neither_overflow_nor_tie(dtype: torch.dtype) -> None:
+    """Dot products were half-precision numbers: of keys with large biases all were infinite, or rounded to a few."""
+    q, slabs, starts, limits, places = case(4, 2, 64, 0, 1, CONSTANT, dtype)
+    for slab, length in slabs:
+        assert isinstance(slab, Tensor)
+        slab[:, :length, 0] += 300
+    q[..., 0] = 400
+    exact = reference.chunk_scores(q.double(), wide(slabs), starts, limits, 11, places)
+    found = reference.chunk_scores(q, slabs, starts, limits, 11, places)
+    torch.testing.assert_close(found, exact.float())
+
+
 def test_take_reads_rows_across_slabs() -> None:
     _, slabs, _, _, _ = case(4, 2, 16, 8, 1, BRANCH, torch.float32)
     whole = torch.cat([slab[:, :length] for slab, length in slabs], dim=1)
