@@ -1,9 +1,9 @@
 """The position rules: which RoPE position a key or a query gets. Together in one place, to be compared.
 
 What is stored is the key before RoPE, so each rule is a matter of arithmetic only. RoPE sees nothing but the distance
-between a query's position and a key's. All rules but three keep that distance inside what the model was trained for, as
-long as sinks, window and what is chosen fit there together: `true` grows with the text, `chunk` with the number of
-chunks, and context-reset does not reset without a budget.
+between a query's position and a key's. The rules keep that distance inside what the model was trained for, as long as
+sinks, window and what is chosen fit there together, but for three cases: `true` grows with the text, `chunk` with the
+number of chunks, and slots without a budget (`full`, and `beacon` with a ratio) with all that they hold.
 S sinks, W window, n the number of a query from the very beginning, K far entries that its block has chosen.
 
 | rule | keys | query | used by |
