@@ -133,7 +133,10 @@ PLAN = [
     Run("passkey-beacon-far", "needle", passkeys("beacon", "32K,128K", 2, "1024")),
     Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING},locret", "2K,8K", 20, "512,2048,4096")),
     Run("passkey-32k-budgets", "needle", passkeys(f"exact,{CONDENSING}", "32K", 20, "512,2048,4096"), False),
-    Run("passkey-128k-budgets", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, "512,2048,4096"), False),
+    *(
+        Run(f"passkey-128k-{budget}", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, budget), False)
+        for budget in ("512", "2048", "4096")
+    ),
     Run("passkey-32k", "needle", passkeys(f"exact,{CONDENSING}", "32K", 20, "1024")),
     Run("passkey-32k-retrieving", "needle", passkeys(RETRIEVING, "32K", 20, "1024")),
     Run("passkey-32k-heads", "needle", passkeys(HEADS, "32K", 20, "1024")),
