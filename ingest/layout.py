@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ingest.clean import ends_sentence, join_lines, seam, vocabulary
+from ingest.document import PARAGRAPH_SEPARATOR
 
 COLUMN_GAP = 3.0  # in font sizes: a wider gap within a row parts two cells
 EDGE = 6.0  # points within which blocks begin at the same left edge
@@ -18,7 +19,6 @@ NARROW = 0.5  # of its column's width: a block without a longer line was not bro
 LEAST_NUMBERED = 8  # lines of a page, whose numbers stand in its margin
 DROPPED = 2.0  # times the size of the lines beside it: a first letter set so large
 CELL = " | "
-PARAGRAPH = "\n\n"
 
 _FOOTNOTE = re.compile(r"(?:\d{1,3}|[*†‡§])\s?\w")
 _BROKEN = re.compile(r"[^\W\d_]{2,}[-‐]$")
@@ -54,7 +54,12 @@ class Sheet:
     height: float
 
 
-def rows(block: Block) -> Block:
+def laid_out(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks of a page as they are meant: no numbers of lines, first letters in their words, rows of tables."""
+    return _with_empty_cells(map(_rows, _with_drop_caps(_without_line_numbers(blocks))))
+
+
+def _rows(block: Block) -> Block:
     """Put pieces that stand on one baseline together; a wide gap between them becomes a cell border."""
     joined: Block = []
     piece: Line | None = None  # the last one put in, before it was joined
@@ -91,7 +96,7 @@ def _same_row(first: Line, second: Line) -> bool:
     return overlap > 0.6 * min(first.y1 - first.y0, second.y1 - second.y0)
 
 
-def without_line_numbers(blocks: Iterable[Block]) -> list[Block]:
+def _without_line_numbers(blocks: Iterable[Block]) -> list[Block]:
     """Blocks without the numbers of lines in a margin, as manuscripts and transcripts have them.
 
     They count evenly, one below the other, and nothing else stands so far out: not the heading of a column of numbers.
@@ -117,7 +122,7 @@ def without_line_numbers(blocks: Iterable[Block]) -> list[Block]:
     return [block for block in kept if block]
 
 
-def with_empty_cells(blocks: Iterable[Block]) -> list[Block]:
+def _with_empty_cells(blocks: Iterable[Block]) -> list[Block]:
     """Blocks in which rows of a table that lack a cell have an empty one there, as the fullest row above has its cells.
 
     Else "Died" would be read over what stands in the next column.
@@ -162,7 +167,7 @@ def _columns(blocks: Iterable[Block]) -> dict[int, float]:
     return {edge: sorted(found)[int(0.9 * (len(found) - 1))] for edge, found in ends.items()}
 
 
-def with_drop_caps(blocks: Iterable[Block]) -> list[Block]:
+def _with_drop_caps(blocks: Iterable[Block]) -> list[Block]:
     """Blocks in which a first letter set large stands in the line that it begins, which runs beside it."""
     blocks = list(blocks)
     begun = {
@@ -219,12 +224,13 @@ class Paragrapher:
                     case _:
                         self._append(paragraphs[-1], before, line)
             previous = block
-        return PARAGRAPH.join("".join(pieces) for pieces in paragraphs)
+        return PARAGRAPH_SEPARATOR.join("".join(pieces) for pieces in paragraphs)
 
     def bridge(self, first: str, second: str) -> tuple[str, str]:
         """Two pages' texts with a word that was broken between them made whole, on the first, above its footnotes."""
         end = len(first)
-        while (start := first.rfind(PARAGRAPH, 0, end)) >= 0 and _FOOTNOTE.match(first, start + len(PARAGRAPH)):
+        gap = len(PARAGRAPH_SEPARATOR)
+        while (start := first.rfind(PARAGRAPH_SEPARATOR, 0, end)) >= 0 and _FOOTNOTE.match(first, start + gap):
             end = start
         rest = re.match(r"[^\W\d_]+[^\w\s]*\s*", second)
         if not _BROKEN.search(first[max(0, end - 80) : end]) or not rest or not second[0].islower():

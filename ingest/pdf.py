@@ -19,7 +19,7 @@ from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
 from ingest.clean import doubts, mend_accents, one_line, raised, tidy, unreadable
 from ingest.document import Page, PageQuality, Reading, TocEntry, count
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
-from ingest.layout import Block, Line, Paragrapher, Sheet, rows, with_drop_caps, with_empty_cells, without_line_numbers
+from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
 from ingest.limits import Limits
 from ingest.ocr import ocr_languages
 from ingest.running_heads import drop_running_heads
@@ -231,7 +231,7 @@ def _blocks(page: dict[str, Any], turn: pymupdf.Matrix = pymupdf.Identity) -> li
             lines.append(Line(text, x0, y0, x1, y1, main["size"], mono, level, raw[-1].isspace(), raw[0].isspace()))
         if lines:
             blocks.append(lines)
-    return with_empty_cells(rows(lines) for lines in with_drop_caps(without_line_numbers(blocks)))
+    return laid_out(blocks)
 
 
 def _glyphs(line: dict[str, Any]) -> list[Glyph]:

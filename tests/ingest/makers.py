@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pymupdf
 
+from ingest import Document, ingest
+
 
 def pdf(path: Path, pages: list[list[tuple[float, float, str]]], scans: Container[int] = (), **save: object) -> Path:
     """A PDF whose pages hold lines of 11-point print at (x, y), in the order given; scans: pages that are a picture."""
@@ -145,3 +147,9 @@ def unfolding_pdf(path: Path, depth: int = 12) -> Path:
     body = "".join(f"{number} 0 obj {each} endobj\n" for number, each in enumerate(objects, 1))
     path.write_text(f"%PDF-1.7\n{body}trailer << /Root 1 0 R >>\n")
     return path
+
+
+def read(path: Path, content: str | bytes) -> Document:
+    """A file with that content, ingested."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return ingest(path)
