@@ -65,15 +65,14 @@ def planned_bytes(
     Returns:
         The model without heads in layers that have a `near_window`, the bytes of that, and those of these layers.
     """
-    far, near, room = list(spec.layers), 0, max(tokens, FIRST_CAPACITY) if capacity is None else capacity
-    for number, layer in enumerate(spec.layers):
+    near, room = 0, max(tokens, FIRST_CAPACITY) if capacity is None else capacity
+    for layer in spec.layers:
         window = near_window(spec, layer, capacity)
         if window is not None:
-            far[number] = dataclasses.replace(layer, query_heads=0, kv_heads=0)
             most = near_room(window, chunk)
             alone = dataclasses.replace(spec, layers=(layer,))
             near += slot_bytes(alone, min(room, most) if capacity is None else most)
-    looking = dataclasses.replace(spec, layers=tuple(far))
+    looking = spec.with_heads(lambda layer: near_window(spec, layer, capacity) is None)
     return looking, slot_bytes(looking, room, coding), near
 
 

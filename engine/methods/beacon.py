@@ -12,11 +12,11 @@ budget (`ratio=0`), which is none at all where the raw entries fit. The same rat
 none: then each window that begins later has the smallest with which it fits beside what is there. With a ratio and no
 budget beacons grow with the text, as in the paper; with neither there are none.
 
-Not in the paper: what happens above the budget. Then every second beacon is dropped,
-counted from the beginning of the text, and from there on only every second new one is kept; next time every fourth,
-and so on. So what is kept is spread evenly over all that was read and said, as a larger ratio would have it. A text
-that was read without beacons stays whole, and of the conversation the oldest entries go. The budget counts what
-outlasts its window; the open window comes on top (`passing`).
+Not in the paper: what happens above the budget. Then every second beacon is dropped, counted from the beginning of the
+text, and from there on only every second new one is kept; next time every fourth, and so on. So what is kept is spread
+evenly over all that was read and said, as a larger ratio would have it. A text that was read without beacons stays
+whole, and of the conversation the oldest entries go. The budget counts what outlasts its window; the open window comes
+on top (`passing`).
 """
 
 from __future__ import annotations
@@ -256,15 +256,12 @@ class BeaconMemory(SlotMemory):
 
     def room(self) -> int:
         """What is left of the window."""
-        return super().room() if self._unbounded and self.ratio == RAW else self.window - self.fresh
-
-    @property
-    def _unbounded(self) -> bool:
-        return self.settings.budget is None
+        whole = self.settings.budget is None and self.ratio == RAW
+        return super().room() if whole else self.window - self.fresh
 
     def _grow(self, outlasting: int) -> None:
         """Without a budget: room for the open window, however much there is beside it."""
-        if self._unbounded and self.capacity is not None:
+        if self.settings.budget is None and self.capacity is not None:
             self.capacity = max(self.capacity, outlasting + self.settings.passing(self.spec))
 
     def condense(self) -> None:
