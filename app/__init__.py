@@ -6,7 +6,7 @@ lives beside this file, and all of it works on a `Service`, which is one home in
 
 documents.py, uploads.py, library.py   files become documents, which stay at hand
 readings.py, stream.py                 documents become tokens, and are read into contexts
-opened.py, lru.py                      contexts and conversations that are open in memory
+opening.py, opened.py, lru.py          contexts and conversations from disk, and those open in memory
 turns.py, sources.py, quotes.py        questions become answers with sources
 memory_map.py                          what of a text its context still remembers
 planning.py, methods.py, models.py, local_models.py, doctor.py   what there is, and what it needs

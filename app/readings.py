@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from app.errors import phrase
 from app.memory_map import keep_map, memory_map
 from app.methods import method_for
-from app.opened import check_model
+from app.opening import check_model
 from app.planning import plan_reading, require_disk, require_memory
 from app.service import Service
 from app.stream import PART, Stream, compose

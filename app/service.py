@@ -1,18 +1,14 @@
 """What all faces stand on: one home with its store, its model and the contexts that are open in memory."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import ingest
 from app.home import home_folder
 from app.library import Library
 from app.lru import Recent
 from app.models import Models
-from app.opened import OpenContexts
+from app.opened import OpenContexts, OpenConversation
 from sessions import NotFound, Store
-
-if TYPE_CHECKING:
-    from app.opened import OpenConversation
 
 OPEN_CONVERSATIONS = 8
 OPEN_BYTES = 8 << 30

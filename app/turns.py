@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from app.errors import UsageError, phrase
-from app.opened import OpenContext, OpenConversation, check_ready, open_context, open_conversation, save_conversation
+from app.opened import OpenContext, OpenConversation
+from app.opening import check_ready, open_context, open_conversation, save_conversation
 from app.readings import Stopped, usage_json
 from app.service import Service
 from app.sources import check_quotations, find_sources

@@ -12,17 +12,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from engine.memories.static_pass import Recorded, StaticPass
 from engine.records import LoadedParts, Parts, Usage
 from engine.seam import Guests, ModelSpec
-
-if TYPE_CHECKING:
-    from engine.graphs import Recording
-    from engine.memories.static_pass import StaticPass
 
 UNLIMITED = sys.maxsize
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
@@ -61,7 +58,7 @@ class Memory(ABC):
         self.last_hidden: Tensor | None = None  # [hidden], what predicts the next token; kept for novelty
         self.predicted: Tensor | None = None  # its logits [vocabulary], where they have been worked out; never saved
         self.mass: AttentionMass | None = None  # set while the passes of an answer are watched
-        self.recordings: dict[int, Recording] = {}  # of passes of one token, by kind; replaced, never changed
+        self.recordings: dict[int, Recorded] = {}  # of passes of one token, by kind; replaced, never changed
         self._incoming = torch.zeros(0, dtype=torch.int32)  # on the device; what is counted or kept on the host:
         self._incoming_here = self._incoming
 

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from engine.memories.slots import SlotMemory
-    from engine.memories.window import WindowMemory
+from engine.seam import ModelSpec
 
-M = TypeVar("M", bound="SlotMemory | WindowMemory")
+
+class Recorded(Protocol):
+    """A static pass over a memory, recorded."""
+
+    key: tuple[int, ...]
+
+    def replay(self, ids: Tensor, memory: Any) -> Tensor:
+        """The hidden state [1, hidden] after a token, which stands behind all that the memory holds."""
+
+
+class Growing(Protocol):
+    """What a static pass needs of its memory."""
+
+    spec: ModelSpec
+    length: int  # own entries, the token's not yet among them
+    recordings: dict[int, Recorded]
+
+    def snapshot(self) -> Self:
+        """The memory as it is now."""
+
+
+M = TypeVar("M", bound=Growing)
 
 
 class StaticPass(ABC, Generic[M]):
@@ -20,7 +39,7 @@ class StaticPass(ABC, Generic[M]):
 
     def __init__(self, memory: M) -> None:
         """Over what holds its entries now, which must not be replaced."""
-        self.memory = cast(M, memory.snapshot())
+        self.memory = memory.snapshot()
         self.memory.recordings = {}  # over what is no longer used
         self.length = torch.zeros(1, dtype=torch.int64, device=memory.spec.device)  # own entries
 

@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.paged.kernel import DTYPES
 from kernels.quantise.reference import LARGEST, stored, width
 
 
@@ -55,8 +54,8 @@ def _quantise(
 
 @triton.jit
 def _dequantise(
-    p_codes, p_scale, p_out, rows, OUT: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr,
-    ROWS_PAD: tl.constexpr, WIDTH_PAD: tl.constexpr,
+    p_codes, p_scale, p_out, rows, SPLIT: tl.constexpr, WIDTH: tl.constexpr, ROWS_PAD: tl.constexpr,
+    WIDTH_PAD: tl.constexpr,
 ):  # fmt: skip
     """SPLIT, WIDTH: as above."""
     page = tl.program_id(0).to(tl.int64)
@@ -66,11 +65,11 @@ def _dequantise(
     b_codes = tl.load(p_codes + (page * rows + row) * WIDTH + column, mask=mask)
     p_row = p_out + (page * rows + row) * (WIDTH * SPLIT)
     if SPLIT == 1:
-        tl.store(p_row + column, (b_codes.to(tl.float32) * scale).to(OUT), mask=mask)
+        tl.store(p_row + column, b_codes.to(tl.float32) * scale, mask=mask)
     else:
         b_both = b_codes.to(tl.int32)
-        tl.store(p_row + column, (((b_both & 15) - 8).to(tl.float32) * scale).to(OUT), mask=mask)
-        tl.store(p_row + WIDTH + column, (((b_both >> 4) - 8).to(tl.float32) * scale).to(OUT), mask=mask)
+        tl.store(p_row + column, ((b_both & 15) - 8).to(tl.float32) * scale, mask=mask)
+        tl.store(p_row + WIDTH + column, ((b_both >> 4) - 8).to(tl.float32) * scale, mask=mask)
 
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -91,7 +90,7 @@ def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dty
     size = bytes_ * (2 if kind == torch.quint4x2 else 1)
     out = torch.empty(pages, rows, size, dtype=dtype, device=codes.device)
     if out.numel():
-        _dequantise[(pages,)](codes.contiguous(), scale.contiguous(), out, rows, DTYPES[dtype], **_sizes(codes, size))
+        _dequantise[(pages,)](codes.contiguous(), scale.contiguous(), out, rows, **_sizes(codes, size))
     return out
 
 

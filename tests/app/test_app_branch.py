@@ -9,7 +9,7 @@ import pytest
 
 import engine
 from app.errors import AppError, UsageError
-from app.opened import open_conversation
+from app.opening import open_conversation
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question
 from app.web.actions import Actions

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import phrase
-from app.opened import open_context, open_conversation
+from app.opening import open_context, open_conversation
 from app.readings import Stopped, begin, read
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question

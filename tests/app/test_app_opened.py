@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.opened import Asleep, open_context, open_conversation
+from app.opened import Asleep
+from app.opening import open_context, open_conversation
 from app.readings import begin, read
 from app.service import Service
 from app.shelf import delete

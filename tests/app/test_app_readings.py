@@ -16,7 +16,7 @@ import torch
 
 from app.documents import Options, add_documents
 from app.errors import AppError, UsageError, phrase
-from app.opened import open_context
+from app.opening import open_context
 from app.planning import require_disk
 from app.readings import Report, Stopped, begin, read
 from app.service import Service

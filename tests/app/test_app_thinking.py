@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.commands.asking import result_of
-from app.opened import open_conversation
+from app.opening import open_conversation
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question
 from tests.app.test_app_readings import add, read_through

@@ -1,0 +1,198 @@
+"""Opening contexts and conversations from disk, without reading anything again, and saving what was said."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from app.errors import AppError
+from app.opened import OpenContext, OpenConversation
+from app.stream import PART, Stream
+from sessions import ContextRow, NotFound, Part, StoreCorrupt, TensorFolder
+
+if TYPE_CHECKING:
+    import engine
+    from app.service import Service
+
+log = logging.getLogger(__name__)
+
+Held = TypeVar("Held", OpenContext, OpenConversation)
+
+
+def open_context(service: "Service", context_id: str) -> OpenContext:
+    """The finished reading with this id, from memory or from disk.
+
+    Much of it stays in its files, so one whose files were touched since is opened, and checked, anew.
+
+    Raises:
+        sessions.StoreError: it is not finished, or its files are not what was written.
+        engine.EngineError: its model cannot be used here, or is another one than read it.
+    """
+    usage = service.store.context(context_id).usage.get("bytes", {})
+    expected = int(usage.get("device", 0)) + int(usage.get("host", 0))
+
+    def load() -> OpenContext:
+        return _load_context(service, context_id)
+
+    folder, contexts = service.store.context_state(context_id), service.contexts
+    return _untouched(folder, lambda: contexts.get(context_id, expected, load), lambda: contexts.drop(context_id))
+
+
+def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[], None]) -> Held:
+    """What is open of a folder; if its files were touched since it was opened, opened anew."""
+    held = get()
+    if held.stamps == folder.stamps():
+        return held
+    drop()
+    return get()
+
+
+def check_ready(row: ContextRow) -> None:
+    """Raise AppError if a context cannot be asked yet."""
+    if row.status != "ready":
+        reason = f" ({row.error})" if row.error else ""
+        raise AppError(
+            f"Context {row.id} is {row.status}{reason}: it can be asked when its documents have been read. "
+            f"If that was stopped, `stockpot resume {row.id}` goes on with it."
+        )
+
+
+def check_model(
+    row: ContextRow, model: "engine.Model", method: "engine.Method", stream: Stream, meta: dict[str, Any]
+) -> None:
+    """Compare what read a context, or began to, with what is found under its name now.
+
+    Args:
+        meta: of the saved state; readings of old say nothing of what stood before the text.
+
+    Raises:
+        engine.ContextMismatch: they differ.
+    """
+    import engine
+
+    if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
+        raise engine.ContextMismatch(
+            f"Context {row.id} was read by another model than the one now found as {row.model!r}, by another "
+            "version of it, or with other trained weights: use those, or read the documents again."
+        )
+    if meta.get("prefix", model.chat.prefix) != model.chat.prefix:
+        raise engine.ContextMismatch(
+            f"Context {row.id} was read behind other words than Stockpot now puts before a text for {row.model!r}: "
+            "delete the context, and read the documents again."
+        )
+
+
+def _load_context(service: "Service", context_id: str) -> OpenContext:
+    import engine
+
+    row = service.store.context(context_id)
+    check_ready(row)
+    model = service.models.get(row.model)
+    method = engine.make_method(row.method, **row.settings)
+    folder = service.store.context_state(context_id)
+    stamps = folder.stamps()
+    parts, meta = folder.load(row.fingerprint)
+    stream = Stream.load(parts.pop(PART), meta["stretches"])
+    check_model(row, model, method, stream, meta)
+    if meta["context"] is None:
+        raise StoreCorrupt(
+            f"Context {row.id} is noted as read, but what is saved of it is a checkpoint: delete {row.id}, then read "
+            "its documents again."
+        )
+    context = engine.Context.load(model, method, parts, meta["context"])
+    context.memory.adopt(parts)
+    return OpenContext(row, model, context, stream, stamps)
+
+
+def open_conversation(
+    service: "Service",
+    session_id: str,
+    on_pass: Callable[[], None] = lambda: None,
+    on_turn: Callable[[int, int], None] = lambda done, total: None,
+) -> OpenConversation:
+    """The session's conversation, with everything said so far in it.
+
+    A branch has turns, but no tail on disk before its first answer, nor has a session whose tail ended in a turn that
+    was lost: what they begin with is read here, from its text. That counts in the time to the first token of that
+    answer, which then saves the tail.
+
+    Args:
+        on_pass: called after every pass of that reading. What it raises ends it; nothing of it is kept.
+        on_turn: told how many of those turns are read, and how many there are.
+    """
+    opened = open_context(service, service.store.session(session_id).context_id)  # which is in use from now on
+
+    def load() -> OpenConversation:
+        return _load_conversation(service, session_id, opened)
+
+    folder, conversations = service.store.session_state(session_id), service.conversations
+    held = _untouched(folder, lambda: conversations.get(session_id, load), lambda: conversations.drop(session_id))
+    if not held.conversation.turns:
+        try:
+            _replay(service, session_id, held, on_pass, on_turn)
+        except BaseException:
+            conversations.drop(session_id)  # it knows a part of its turns
+            raise
+    return held
+
+
+def _replay(
+    service: "Service",
+    session_id: str,
+    held: OpenConversation,
+    on_pass: Callable[[], None],
+    on_turn: Callable[[int, int], None],
+) -> None:
+    started = time.perf_counter()
+    said = [turn for turn in service.store.turns(session_id) if turn.status == "done"]
+    for done, turn in enumerate(said):
+        on_turn(done, len(said))
+        held.conversation.replay(turn.question, turn.answer, on_pass)
+    on_turn(len(said), len(said))
+    held.replay_sec = time.perf_counter() - started
+
+
+def _load_conversation(service: "Service", session_id: str, opened: OpenContext) -> OpenConversation:
+    import engine
+
+    folder = service.store.session_state(session_id)
+    stamps = folder.stamps()
+    if not folder.exists():
+        return OpenConversation(opened, engine.Conversation(opened.context), stamps)
+    parts, meta = folder.load(opened.row.fingerprint)
+    try:
+        _mend_last_turn(service, meta["turn"])
+    except NotFound:
+        log.warning("session %s remembers a turn that is not kept: it is read anew from those that are", session_id)
+        folder.discard()
+        return OpenConversation(opened, engine.Conversation(opened.context), folder.stamps())
+    return OpenConversation(opened, engine.Conversation.load(opened.context, parts, meta["conversation"]), stamps)
+
+
+def _mend_last_turn(service: "Service", turn: dict[str, Any]) -> None:
+    """Finish a turn that a crash left unfinished after its tail had been saved: the tail knows the whole answer.
+
+    Raises:
+        sessions.NotFound: there is no such turn. Tails wait until they are on the disk and rows do not, so where the
+            power fails, the last of them may be lost.
+    """
+    if service.store.turn(turn["id"]).status != "done":
+        service.store.finish_turn(
+            turn["id"],
+            answer=turn["answer"],
+            sources=turn["sources"],
+            measurements=turn["measurements"],
+            reasoning=turn.get("reasoning"),
+        )
+
+
+def save_conversation(service: "Service", session_id: str, open_one: OpenConversation, turn: dict[str, Any]) -> None:
+    """Save the session's tail, with the turn that it ends in (id, answer, reasoning, sources, measurements)."""
+    parts, meta = open_one.conversation.state()
+    folder = service.store.session_state(session_id)
+    folder.save(
+        {name: Part(part.tensors, part.sealed) for name, part in parts.items()},
+        {"conversation": meta, "turn": turn},
+        open_one.opened.row.fingerprint,
+    )
+    open_one.stamps = folder.stamps()
