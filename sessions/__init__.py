@@ -15,6 +15,7 @@ from sessions.errors import (
     NotFound,
     StoreCorrupt,
     StoreError,
+    StoreFailing,
     is_disk_full,
 )
 from sessions.files import disk_free, nearest, write_whole
@@ -53,6 +54,7 @@ __all__ = [
     "Store",
     "StoreCorrupt",
     "StoreError",
+    "StoreFailing",
     "TensorFolder",
     "TurnRow",
     "WorkerRow",

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from sessions.errors import NotFound, StoreCorrupt, StoreError, sqlite_errors
+from sessions.errors import NotFound, StoreCorrupt, StoreFailing, sqlite_errors
 from sessions.migrations import migrate
 
 DATABASE = "stockpot.db"
@@ -80,7 +80,7 @@ class Base:
             if not self.path.exists():  # SQLite lets everybody read what it makes; its log and index are as this file
                 self.path.touch(mode=0o600)
         except OSError as error:
-            raise StoreError(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
+            raise StoreFailing(f"Cannot make the home folder {self.home}: {error}. Choose another.") from error
         with sqlite_errors(self.path):
             migrate(self._db)
 

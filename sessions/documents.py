@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sessions.database import Base
-from sessions.errors import DiskFull, StoreCorrupt, StoreError, is_disk_full
+from sessions.errors import DiskFull, StoreCorrupt, StoreError, StoreFailing, is_disk_full
 from sessions.files import disk_free, flush_directory, flush_file, remove_tree, sha256_of, write_whole
 from sessions.rows import DocumentRow, clean, make_row, one_line, to_json
 
@@ -82,7 +82,7 @@ class Documents(Base):
         except OSError as error:
             if is_disk_full(error):
                 raise DiskFull(self.home, needed, disk_free(self.home)) from error
-            raise StoreError(f"Cannot keep {title!r} in {self.home}: {error}.") from error
+            raise StoreFailing(f"Cannot keep {title!r} in {self.home}: {error}.") from error
         finally:
             remove_tree(staging)
         return self.document(id)

@@ -6,7 +6,8 @@ StoreError
 ├── AlreadyRead          a reading that is finished was to be gone on with
 ├── StoreCorrupt         a file or the database is not what was written
 ├── FingerprintMismatch  tensors of another model, tokenizer, method or settings
-└── DiskFull             no room; what was there before is intact
+├── DiskFull             no room; what was there before is intact
+└── StoreFailing         the disk, or the owner of its files, lets nothing be read or written
 """
 
 import errno
@@ -73,6 +74,10 @@ class DiskFull(StoreError):
         self.needed_bytes, self.free_bytes = needed_bytes, free_bytes
 
 
+class StoreFailing(StoreError):
+    """The disk, or who owns its files, does not let them be read or written."""
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Whether an error from the file system or from safetensors means a full disk or quota."""
     if isinstance(error, OSError):
@@ -96,10 +101,10 @@ def sqlite_errors(path: Path) -> Iterator[None]:
         if "malformed" in text or "not a database" in text:
             raise StoreCorrupt(f"{path} is damaged ({text}); restore it from a backup or start a new home.") from error
         if "disk I/O error" in text:
-            raise StoreError(
+            raise StoreFailing(
                 f"{path} could not be read or written ({text}): its disk is over a quota, was taken away, or fails. "
                 "See to that, then try again."
             ) from error
         if "readonly" in text or "unable to open" in text:
-            raise StoreError(f"{path} cannot be written ({text}); check its owner and permissions.") from error
+            raise StoreFailing(f"{path} cannot be written ({text}); check its owner and permissions.") from error
         raise

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from sessions.database import ID, kind_of
-from sessions.errors import DiskFull, FingerprintMismatch, NotFound, StoreCorrupt, StoreError, is_disk_full
+from sessions.errors import (
+    DiskFull,
+    FingerprintMismatch,
+    NotFound,
+    StoreCorrupt,
+    StoreError,
+    StoreFailing,
+    is_disk_full,
+)
 from sessions.files import crc32_of, disk_free, flush_directory, write_whole
 from sessions.parts import Part, header_crc32, summary, write_part
 from sessions.rows import to_json
@@ -102,7 +110,7 @@ class TensorFolder:
                 self._guard()  # deleted meanwhile: that says more than a missing folder
                 if isinstance(error, StoreError):
                     raise
-                raise StoreError(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
+                raise StoreFailing(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
             self._remove_unlisted({entry["file"] for entry in listed.values()})
 
     def load(

@@ -28,7 +28,7 @@ from app.uploads import copy_in
 from app.web import openai_api
 from app.worker import Worker
 from ingest import IngestError
-from sessions import AlreadyRead, DiskFull, InUse, NotFound, StoreCorrupt, StoreError
+from sessions import AlreadyRead, DiskFull, InUse, NotFound, StoreCorrupt, StoreError, StoreFailing
 
 NOSNIFF = {"X-Content-Type-Options": "nosniff"}
 MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
@@ -234,7 +234,7 @@ def status_of(error: Exception) -> int:
         404: (NotFound, NoSuchThing),
         409: (InUse, AlreadyRead),
         507: (DiskFull,),
-        500: (StoreCorrupt, OSError, MemoryError, OutOfMemory),
+        500: (StoreCorrupt, StoreFailing, OSError, MemoryError, OutOfMemory),
     }
     return next((status for status, kinds in statuses.items() if isinstance(error, kinds)), 400)
 

@@ -10,7 +10,7 @@ import pytest
 from app.errors import UsageError
 from app.web.api import status_of
 from engine import OutOfMemory
-from sessions import DiskFull, InUse, NotFound, Store, StoreCorrupt
+from sessions import DiskFull, InUse, NotFound, Store, StoreCorrupt, StoreFailing
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
 
 
@@ -150,6 +150,7 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
         (InUse("n"), 409),
         (DiskFull(Path(), None, 0), 507),
         (StoreCorrupt("n"), 500),
+        (StoreFailing("n"), 500),
         (OSError(5, "n"), 500),
         (MemoryError(), 500),
         (OutOfMemory("n"), 500),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlite_utils import Database, Migrations
 
-from sessions import DiskFull, NotFound, Store, StoreCorrupt, StoreError, stamp
+from sessions import DiskFull, NotFound, Store, StoreCorrupt, StoreError, StoreFailing, stamp
 from sessions.errors import sqlite_errors
 from sessions.migrations import migrate
 from tests.sessions.conftest import PATIENCE_SEC
@@ -126,7 +126,7 @@ print(len(store.jobs()), store.add_job("reading", "c-222222").status)
 """
     process = other_process(code)
     said, complaint = process.communicate(timeout=PATIENCE_SEC)
-    assert "StoreError" in said, complaint
+    assert said.startswith("StoreFailing"), complaint
     assert "quota" in said
     assert said.endswith("0 queued\n")
 
@@ -168,7 +168,7 @@ def test_a_full_disk_is_opened_though_nothing_can_be_put_right(filled: Any, monk
         assert again.context(context.id).status == "paused"
 
 
-@pytest.mark.parametrize(("free", "kind"), [(0, DiskFull), (1 << 30, StoreError)])
+@pytest.mark.parametrize(("free", "kind"), [(0, DiskFull), (1 << 30, StoreFailing)])
 def test_what_a_full_disk_does_to_sqlite_is_told_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, kind: type
 ) -> None:
@@ -180,7 +180,7 @@ def test_what_a_full_disk_does_to_sqlite_is_told_in_words(
 
 def test_a_home_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match="Choose another"):
+    with pytest.raises(StoreFailing, match="Choose another"):
         Store(tmp_path / "file" / "home")
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
+from engine import SettingsError
+
 # never trained on, neither by the model nor by the tokenizer: the prose of every measurement
 HELD_OUT_BOOKS = (
     "george-eliot_middlemarch",
@@ -26,7 +28,7 @@ _ABBREVIATIONS = "".join(f"(?<!\\b{a}\\.)" for a in ("Mr", "Mrs", "Dr", "St", "C
 _SENTENCE_END = re.compile(r"(?:(?<=[.!?…])|(?<=[.!?…][”’\"')]))" + _ABBREVIATIONS + r"\s+(?=[“‘\"(]?[A-Z0-9])")
 
 
-class DataMissing(FileNotFoundError):
+class DataMissing(SettingsError):
     """A file that training needs is not in the data folder."""
 
 
