@@ -28,9 +28,8 @@ from kernels.paged.kernel import (
 )
 from kernels.rows import Slabs, plain
 
-QUERIES = 64  # queries of one program at most, those of all heads of a group counted
+LEAST = 64  # keys of a share
 DENSE_QUERIES = 64  # tokens of a block where there are no lists
-TILE = 32  # keys at a time
 MERGED = 16  # shares at a time
 PROGRAMS_PER_CORE = 4
 
@@ -120,7 +119,7 @@ def _attend(
         index = tl.where(m_key, index, 0)
         b_r1, b_r2, b_k3 = load_turned(
             index, m_key, place, head, p_keys, p_key_centre, p_key_spread, slab_count, p_cos, p_sin,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
         logits = logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, scaling, softcap, HALF, SIZE)
         seen = m_key[None, :] & (index[None, :] >= first[:, None]) & (index[None, :] < end[:, None])
@@ -222,7 +221,8 @@ def attend(
     listed = key_table.rows if lists is None else lists.index.shape[1]
     size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.size
     blocks = triton.cdiv(count, size)
-    tile = min(QUERIES, padded(group * size))
+    tiling = tiling_of(width, q.dtype)
+    tile = min(tiling.queries, padded(group * size))
     tiles = triton.cdiv(group * size, tile)
     shares = shares_of(tiles * blocks * heads, listed, q.device)
     shown = listing(span, lists)
@@ -242,7 +242,7 @@ def attend(
         size,
         listed,
         key_table.rows,
-        triton.cdiv(triton.cdiv(listed, shares), TILE) * TILE,
+        triton.cdiv(triton.cdiv(listed, shares), tiling.keys) * tiling.keys,
         shares,
         len(keys),
         scaling,
@@ -255,8 +255,8 @@ def attend(
         **widths(width, shown.half),
         SIZE_PAD=padded(width),
         QUERIES=tile,
-        TILE=TILE,
-        num_warps=8 if width > 128 else 4,
+        TILE=tiling.keys,
+        num_warps=tiling.warps,
     )
     if shares == 1:
         return out[0], total[0]
@@ -275,8 +275,23 @@ def attend(
     return merged, whole
 
 
+class Tiling(NamedTuple):
+    """queries: of one program at most, those of all heads of a group counted; keys: at a time; warps: of a program."""
+
+    queries: int
+    keys: int
+    warps: int
+
+
+def tiling_of(width: int, dtype: torch.dtype) -> Tiling:
+    """What spills no registers, or the fewest, and fits the shared memory of a consumer GPU."""
+    if dtype == torch.float32:  # no tensor cores
+        return Tiling(32, 16, 8)
+    return Tiling(64, 64, 8 if width > 128 else 4)
+
+
 def shares_of(programs: int, listed: int, device: torch.device) -> int:
     """Shares that the keys are cut into, so that every core of the device has work; a power of two."""
     cores = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
     wanted = triton.cdiv(PROGRAMS_PER_CORE * cores, programs)
-    return int(triton.next_power_of_2(max(1, min(wanted, listed // (2 * TILE)))))
+    return int(triton.next_power_of_2(max(1, min(wanted, listed // LEAST))))

@@ -1,4 +1,4 @@
-"""Column sums of attention probabilities in Triton: one program per tile of keys, block of queries and query head.
+"""Column sums of attention probabilities in Triton: one program per tile of keys, block of queries and KV head.
 
 Probabilities exist only in a tile of queries and keys at a time. Signature and meaning are those of
 `reference.column_sums`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
@@ -16,7 +16,7 @@ from kernels.attention.reference import Lists, Span
 from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of, table, widths
 from kernels.rows import Slabs, plain
 
-QUERIES = 32  # queries at a time
+QUERIES, FLOAT32_QUERIES = 32, 16  # at a time; those of float32 take twice the shared memory
 TILE = 64  # keys of one program
 
 
@@ -57,7 +57,7 @@ def _column_sums(
     QUERIES: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    block, query_head = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    block, head = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     number = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
     m_key = number < listed
     index, place = number, number
@@ -66,30 +66,31 @@ def _column_sums(
         place = tl.load(p_places + block * listed + number, mask=m_key, other=0)
     m_row = m_key & (index < rows)
     if BY_HEAD:
-        seen_at = (query_head // GROUP * tl.num_programs(1) + block) * listed + number
+        seen_at = (head * tl.num_programs(1) + block) * listed + number
         m_row = m_row & (tl.load(p_seen + seen_at, mask=m_key, other=0) > 0)
     index = tl.where(m_row, index, 0)
     b_r1, b_r2, b_k3 = load_turned(
-        index, m_row, place, query_head // GROUP, p_keys, p_key_centre, p_key_spread, slab_count, p_cos, p_sin,
-        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+        index, m_row, place, head, p_keys, p_key_centre, p_key_spread, slab_count, p_cos, p_sin,
+        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
-    sums = tl.zeros((TILE,), dtype=tl.float32)
-    for at in range(0, size, QUERIES):
-        query = block * size + at + tl.arange(0, QUERIES)
-        m_q = (at + tl.arange(0, QUERIES) < size) & (query < count)
-        p_row = p_q + (query_head * count + query[:, None]) * SIZE
-        b_q1 = tl.load(p_row + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
-        b_q2 = tl.load(p_row + HALF + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
-        b_q3 = tl.load(p_row + rest, mask=m_q[:, None] & (rest < SIZE), other=0.0).to(DOT)
-        logits = logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, scaling, softcap, HALF, SIZE)
-        first = tl.load(p_first + query, mask=m_q, other=0)
-        end = tl.load(p_end + query, mask=m_q, other=0)
-        total = tl.load(p_total + query_head * count + query, mask=m_q, other=0.0)
-        total = tl.where(total == float("-inf"), 0.0, total)
-        seen = m_row[None, :] & (index[None, :] >= first[:, None]) & (index[None, :] < end[:, None])
-        sums += tl.sum(tl.where(seen, tl.exp(logits - total[:, None]), 0.0), axis=0)
-    tl.store(p_out + (query_head * tl.num_programs(1) + block) * listed + number, sums, mask=m_key)
+    for query_head in range(head * GROUP, (head + 1) * GROUP):
+        sums = tl.zeros((TILE,), dtype=tl.float32)
+        for at in range(0, size, QUERIES):
+            query = block * size + at + tl.arange(0, QUERIES)
+            m_q = (at + tl.arange(0, QUERIES) < size) & (query < count)
+            p_row = p_q + (query_head * count + query[:, None]) * SIZE
+            b_q1 = tl.load(p_row + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
+            b_q2 = tl.load(p_row + HALF + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
+            b_q3 = tl.load(p_row + rest, mask=m_q[:, None] & (rest < SIZE), other=0.0).to(DOT)
+            logits = logits_of(b_r1, b_r2, b_k3, b_q1, b_q2, b_q3, scaling, softcap, HALF, SIZE)
+            first = tl.load(p_first + query, mask=m_q, other=0)
+            end = tl.load(p_end + query, mask=m_q, other=0)
+            total = tl.load(p_total + query_head * count + query, mask=m_q, other=0.0)
+            total = tl.where(total == float("-inf"), 0.0, total)
+            seen = m_row[:, None] & (index[:, None] >= first[None, :]) & (index[:, None] < end[None, :])
+            sums += tl.sum(tl.where(seen, tl.exp(logits - total[None, :]), 0.0), axis=1)
+        tl.store(p_out + (query_head * tl.num_programs(1) + block) * listed + number, sums, mask=m_key)
 
 
 def column_sums(
@@ -104,12 +105,12 @@ def column_sums(
     """See `reference.column_sums`. The slabs must be where q is, or in pinned host memory."""
     if lists is None:
         plain(keys)  # which refuses codes
-    query_heads, count, width = q.shape
+    (query_heads, count, width), heads = q.shape, keys[0][0].shape[0]
     key_table = table(keys, q.device)
     blocks, listed = (1, key_table.rows) if lists is None else lists.index.shape
     shown = listing(span, lists)
     out = torch.empty(query_heads, blocks, listed, dtype=torch.float32, device=q.device)
-    _column_sums[(triton.cdiv(listed, TILE), blocks, query_heads)](
+    _column_sums[(triton.cdiv(listed, TILE), blocks, heads)](
         q.contiguous(),
         *shown.pointers,
         total.float().contiguous(),
@@ -124,11 +125,11 @@ def column_sums(
         scaling,
         softcap or 0.0,
         **shown.flags,
-        GROUP=query_heads // keys[0][0].shape[0],
+        GROUP=query_heads // heads,
         **key_table.constants("KEY"),
         DOT=factor_dtype(q.dtype),
         **widths(width, shown.half),
-        QUERIES=QUERIES,
+        QUERIES=FLOAT32_QUERIES if q.dtype == torch.float32 else QUERIES,
         TILE=TILE,
     )
     return out

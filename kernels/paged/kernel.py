@@ -230,16 +230,18 @@ def turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF: tl.constexpr, HALF_PAD: t
     m_half = m_row[:, None] & (half < HALF)[None, :]
     b_cos = tl.load(p_cos + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
     b_sin = tl.load(p_sin + place[:, None] * HALF + half[None, :], mask=m_half, other=0.0)
-    return b_k1 * b_cos - b_k2 * b_sin, b_k2 * b_cos + b_k1 * b_sin
+    # As sums over pairs: plain ones the compiler moves to where a product takes its factors, once for each warp.
+    b_first, b_second = tl.join(b_k1 * b_cos, -b_k2 * b_sin), tl.join(b_k2 * b_cos, b_k1 * b_sin)
+    return tl.sum(b_first, axis=2), tl.sum(b_second, axis=2)
 
 
 @triton.jit
 def load_turned(
     index, m_row, place, head, p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
-    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, DOT: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
-    """As `load_key`, of rows index [TILE] of a bank, turned to their places [TILE]."""
+    """As `load_key`, of rows index [TILE] of a bank, turned to their places [TILE], as factors of a product."""
     slab, row = rows_of(index, p_slabs, slab_count)
     b_k1, b_k2, b_k3 = load_key(
         slab, row, head, m_row, p_slabs, p_centre, p_spread,
@@ -247,18 +249,18 @@ def load_turned(
     )  # fmt: skip
     if HALF > 0:
         b_k1, b_k2 = turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF, HALF_PAD)
-    return b_k1, b_k2, b_k3
+    return b_k1.to(DOT), b_k2.to(DOT), b_k3.to(DOT)
 
 
 @triton.jit
-def logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, scaling, softcap, HALF: tl.constexpr, SIZE: tl.constexpr):
-    """Logits [QUERIES, TILE], float32, of queries and turned keys in three parts; softcap 0 for none."""
-    logits = tl.zeros((b_q1.shape[0], b_r1.shape[0]), dtype=tl.float32)
+def logits_of(b_a1, b_a2, b_a3, b_b1, b_b2, b_b3, scaling, softcap, HALF: tl.constexpr, SIZE: tl.constexpr):
+    """Logits [A, B], float32, of A rows and B rows in three parts, queries and turned keys; softcap 0 for none."""
+    logits = tl.zeros((b_a1.shape[0], b_b1.shape[0]), dtype=tl.float32)
     if HALF > 0:
-        logits = tl.dot(b_q1, tl.trans(b_r1.to(b_q1.dtype)), acc=logits, input_precision="ieee")
-        logits = tl.dot(b_q2, tl.trans(b_r2.to(b_q2.dtype)), acc=logits, input_precision="ieee")
+        logits = tl.dot(b_a1, tl.trans(b_b1), acc=logits, input_precision="ieee")
+        logits = tl.dot(b_a2, tl.trans(b_b2), acc=logits, input_precision="ieee")
     if SIZE > 2 * HALF:
-        logits = tl.dot(b_q3, tl.trans(b_k3.to(b_q3.dtype)), acc=logits, input_precision="ieee")
+        logits = tl.dot(b_a3, tl.trans(b_b3), acc=logits, input_precision="ieee")
     logits = logits * scaling
     if softcap > 0:
         logits = softcap * (2 * tl.sigmoid(2 * logits / softcap) - 1)  # the hyperbolic tangent

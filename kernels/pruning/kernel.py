@@ -16,14 +16,12 @@ from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of,
 from kernels.pruning.reference import Places
 from kernels.rows import Slabs
 
-TILE = 32  # chunks per program
-
 
 @triton.jit
 def _best_scores(
     b_q1, b_q2, b_q3, m_q, index, m_key, number, branch, rule, group, offset, head,
     p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
-    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, DOT: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
     """Highest score [TILE] of keys index [TILE] over the queries of the block; 0 outside m_key."""
@@ -32,10 +30,10 @@ def _best_scores(
     place = tl.where(rule == 2, number, place)
     b_r1, b_r2, b_k3 = load_turned(
         index, m_key, place, head, p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
-        FIRST, OTHER, PAGE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+        FIRST, OTHER, PAGE, ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
-    scores = logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, 1.0, 0.0, HALF, SIZE)
-    return tl.max(tl.where(m_q[:, None], scores, float("-inf")), axis=0)
+    scores = logits_of(b_r1, b_r2, b_k3, b_q1, b_q2, b_q3, 1.0, 0.0, HALF, SIZE)
+    return tl.max(tl.where(m_q[None, :], scores, float("-inf")), axis=1)
 
 
 @triton.jit(do_not_specialize=CHANGING)
@@ -93,12 +91,12 @@ def _chunk_scores(
         left = _best_scores(
             b_q1, b_q2, b_q3, m_q, first, length > 0, number, 0, rule, group, offset, head,
             p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
         right = _best_scores(
             b_q1, b_q2, b_q3, m_q, first + half_length, m_right, number, 1, rule, group, offset, head,
             p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
         go_right = m_right & (right > left)
         first = tl.where(go_right, first + half_length, first)
@@ -106,7 +104,7 @@ def _chunk_scores(
     best = _best_scores(
         b_q1, b_q2, b_q3, m_q, first, length > 0, number, 1, rule, group, offset, head,
         p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
-        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     p_here = p_out + (query_head * blocks + block) * chunks + number
     tl.store(p_here, tl.where(whole > 0, best, float("-inf")), mask=m_chunk)
@@ -115,10 +113,10 @@ def _chunk_scores(
 def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
     """See `reference.chunk_scores`. The slabs must be where q is, or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
-    chunks = starts.shape[1]
+    chunks, tile = starts.shape[1], tile_of(width, q.dtype)
     key_table = table(slabs, q.device)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
-    _chunk_scores[(triton.cdiv(chunks, TILE), blocks, query_heads)](
+    _chunk_scores[(triton.cdiv(chunks, tile), blocks, query_heads)](
         q.contiguous(),
         starts.contiguous(),
         limits.contiguous(),
@@ -140,6 +138,13 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         ROUNDS=(size - 1).bit_length(),
         QUERIES_PAD=padded(queries),
         **widths(width, places.cos.shape[1]),
-        TILE=TILE,
+        TILE=tile,
     )
     return out.amax(dim=0)
+
+
+def tile_of(width: int, dtype: torch.dtype) -> int:
+    """Chunks per program: as many as spill no registers, or few."""
+    if dtype == torch.float32:  # no tensor cores
+        return 16
+    return 64 if width <= 128 else 32

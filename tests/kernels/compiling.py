@@ -1,18 +1,24 @@
 """Compiles every kernel for an NVIDIA GPU that need not be there, down to machine code; nothing is run.
 
-    python -m tests.kernels.compiling [all or lengths, all if not given]
+    python -m tests.kernels.compiling [all, lengths or widest, all if not given]
 
-Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys): name, the bytes
-of shared memory that a block of it takes, and a hash of what was compiled. A process of its own, because Triton must
-know before it is imported that it does not interpret.
+Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys; widest: per
+kernel with heads of 256, in bfloat16 and in float32): name, the bytes of shared memory that a block of it takes, those
+that each thread puts into local memory for want of registers, and a hash of what was compiled. A process of its own,
+because Triton must know before it is imported that it does not interpret.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import torch
+from triton.backends import nvidia
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
@@ -56,10 +62,21 @@ def compile_only(capability: int) -> None:
     def compiled(self: JITFunction, *arguments: object, grid: object, warmup: bool, **more: object) -> None:
         made = run(self, *arguments, grid=grid, warmup=True, **more)
         assert made.asm["cubin"]
-        said = {"kernel": self.fn.__name__, "shared": made.metadata.shared, "hash": made.hash}
+        local = spilled(made.asm["cubin"])
+        said = {"kernel": self.fn.__name__, "shared": made.metadata.shared, "local": local, "hash": made.hash}
         print(json.dumps(said), flush=True)
 
     JITFunction.run = compiled
+
+
+def spilled(cubin: bytes) -> int:
+    """Bytes of local memory of each thread, by NVIDIA's own tool, which Triton brings along."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        tool = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
+        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    return max(int(size) for size in re.findall(r"STACK:(\d+)", usage))
 
 
 def launch_all() -> None:
@@ -98,6 +115,18 @@ def launch_lengths() -> None:
         gathering.gather(given.keys, given.values, index, angles, angles, room)
 
 
+def launch_widest() -> None:
+    """Those that take the most of what a GPU has."""
+    attention.shares_of = lambda *_: 1
+    for dtype in (BF16, torch.float32):
+        for block in (16, 0):
+            given = case((8, 2), 256, 128 if block else 0, dtype, count=64, block=block)
+            attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
+        columns.column_sums(given.q, given.keys, given.span, given.lists, torch.zeros(8, 64), 0.1)
+        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 256, 128, 64, BRANCH, dtype)
+        pruning.chunk_scores(q, slabs, starts, limits, 11, places)
+
+
 if __name__ == "__main__":
     compile_only(89)
-    launch_lengths() if sys.argv[1:] == ["lengths"] else launch_all()
+    {"all": launch_all, "lengths": launch_lengths, "widest": launch_widest}[sys.argv[1] if sys.argv[1:] else "all"]()
