@@ -81,9 +81,10 @@ def _attend(
     QUERIES: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    tile, block = tl.program_id(0).to(tl.int64) // shares, tl.program_id(1).to(tl.int64)
-    share, head = tl.program_id(0).to(tl.int64) % shares, tl.program_id(2).to(tl.int64)
-    number = tile * QUERIES + tl.arange(0, QUERIES)  # among the block's queries of all heads of the group
+    tile, share = tl.program_id(0) // shares, (tl.program_id(0) % shares).to(tl.int64)
+    block, head = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
+    # Among the block's queries of all heads of the group; of 32 bits, as those of 64 are divided by a subroutine.
+    number = tile * QUERIES + tl.arange(0, QUERIES)
     query = block * size + number % size
     m_q = (number < GROUP * size) & (query < count)
     row = (head * GROUP + number // size) * count + query

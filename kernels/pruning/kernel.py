@@ -26,7 +26,8 @@ def _best_scores(
 ):  # fmt: skip
     """Highest score [TILE] of keys index [TILE] over the queries of the block; 0 outside m_key."""
     index = tl.where(m_key, index, 0)
-    place = tl.where(rule == 3, (index + offset) // group, tl.where(rule == 1, branch, 0))
+    token = (index + offset).to(tl.int32) // group  # of 32 bits: those of 64 are divided by a subroutine
+    place = tl.where(rule == 3, token, tl.where(rule == 1, branch, 0))
     place = tl.where(rule == 2, number, place)
     b_r1, b_r2, b_k3 = load_turned(
         index, m_key, place, head, p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
@@ -79,7 +80,7 @@ def _chunk_scores(
     b_q1 = tl.load(p_row + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
     b_q2 = tl.load(p_row + HALF + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
     b_q3 = tl.load(p_row + rest, mask=m_q[:, None] & (rest < SIZE), other=0.0).to(DOT)
-    rule, group = tl.load(p_rule + block), tl.load(p_group + block)
+    rule, group = tl.load(p_rule + block), tl.load(p_group + block).to(tl.int32)
     limit = tl.load(p_limits + block)
     first = tl.load(p_starts + block * chunks + number, mask=m_chunk, other=0)
     whole = tl.where(m_chunk, tl.minimum(tl.maximum(limit - first, 0), size), 0)
