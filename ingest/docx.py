@@ -149,7 +149,8 @@ class _Walk:
         words = [[_line(blocks) for blocks in row] for row in within]
         nested = any(cell.find(f".//{W}tbl") is not None for row in rows for cell in row)
         headings = any(len(blocks) > 1 and any(block.level for block in blocks) for row in within for blocks in row)
-        if nested or headings or lays_out(words, headed=table.find(f"{W}tr/{W}trPr/{W}tblHeader") is not None):
+        headed = table.find(f"{W}tr/{W}trPr/{W}tblHeader") is not None
+        if headings or lays_out(words, headed, nested):
             for row in within:
                 for blocks in row:
                     yield from blocks

@@ -49,18 +49,20 @@ def table_lines(rows: Iterable[Iterable[Cell]]) -> list[str]:
     return [" |".join(f" {text}" if text else "" for text in row).strip() for row in shown]
 
 
-def lays_out(rows: Sequence[Sequence[str]], headed: bool) -> bool:
-    """Whether a table arranges a page: a lone cell, or cells with an essay in them and hardly a row of short ones.
+def lays_out(rows: Sequence[Sequence[str]], headed: bool, nested: bool = False) -> bool:
+    """Whether a table arranges a page: a lone cell, or cells with an essay or a table in them and hardly a row of short
+    ones.
 
     Args:
         rows: the words of its cells.
         headed: some of its cells are marked as headings of columns or rows.
+        nested: there are tables in its cells.
     """
     if len(rows) == 1 and len(rows[0]) == 1:
         return True
     essays = any(len(text) > LAYOUT_CELL for row in rows for text in row)
     data = sum(sum(0 < len(text) <= SHORT_CELL for text in row) >= 2 for row in rows)
-    return essays and not headed and data < 3
+    return (essays or nested) and not headed and data < 3
 
 
 def span(value: str | None, most: int = WIDEST) -> int:

@@ -175,6 +175,16 @@ def test_docx_tables_that_arrange_a_page_are_read_cell_by_cell(tmp_path: Path) -
     )
 
 
+def test_docx_tables_of_data_keep_their_rows_where_a_cell_holds_another(tmp_path: Path) -> None:
+    """Every value stood in a paragraph of its own, without what it was the value of."""
+    cell, row = "<w:tc>{}</w:tc>", "<w:tr>{}</w:tr>"
+    inner = f"<w:tbl>{row.format(cell.format(listed('lead')) + cell.format(listed('6 t')))}</w:tbl>"
+    rows = [("Ship", listed("Lark")), ("Guns", listed("7")), ("Built", listed("1815")), ("Load", inner)]
+    table = "".join(row.format(cell.format(listed(label)) + cell.format(value)) for label, value in rows)
+    document = ingest(word(tmp_path / "a.docx", f"<w:tbl>{table}</w:tbl>"))
+    assert document.text == "Ship | Lark\nGuns | 7\nBuilt | 1815\nLoad | lead | 6 t"
+
+
 def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
     cite = '<w:r><w:footnoteReference w:id="{}"/></w:r>'
     path = word(tmp_path / "a.docx", f"<w:p><w:r><w:t>Word</w:t></w:r>{cite.format(7)}{cite.format(2)}</w:p>")
