@@ -58,7 +58,7 @@ def _attend(
     rows,
     per_share,
     shares,
-    slab_count,
+    halvings,
     scaling,
     softcap,
     LISTS: tl.constexpr,
@@ -119,7 +119,7 @@ def _attend(
         m_key = m_key & (index >= lowest) & (index < highest)
         index = tl.where(m_key, index, 0)
         b_r1, b_r2, b_k3 = load_turned(
-            index, m_key, place, head, p_keys, p_key_centre, p_key_spread, slab_count, p_cos, p_sin,
+            index, m_key, place, head, p_keys, p_key_centre, p_key_spread, halvings, p_cos, p_sin,
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
         logits = logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, scaling, softcap, HALF, SIZE)
@@ -130,7 +130,7 @@ def _attend(
         b_p = tl.exp(logits - base[:, None])
         shrink = tl.exp(best - base)
         weight = weight * shrink + tl.sum(b_p, axis=1)
-        slab, in_slab = rows_of(index, p_values, slab_count)
+        slab, in_slab = rows_of(index, p_values, halvings)
         b_v = load_part(
             slab, in_slab, head, m_key, column, column < SIZE, p_values, p_value_centre, p_value_spread,
             VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
@@ -245,7 +245,7 @@ def attend(
         key_table.rows,
         triton.cdiv(triton.cdiv(listed, shares), tiling.keys) * tiling.keys,
         shares,
-        len(keys),
+        key_table.halvings,
         scaling,
         softcap or 0.0,
         **shown.flags,

@@ -39,7 +39,7 @@ def _column_sums(
     size,
     listed,
     rows,
-    slab_count,
+    halvings,
     scaling,
     softcap,
     LISTS: tl.constexpr,
@@ -70,7 +70,7 @@ def _column_sums(
         m_row = m_row & (tl.load(p_seen + seen_at, mask=m_key, other=0) > 0)
     index = tl.where(m_row, index, 0)
     b_r1, b_r2, b_k3 = load_turned(
-        index, m_row, place, head, p_keys, p_key_centre, p_key_spread, slab_count, p_cos, p_sin,
+        index, m_row, place, head, p_keys, p_key_centre, p_key_spread, halvings, p_cos, p_sin,
         KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
@@ -121,7 +121,7 @@ def column_sums(
         count if lists is None else lists.size,
         listed,
         key_table.rows,
-        len(keys),
+        key_table.halvings,
         scaling,
         softcap or 0.0,
         **shown.flags,

@@ -33,7 +33,7 @@ def _gather(
     p_kept_values,
     count,
     capacity,
-    slab_count,
+    halvings,
     KEY_FIRST: tl.constexpr,
     KEY_OTHER: tl.constexpr,
     KEY_PAGE: tl.constexpr,
@@ -55,7 +55,7 @@ def _gather(
     m_row = row < count
     index = tl.load(p_index + head * count + row, mask=m_row, other=0)
     to = (head * capacity + row)[:, None] * SIZE
-    slab, in_slab = rows_of(index, p_keys, slab_count)
+    slab, in_slab = rows_of(index, p_keys, halvings)
     b_k1, b_k2, b_k3 = load_key(
         slab, in_slab, head, m_row, p_keys, p_key_centre, p_key_spread,
         KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
@@ -75,7 +75,7 @@ def _gather(
         if TURNED:
             tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
     column = tl.arange(0, SIZE_PAD)
-    slab, in_slab = rows_of(index, p_values, slab_count)
+    slab, in_slab = rows_of(index, p_values, halvings)
     b_v = load_part(
         slab, in_slab, head, m_row, column, column < SIZE, p_values, p_value_centre, p_value_spread,
         VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
@@ -113,7 +113,7 @@ def _run(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, ro
         room.values,
         count,
         capacity,
-        len(keys),
+        key_table.halvings,
         **key_table.constants("KEY"),
         **value_table.constants("VALUE"),
         **widths(width, cos.shape[1]),

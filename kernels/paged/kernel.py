@@ -22,10 +22,11 @@ from kernels.rows import Fixed, Pages, Slabs
 DTYPES = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 CODES = {torch.int8: tl.int8, torch.quint4x2: tl.uint8, torch.float8_e4m3fn: tl.float8e4nv}
 FACTS = tl.constexpr(6)  # of a slab, in its line of a table
+BEYOND = 1 << 62  # no row comes after it
 WIDEST = 16  # bytes that a thread loads at once
 # What changes from pass to pass: a kernel is not compiled anew for where it is 1, or a multiple of 16
 CHANGING = (
-    *("blocks", "capacity", "chunks", "count", "listed", "per_share", "rows", "shares", "size", "slab_count"),
+    *("blocks", "capacity", "chunks", "count", "listed", "per_share", "rows", "shares", "size", "halvings"),
     *("p_index", "p_places", "p_seen", "p_first", "p_end"),  # of which some are parts of one tensor
 )
 PACKED = tl.constexpr(tl.uint8)  # of four bits: two channels share a byte
@@ -35,7 +36,8 @@ class Table(NamedTuple):
     """What a kernel is told of a bank: pointers on the device, and what is known beforehand.
 
     slabs: int64 [slabs, FACTS], of each its address, first row, distance of heads, whether it is of the other kind, and
-    address and distance of heads of its scales; levels: float32 [H, D], centre and spread, of codes.
+    address and distance of heads of its scales, then such as no row is in, up to a power of two; levels: float32
+    [H, D], centre and spread, of codes.
     """
 
     slabs: Tensor
@@ -44,6 +46,11 @@ class Table(NamedTuple):
     kinds: tuple[tl.dtype, tl.dtype]  # of the first slab, and of those that are unlike it
     page: int  # rows of codes that share a scale
     align: int  # bytes of which the address of every row is a multiple: so many can be loaded at once
+
+    @property
+    def halvings(self) -> int:
+        """By which a row's slab is found."""
+        return (len(self.slabs) - 1).bit_length()
 
     @property
     def pointers(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -98,6 +105,7 @@ def _table(slabs: Slabs, device: torch.device) -> Table:
         raise ValueError(f"The slabs of a bank are of two kinds at most, not of {len(kinds)}: {_named(slabs)}.")
     if len({(bank.kind, bank.page, id(bank.levels)) for bank in coded}) > 1:
         raise ValueError(f"Slabs in codes share kind, rows of a page and levels, and these do not: {_named(slabs)}.")
+    lines += [(0, BEYOND, 0, 0, 0, 0)] * (triton.next_power_of_2(len(lines)) - len(lines))
     found = _sent(tuple(lines), device)
     return Table(
         slabs=found,
@@ -138,11 +146,12 @@ def factor_dtype(dtype: torch.dtype) -> tl.dtype:
 
 
 @triton.jit
-def rows_of(index, p_slabs, slab_count):
+def rows_of(index, p_slabs, halvings):
     """Slab and row in it of rows index [TILE] of a bank; they must be in the bank."""
     slab = tl.zeros_like(index)
-    for other in range(1, slab_count):
-        slab += (index >= tl.load(p_slabs + other * FACTS + 1)).to(tl.int64)
+    for done in range(halvings):
+        other = slab + (1 << (halvings - 1 - done))
+        slab = tl.where(index >= tl.load(p_slabs + other * FACTS + 1), other, slab)
     return slab, index - tl.load(p_slabs + slab * FACTS + 1)
 
 
@@ -237,12 +246,12 @@ def turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF: tl.constexpr, HALF_PAD: t
 
 @triton.jit
 def load_turned(
-    index, m_row, place, head, p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+    index, m_row, place, head, p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
     FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, DOT: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
     """As `load_key`, of rows index [TILE] of a bank, turned to their places [TILE], as factors of a product."""
-    slab, row = rows_of(index, p_slabs, slab_count)
+    slab, row = rows_of(index, p_slabs, halvings)
     b_k1, b_k2, b_k3 = load_key(
         slab, row, head, m_row, p_slabs, p_centre, p_spread,
         FIRST, OTHER, PAGE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,

@@ -20,7 +20,7 @@ from kernels.rows import Slabs
 @triton.jit
 def _best_scores(
     b_q1, b_q2, b_q3, m_q, index, m_key, number, branch, rule, group, offset, head,
-    p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+    p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
     FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, DOT: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
@@ -30,7 +30,7 @@ def _best_scores(
     place = tl.where(rule == 3, token, tl.where(rule == 1, branch, 0))
     place = tl.where(rule == 2, number, place)
     b_r1, b_r2, b_k3 = load_turned(
-        index, m_key, place, head, p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+        index, m_key, place, head, p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
         FIRST, OTHER, PAGE, ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     scores = logits_of(b_r1, b_r2, b_k3, b_q1, b_q2, b_q3, 1.0, 0.0, HALF, SIZE)
@@ -55,7 +55,7 @@ def _chunk_scores(
     chunks,
     size,
     offset,
-    slab_count,
+    halvings,
     heads_per_group,
     KEY_FIRST: tl.constexpr,
     KEY_OTHER: tl.constexpr,
@@ -91,12 +91,12 @@ def _chunk_scores(
         m_right = length > half_length
         left = _best_scores(
             b_q1, b_q2, b_q3, m_q, first, length > 0, number, 0, rule, group, offset, head,
-            p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+            p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
         right = _best_scores(
             b_q1, b_q2, b_q3, m_q, first + half_length, m_right, number, 1, rule, group, offset, head,
-            p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+            p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
         go_right = m_right & (right > left)
@@ -104,7 +104,7 @@ def _chunk_scores(
         length = tl.where(go_right, length - half_length, half_length)
     best = _best_scores(
         b_q1, b_q2, b_q3, m_q, first, length > 0, number, 1, rule, group, offset, head,
-        p_slabs, p_centre, p_spread, slab_count, p_cos, p_sin,
+        p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
         KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     p_here = p_out + (query_head * blocks + block) * chunks + number
@@ -132,7 +132,7 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         chunks,
         size,
         places.offset,
-        len(slabs),
+        key_table.halvings,
         query_heads // slabs[0][0].shape[0],
         **key_table.constants("KEY"),
         DOT=factor_dtype(q.dtype),

@@ -164,3 +164,14 @@ def test_all_rows_at_once_are_those_that_are_taken(kind: torch.dtype, page: int)
     taken = take([(pages, 128)], torch.arange(101).expand(2, -1))
     torch.testing.assert_close(pages.numbers(101), taken)
     assert (taken - x[:, :101]).abs().max() < (0.5 if kind == torch.quint4x2 else 0.2)
+
+
+@pytest.mark.parametrize("lengths", [(5,), (5, 3, 4), (1, 0, 2, 7, 3, 3, 1, 4, 6), (4,) * 16], ids=len)
+def test_a_row_is_found_in_whichever_slab_holds_it(lengths: tuple[int, ...]) -> None:
+    from kernels.gathering import kernel
+
+    rows = torch.arange(sum(lengths), dtype=torch.float32, device=DEVICE)
+    slabs = [(part[None, :, None].repeat(2, 1, 16), len(part)) for part in rows.split(lengths)]
+    index = torch.stack([torch.arange(len(rows)), torch.arange(len(rows)).flip(0)]).to(DEVICE)
+    for found in kernel.taken(slabs, slabs, index, index.device, torch.float32):
+        assert torch.equal(found[:, :, 0].long(), index)
