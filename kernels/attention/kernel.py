@@ -18,12 +18,13 @@ from kernels.attention.reference import Lists, Span
 from kernels.paged.kernel import (
     CHANGING,
     factor_dtype,
+    load_key,
     load_part,
-    load_turned,
     logits_of,
     padded,
     rows_of,
     table,
+    turn,
     widths,
 )
 from kernels.rows import Slabs, plain
@@ -118,11 +119,19 @@ def _attend(
             place = tl.load(p_places + block * listed + place, mask=m_key, other=0)
         m_key = m_key & (index >= lowest) & (index < highest)
         index = tl.where(m_key, index, 0)
-        b_r1, b_r2, b_k3 = load_turned(
-            index, m_key, place, head, p_keys, p_key_centre, p_key_spread, halvings, p_cos, p_sin,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
+        slab, in_slab = rows_of(index, p_keys, halvings)
+        b_k1, b_k2, b_k3 = load_key(
+            slab, in_slab, head, m_key, p_keys, p_key_centre, p_key_spread,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
-        logits = logits_of(b_q1, b_q2, b_q3, b_r1, b_r2, b_k3, scaling, softcap, HALF, SIZE)
+        b_v = load_part(  # before the keys are waited for
+            slab, in_slab, head, m_key, column, column < SIZE, p_values, p_value_centre, p_value_spread,
+            VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
+        )  # fmt: skip
+        if HALF > 0:
+            b_k1, b_k2 = turn(b_k1, b_k2, m_key, place, p_cos, p_sin, HALF, HALF_PAD)
+        b_k1, b_k2, b_k3 = b_k1.to(DOT), b_k2.to(DOT), b_k3.to(DOT)
+        logits = logits_of(b_q1, b_q2, b_q3, b_k1, b_k2, b_k3, scaling, softcap, HALF, SIZE)
         seen = m_key[None, :] & (index[None, :] >= first[:, None]) & (index[None, :] < end[:, None])
         logits = tl.where(seen, logits, float("-inf"))
         higher = tl.maximum(best, tl.max(logits, axis=1))
@@ -130,11 +139,6 @@ def _attend(
         b_p = tl.exp(logits - base[:, None])
         shrink = tl.exp(best - base)
         weight = weight * shrink + tl.sum(b_p, axis=1)
-        slab, in_slab = rows_of(index, p_values, halvings)
-        b_v = load_part(
-            slab, in_slab, head, m_key, column, column < SIZE, p_values, p_value_centre, p_value_spread,
-            VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
-        )  # fmt: skip
         b_out = tl.dot(b_p.to(DOT), b_v.to(DOT), acc=b_out * shrink[:, None], input_precision="ieee")
         best = higher
 
@@ -222,7 +226,7 @@ def attend(
     listed = key_table.rows if lists is None else lists.index.shape[1]
     size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.size
     blocks = triton.cdiv(count, size)
-    tiling = tiling_of(width, q.dtype)
+    tiling = tiling_of(width, q.dtype, key_table.coded)
     tile = min(tiling.queries, padded(group * size))
     tiles = triton.cdiv(group * size, tile)
     shares = shares_of(tiles * blocks * heads, listed, q.device)
@@ -284,11 +288,11 @@ class Tiling(NamedTuple):
     warps: int
 
 
-def tiling_of(width: int, dtype: torch.dtype) -> Tiling:
+def tiling_of(width: int, dtype: torch.dtype, coded: bool) -> Tiling:
     """What spills no registers, or the fewest, and fits the shared memory of a consumer GPU."""
     if dtype == torch.float32:  # no tensor cores
         return Tiling(32, 16, 8)
-    return Tiling(64, 64, 8 if width > 128 else 4)
+    return Tiling(64, 32 if coded else 64, 8 if width > 128 else 4)
 
 
 def shares_of(programs: int, listed: int, device: torch.device) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernels.attention.kernel import listing
 from kernels.attention.reference import Lists, Span
-from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of, table, widths
+from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of, rows_of, table, widths
 from kernels.rows import Slabs, plain
 
 QUERIES, FLOAT32_QUERIES = 32, 16  # at a time; those of float32 take twice the shared memory
@@ -69,8 +69,9 @@ def _column_sums(
         seen_at = (head * tl.num_programs(1) + block) * listed + number
         m_row = m_row & (tl.load(p_seen + seen_at, mask=m_key, other=0) > 0)
     index = tl.where(m_row, index, 0)
+    slab, in_slab = rows_of(index, p_keys, halvings)
     b_r1, b_r2, b_k3 = load_turned(
-        index, m_row, place, head, p_keys, p_key_centre, p_key_spread, halvings, p_cos, p_sin,
+        slab, in_slab, head, m_row, place, p_keys, p_key_centre, p_key_spread, p_cos, p_sin,
         KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]

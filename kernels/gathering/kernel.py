@@ -75,7 +75,6 @@ def _gather(
         if TURNED:
             tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
     column = tl.arange(0, SIZE_PAD)
-    slab, in_slab = rows_of(index, p_values, halvings)
     b_v = load_part(
         slab, in_slab, head, m_row, column, column < SIZE, p_values, p_value_centre, p_value_spread,
         VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,

@@ -48,6 +48,11 @@ class Table(NamedTuple):
     align: int  # bytes of which the address of every row is a multiple: so many can be loaded at once
 
     @property
+    def coded(self) -> bool:
+        """Whether there are codes among them."""
+        return not set(CODES.values()).isdisjoint(self.kinds)
+
+    @property
     def halvings(self) -> int:
         """By which a row's slab is found."""
         return (len(self.slabs) - 1).bit_length()
@@ -147,7 +152,7 @@ def factor_dtype(dtype: torch.dtype) -> tl.dtype:
 
 @triton.jit
 def rows_of(index, p_slabs, halvings):
-    """Slab and row in it of rows index [TILE] of a bank; they must be in the bank."""
+    """Slab and row in it of rows index [TILE] of a bank; they must be in the bank. Keys and values lie alike."""
     slab = tl.zeros_like(index)
     for done in range(halvings):
         other = slab + (1 << (halvings - 1 - done))
@@ -246,12 +251,11 @@ def turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF: tl.constexpr, HALF_PAD: t
 
 @triton.jit
 def load_turned(
-    index, m_row, place, head, p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
+    slab, row, head, m_row, place, p_slabs, p_centre, p_spread, p_cos, p_sin,
     FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, DOT: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
-    """As `load_key`, of rows index [TILE] of a bank, turned to their places [TILE], as factors of a product."""
-    slab, row = rows_of(index, p_slabs, halvings)
+    """As `load_key`, turned to their places [TILE], as factors of a product."""
     b_k1, b_k2, b_k3 = load_key(
         slab, row, head, m_row, p_slabs, p_centre, p_spread,
         FIRST, OTHER, PAGE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,

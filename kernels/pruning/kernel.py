@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of, padded, table, widths
+from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of, padded, rows_of, table, widths
 from kernels.pruning.reference import Places
 from kernels.rows import Slabs
 
@@ -29,8 +29,9 @@ def _best_scores(
     token = (index + offset).to(tl.int32) // group  # of 32 bits: those of 64 are divided by a subroutine
     place = tl.where(rule == 3, token, tl.where(rule == 1, branch, 0))
     place = tl.where(rule == 2, number, place)
+    slab, row = rows_of(index, p_slabs, halvings)
     b_r1, b_r2, b_k3 = load_turned(
-        index, m_key, place, head, p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
+        slab, row, head, m_key, place, p_slabs, p_centre, p_spread, p_cos, p_sin,
         FIRST, OTHER, PAGE, ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
     scores = logits_of(b_r1, b_r2, b_k3, b_q1, b_q2, b_q3, 1.0, 0.0, HALF, SIZE)
