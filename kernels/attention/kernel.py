@@ -18,13 +18,13 @@ from kernels.attention.reference import Lists, Span
 from kernels.paged.kernel import (
     CHANGING,
     factor_dtype,
+    factors_of,
     load_key,
     load_part,
     logits_of,
     padded,
     rows_of,
     table,
-    turn,
     widths,
 )
 from kernels.rows import Slabs, plain
@@ -128,9 +128,7 @@ def _attend(
             slab, in_slab, head, m_key, column, column < SIZE, p_values, p_value_centre, p_value_spread,
             VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
         )  # fmt: skip
-        if HALF > 0:
-            b_k1, b_k2 = turn(b_k1, b_k2, m_key, place, p_cos, p_sin, HALF, HALF_PAD)
-        b_k1, b_k2, b_k3 = b_k1.to(DOT), b_k2.to(DOT), b_k3.to(DOT)
+        b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_key, place, p_cos, p_sin, DOT, HALF, HALF_PAD)
         logits = logits_of(b_q1, b_q2, b_q3, b_k1, b_k2, b_k3, scaling, softcap, HALF, SIZE)
         seen = m_key[None, :] & (index[None, :] >= first[:, None]) & (index[None, :] < end[:, None])
         logits = tl.where(seen, logits, float("-inf"))

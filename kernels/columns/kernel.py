@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernels.attention.kernel import listing
 from kernels.attention.reference import Lists, Span
-from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of, rows_of, table, widths
+from kernels.paged.kernel import CHANGING, factor_dtype, factors_of, load_key, logits_of, rows_of, table, widths
 from kernels.rows import Slabs, plain
 
 QUERIES, FLOAT32_QUERIES = 32, 16  # at a time; those of float32 take twice the shared memory
@@ -70,10 +70,11 @@ def _column_sums(
         m_row = m_row & (tl.load(p_seen + seen_at, mask=m_key, other=0) > 0)
     index = tl.where(m_row, index, 0)
     slab, in_slab = rows_of(index, p_keys, halvings)
-    b_r1, b_r2, b_k3 = load_turned(
-        slab, in_slab, head, m_row, place, p_keys, p_key_centre, p_key_spread, p_cos, p_sin,
-        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
+    b_k1, b_k2, b_k3 = load_key(
+        slab, in_slab, head, m_row, p_keys, p_key_centre, p_key_spread,
+        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
     )  # fmt: skip
+    b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_row, place, p_cos, p_sin, DOT, HALF, HALF_PAD)
     half, rest = tl.arange(0, HALF_PAD)[None, :], 2 * HALF + tl.arange(0, REST_PAD)[None, :]
     for query_head in range(head * GROUP, (head + 1) * GROUP):
         sums = tl.zeros((TILE,), dtype=tl.float32)
@@ -84,7 +85,7 @@ def _column_sums(
             b_q1 = tl.load(p_row + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
             b_q2 = tl.load(p_row + HALF + half, mask=m_q[:, None] & (half < HALF), other=0.0).to(DOT)
             b_q3 = tl.load(p_row + rest, mask=m_q[:, None] & (rest < SIZE), other=0.0).to(DOT)
-            logits = logits_of(b_r1, b_r2, b_k3, b_q1, b_q2, b_q3, scaling, softcap, HALF, SIZE)
+            logits = logits_of(b_k1, b_k2, b_k3, b_q1, b_q2, b_q3, scaling, softcap, HALF, SIZE)
             first = tl.load(p_first + query, mask=m_q, other=0)
             end = tl.load(p_end + query, mask=m_q, other=0)
             total = tl.load(p_total + query_head * count + query, mask=m_q, other=0.0)

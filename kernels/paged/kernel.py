@@ -250,16 +250,10 @@ def turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF: tl.constexpr, HALF_PAD: t
 
 
 @triton.jit
-def load_turned(
-    slab, row, head, m_row, place, p_slabs, p_centre, p_spread, p_cos, p_sin,
-    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, DOT: tl.constexpr,
-    SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
-):  # fmt: skip
-    """As `load_key`, turned to their places [TILE], as factors of a product."""
-    b_k1, b_k2, b_k3 = load_key(
-        slab, row, head, m_row, p_slabs, p_centre, p_spread,
-        FIRST, OTHER, PAGE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
-    )  # fmt: skip
+def factors_of(
+    b_k1, b_k2, b_k3, m_row, place, p_cos, p_sin, DOT: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr
+):
+    """Loaded keys in three parts, turned to their places [TILE], as factors of a product."""
     if HALF > 0:
         b_k1, b_k2 = turn(b_k1, b_k2, m_row, place, p_cos, p_sin, HALF, HALF_PAD)
     return b_k1.to(DOT), b_k2.to(DOT), b_k3.to(DOT)

@@ -12,29 +12,36 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.paged.kernel import CHANGING, factor_dtype, load_turned, logits_of, padded, rows_of, table, widths
+from kernels.paged.kernel import CHANGING, factor_dtype, factors_of, load_key, logits_of, padded, rows_of, table, widths
 from kernels.pruning.reference import Places
 from kernels.rows import Slabs
 
 
 @triton.jit
-def _best_scores(
-    b_q1, b_q2, b_q3, m_q, index, m_key, number, branch, rule, group, offset, head,
-    p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
-    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr, DOT: tl.constexpr,
+def _load(
+    index, m_key, head, p_slabs, p_centre, p_spread, halvings,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
     SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr, REST_PAD: tl.constexpr,
 ):  # fmt: skip
-    """Highest score [TILE] of keys index [TILE] over the queries of the block; 0 outside m_key."""
-    index = tl.where(m_key, index, 0)
+    """Keys index [TILE] in three parts; 0 outside m_key."""
+    slab, row = rows_of(tl.where(m_key, index, 0), p_slabs, halvings)
+    return load_key(
+        slab, row, head, m_key, p_slabs, p_centre, p_spread,
+        FIRST, OTHER, PAGE, ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+    )  # fmt: skip
+
+
+@triton.jit
+def _best_scores(
+    b_q1, b_q2, b_q3, m_q, b_k1, b_k2, b_k3, index, m_key, number, branch, rule, group, offset, p_cos, p_sin,
+    SIZE: tl.constexpr, HALF: tl.constexpr, HALF_PAD: tl.constexpr,
+):  # fmt: skip
+    """Highest score [TILE] of loaded keys over the queries of the block."""
     token = (index + offset).to(tl.int32) // group  # of 32 bits: those of 64 are divided by a subroutine
     place = tl.where(rule == 3, token, tl.where(rule == 1, branch, 0))
     place = tl.where(rule == 2, number, place)
-    slab, row = rows_of(index, p_slabs, halvings)
-    b_r1, b_r2, b_k3 = load_turned(
-        slab, row, head, m_key, place, p_slabs, p_centre, p_spread, p_cos, p_sin,
-        FIRST, OTHER, PAGE, ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
-    )  # fmt: skip
-    scores = logits_of(b_r1, b_r2, b_k3, b_q1, b_q2, b_q3, 1.0, 0.0, HALF, SIZE)
+    b_k1, b_k2, b_k3 = factors_of(b_k1, b_k2, b_k3, m_key, place, p_cos, p_sin, b_q1.dtype, HALF, HALF_PAD)
+    scores = logits_of(b_k1, b_k2, b_k3, b_q1, b_q2, b_q3, 1.0, 0.0, HALF, SIZE)
     return tl.max(tl.where(m_q[None, :], scores, float("-inf")), axis=1)
 
 
@@ -90,23 +97,33 @@ def _chunk_scores(
     for _ in range(ROUNDS):
         half_length = (length + 1) // 2
         m_right = length > half_length
+        second = first + half_length
+        b_l1, b_l2, b_l3 = _load(
+            first, length > 0, head, p_slabs, p_centre, p_spread, halvings,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+        )  # fmt: skip
+        b_r1, b_r2, b_r3 = _load(  # before the left ones are waited for
+            second, m_right, head, p_slabs, p_centre, p_spread, halvings,
+            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+        )  # fmt: skip
         left = _best_scores(
-            b_q1, b_q2, b_q3, m_q, first, length > 0, number, 0, rule, group, offset, head,
-            p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
+            b_q1, b_q2, b_q3, m_q, b_l1, b_l2, b_l3, first, length > 0, number, 0, rule, group, offset, p_cos, p_sin,
+            SIZE, HALF, HALF_PAD,
         )  # fmt: skip
         right = _best_scores(
-            b_q1, b_q2, b_q3, m_q, first + half_length, m_right, number, 1, rule, group, offset, head,
-            p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
+            b_q1, b_q2, b_q3, m_q, b_r1, b_r2, b_r3, second, m_right, number, 1, rule, group, offset, p_cos, p_sin,
+            SIZE, HALF, HALF_PAD,
         )  # fmt: skip
         go_right = m_right & (right > left)
-        first = tl.where(go_right, first + half_length, first)
+        first = tl.where(go_right, second, first)
         length = tl.where(go_right, length - half_length, half_length)
+    b_k1, b_k2, b_k3 = _load(
+        first, length > 0, head, p_slabs, p_centre, p_spread, halvings,
+        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+    )  # fmt: skip
     best = _best_scores(
-        b_q1, b_q2, b_q3, m_q, first, length > 0, number, 1, rule, group, offset, head,
-        p_slabs, p_centre, p_spread, halvings, p_cos, p_sin,
-        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, DOT, SIZE, HALF, HALF_PAD, REST_PAD,
+        b_q1, b_q2, b_q3, m_q, b_k1, b_k2, b_k3, first, length > 0, number, 1, rule, group, offset, p_cos, p_sin,
+        SIZE, HALF, HALF_PAD,
     )  # fmt: skip
     p_here = p_out + (query_head * blocks + block) * chunks + number
     tl.store(p_here, tl.where(whole > 0, best, float("-inf")), mask=m_chunk)
@@ -115,8 +132,8 @@ def _chunk_scores(
 def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: int, places: Places) -> Tensor:
     """See `reference.chunk_scores`. The slabs must be where q is, or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
-    chunks, tile = starts.shape[1], tile_of(width, q.dtype)
-    key_table = table(slabs, q.device)
+    chunks, key_table = starts.shape[1], table(slabs, q.device)
+    tile = tile_of(width, q.dtype, key_table.coded)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
     _chunk_scores[(triton.cdiv(chunks, tile), blocks, query_heads)](
         q.contiguous(),
@@ -145,8 +162,8 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     return out.amax(dim=0)
 
 
-def tile_of(width: int, dtype: torch.dtype) -> int:
+def tile_of(width: int, dtype: torch.dtype, coded: bool) -> int:
     """Chunks per program: as many as spill no registers, or few."""
     if dtype == torch.float32:  # no tensor cores
         return 16
-    return 64 if width <= 128 else 32
+    return 32 if coded or width > 128 else 64

@@ -14,7 +14,7 @@ import pytest
 
 CONSUMER_SHARED = 99 << 10  # bytes that a block may take on a GPU of compute capability 8.9 (RTX 4090)
 SPILLED = 32  # bytes of a thread's registers, which outside the loop cost nothing; and where codes are decoded:
-SPILLED_DECODING = 1024
+SPILLED_DECODING = 512
 
 
 def compiled(*what: str) -> list[dict[str, Any]]:
