@@ -47,6 +47,7 @@ RUNS = {
     "random-heads": random_heads.main,
 }
 CONDENSING = "streaming,truncate,infinipot,infinipot-cap,infinipot-nuc"
+FIXED = f"exact,{CONDENSING},locret"
 RETRIEVING = "infllm,infinitehip"
 PROMPT = "infinipot:preset=pocket"  # a catalyst prompt that suits this model
 THREE = "infinitehip:preset=pocket-far"  # three stages; the paper's presets see more than this model can
@@ -114,7 +115,7 @@ PLAN = [
     Run("ablation", "ablation", "--tokens 4K --trials 2"),
     Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),
     Run("growth-beacon", "growth", f"--methods locret,{BEACONS} --tokens 8K,32K,128K", False),
-    Run("facts-budgets", "needle", f"--methods {CONDENSING},locret --budgets 512,2048 --tokens 2K,8K,32K", False),
+    Run("facts-budgets", "needle", f"--methods {FIXED} --budgets 512,2048,4096 --tokens 2K,8K,32K --trials 5"),
     Run("facts-pooling", "needle", settings("pooling", "1,3,5,9")),
     Run("facts-shares", "needle", settings("share", "even,pyramid,heads,all")),
     Run("consistency", "consistency", "--tokens 2K --trials 5"),
@@ -131,7 +132,7 @@ PLAN = [
     Run("passkey-heads", "needle", passkeys(HEADS, "2K,8K", 20, "1024")),
     Run("passkey-beacon", "needle", passkeys("beacon,beacon:ratio=2", "1K,2K,8K", 20, "1024")),
     Run("passkey-beacon-far", "needle", passkeys("beacon", "32K,128K", 2, "1024")),
-    Run("passkey-budgets", "needle", passkeys(f"exact,{CONDENSING},locret", "2K,8K", 20, "512,2048,4096")),
+    Run("passkey-budgets", "needle", passkeys(FIXED, "2K,8K", 20, "512,2048,4096")),
     Run("passkey-32k-budgets", "needle", passkeys(f"exact,{CONDENSING}", "32K", 20, "512,2048,4096"), False),
     *(
         Run(f"passkey-128k-{budget}", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, budget), False)
