@@ -224,9 +224,8 @@ def attend(
     listed = key_table.rows if lists is None else lists.index.shape[1]
     size = min(count, max(1, DENSE_QUERIES // group)) if lists is None else lists.size
     blocks = triton.cdiv(count, size)
-    tiling = tiling_of(width, q.dtype, key_table.coded)
-    tile = min(tiling.queries, padded(group * size))
-    tiles = triton.cdiv(group * size, tile)
+    tiling = tiling_of(group * size, width, q.dtype, key_table.coded)
+    tiles = triton.cdiv(group * size, tiling.queries)
     shares = shares_of(tiles * blocks * heads, listed, q.device)
     shown = listing(span, lists)
     out = torch.empty(
@@ -257,7 +256,7 @@ def attend(
         DOT=factor_dtype(q.dtype),
         **widths(width, shown.half),
         SIZE_PAD=padded(width),
-        QUERIES=tile,
+        QUERIES=tiling.queries,
         TILE=tiling.keys,
         num_warps=tiling.warps,
     )
@@ -279,18 +278,21 @@ def attend(
 
 
 class Tiling(NamedTuple):
-    """queries: of one program at most, those of all heads of a group counted; keys: at a time; warps: of a program."""
+    """queries: of one program, those of all heads of a group counted; keys: at a time; warps: of a program."""
 
     queries: int
     keys: int
     warps: int
 
 
-def tiling_of(width: int, dtype: torch.dtype, coded: bool) -> Tiling:
-    """What spills no registers, or the fewest, and fits the shared memory of a consumer GPU."""
+def tiling_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> Tiling:
+    """What spills no registers, or the fewest, fits the shared memory of a consumer GPU, and reads rows of lists, which
+    may lie in host memory, for as many queries of their block at once as can be.
+    """
     if dtype == torch.float32:  # no tensor cores
-        return Tiling(32, 16, 8)
-    return Tiling(64, 32 if coded else 64, 8 if width > 128 else 4)
+        return Tiling(min(32, padded(queries)), 16, 8)
+    together = min(64 if width > 128 else 128, padded(queries))
+    return Tiling(together, 32 if coded else 64, 8 if width > 128 or together > 64 else 4)
 
 
 def shares_of(programs: int, listed: int, device: torch.device) -> int:

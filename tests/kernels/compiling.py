@@ -83,8 +83,9 @@ def launch_all() -> None:
     """Each kernel, and those that load slabs with slabs of every kind among them."""
     decode = case((8, 2), 128, 64, BF16, count=1, block=1, coding=Coding(INT8))
     prefill = case((4, 1), 256, 128, BF16, block=16, by_head=True, coding=Coding(INT4, 1, (True, False, True)))
+    many = case((8, 2), 128, 64, BF16, block=32, listed=60)
     dense = case((8, 2), 96, 0, BF16)
-    for given, shares in ((decode, 4), (prefill, 1), (dense, 1)):
+    for given, shares in ((decode, 4), (prefill, 1), (many, 1), (dense, 1)):
         attention.shares_of = lambda *_, shares=shares: shares
         attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
     columns.column_sums(decode.q, decode.keys, decode.span, decode.lists, torch.zeros(8, 1), 0.1)

@@ -26,6 +26,7 @@ CASES = {
     "half": case((4, 2), 64, 32, torch.float16, block=8),
     "bfloat16": case((5, 1), 96, 48, torch.bfloat16, block=7),
     "bfloat16-decode": case((8, 1), 128, 64, torch.bfloat16, count=1, block=1),
+    "bfloat16-blocks-of-many": case((6, 1), 64, 32, torch.bfloat16, count=50, block=25, listed=60),
     "sinks-of-another-dtype": case((4, 2), 64, 32, torch.bfloat16, block=8, sinks=torch.float32),
     "heads-shown-other-rows": case((4, 2), 64, 32, torch.float32, block=8, by_head=True),
     "heads-shown-other-rows-decode": case((6, 3), 48, 24, torch.float32, count=1, block=1, by_head=True),
