@@ -146,7 +146,7 @@ def test_folders_of_the_pocket_training_lie_in_the_repository_wherever_it_is_sta
     assert taken[0].work_dir == ROOT / "runs" / "pocket"
     assert taken[0].data_dir == ROOT.parent / "shared" / "data"
     folders = ["--data-dir", str(tmp_path / "nowhere"), "--work-dir", str(tmp_path / "work")]
-    assert main(["train", "pocket", *folders]) == 1
+    assert main(["train", "pocket", *folders]) == 2
     assert f"There is no {tmp_path / 'nowhere'}" in (said := capsys.readouterr().err)
     assert "--data-dir" in said
     folders += ["--pocket-dir", str(tmp_path / "pocket"), "--out", str(tmp_path / "heads.safetensors")]
