@@ -4,7 +4,7 @@ import importlib.metadata
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,17 +31,27 @@ class Check:
 def examine(home: str | None = None, model: str | None = None, device: str = "auto") -> list[Check]:
     """Look at everything; never raises."""
     root = home_folder(home)
-    return [
-        _python(),
-        *_packages(),
-        _memory(),
-        _disk(root),
-        _home(root),
-        *_model(model or POCKET, device),
-        _attention(),
-        _ocr(),
-        _sample(),
-    ]
+    looks: dict[str, Callable[[], Check | Iterator[Check]]] = {
+        "python": _python,
+        "packages": _packages,
+        "memory": _memory,
+        "disk": lambda: _disk(root),
+        "home": lambda: _home(root),
+        "model": lambda: _model(model or POCKET, device),
+        "attention": _attention,
+        "ocr": _ocr,
+        "sample book": _sample,
+    }
+    return [check for name, look in looks.items() for check in _looked(name, look)]
+
+
+def _looked(name: str, look: Callable[[], Check | Iterator[Check]]) -> Iterator[Check]:
+    """What a look finds; that it failed, where it did."""
+    try:
+        found = look()
+        yield from [found] if isinstance(found, Check) else found
+    except Exception as error:
+        yield Check(name, False, True, phrase(error))
 
 
 def _check(name: str, ok: bool, detail: str, advice: str, *, needed: bool = False) -> Check:
@@ -79,16 +89,19 @@ def _disk(root: Path) -> Check:
     return _check("disk", free >= LEAST_DISK_BYTES, f"{free / 1e9:.1f} GB are free for {root}.", advice)
 
 
-def _home(root: Path) -> Check:
+def _home(root: Path) -> Iterator[Check]:
     from sessions import DATABASE, Store, StoreError, check_whole, nearest
 
     if not (nearest(root).is_dir() and os.access(nearest(root), os.W_OK)):
-        return Check("home", False, True, f"{root} cannot be written.", "Choose another place with --home.")
+        yield Check("home", False, True, f"{root} cannot be written.", "Choose another place with --home.")
+        return
     try:
         check_whole(root)
         if not (root / DATABASE).exists():
-            return Check("home", True, True, f"{root}, to be made at first use.")
+            yield Check("home", True, True, f"{root}, to be made at first use.")
+            return
         with Store(root) as store:
+            strays = store.strays()
             counts = {
                 "document": len(store.documents()),
                 "context": len(store.contexts()),
@@ -96,8 +109,17 @@ def _home(root: Path) -> Check:
             }
         kept = ", ".join(plural(count, noun) for noun, count in counts.items())
     except StoreError as error:
-        return Check("home", False, True, f"{root}: {phrase(error)}", "Choose another place with --home.")
-    return Check("home", True, True, f"{root} with {kept}.")
+        yield Check("home", False, True, f"{root}: {phrase(error)}", "Choose another place with --home.")
+        return
+    yield Check("home", True, True, f"{root} with {kept}.")
+    if strays:
+        yield Check(
+            "database",
+            False,
+            False,
+            f"it does not know {', '.join(map(str, strays))}, as if an older one had been put in its place.",
+            "Originals in such folders of documents can be ingested again; then delete these folders by hand.",
+        )
 
 
 def _model(name: str, device: str) -> Iterator[Check]:

@@ -44,10 +44,11 @@ class Contexts(Documents):
             save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
                 raises takes the row back.
         """
-        now = time.time()
+        self._check_documents(document_ids)
+        now, id = time.time(), self._id_for_folder("context")
         with self._write() as db:
             self._check_documents(document_ids)
-            id = self._new_id("context")
+            self._forget_leftovers([id])
             db.table("contexts").insert(
                 {
                     "id": id,

@@ -51,8 +51,8 @@ def check_whole(home: Path) -> None:
     if left:
         raise StoreCorrupt(
             f"The database {path} is missing or empty, and nothing else says what lies beside it ({left}). Restore it "
-            f"from a backup; or rename {home} and begin anew: the files that were read are in its folder documents, to "
-            f"be ingested again."
+            f"from a backup (`stockpot doctor` then names what that does not know); or rename {home} and begin anew: "
+            "the files that were read are in its folder documents, to be ingested again."
         )
 
 
@@ -193,6 +193,22 @@ class Base:
             self._one(f"SELECT id FROM {TABLES[kind]} WHERE id = ?", id, kind)
             sets = ", ".join(f'"{name}" = ?' for name in changes)
             db.execute(f"UPDATE {TABLES[kind]} SET {sets} WHERE id = ?", [*changes.values(), id])
+
+    def _id_for_folder(self, kind: str) -> str:
+        """A new id, whose folder is a leftover unless it is no longer noted as one when it gets its row."""
+        with self._write():
+            id = self._new_id(kind)
+            self._note_leftovers([id])
+        return id
+
+    def _note_leftovers(self, ids: Sequence[str]) -> None:
+        with self._write() as db:
+            db.table("leftovers").insert_all({"id": id, "noted_at": time.time()} for id in ids)
+
+    def _forget_leftovers(self, ids: Sequence[str]) -> None:
+        with self._write() as db:
+            for id in ids:
+                db.execute("DELETE FROM leftovers WHERE id = ?", [id])
 
     def _new_id(self, kind: str) -> str:
         """An id that is not taken; to be used inside `_write`."""

@@ -4,17 +4,15 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 
 from sessions.database import ID, TABLES, kind_of
 from sessions.errors import DiskFull, InUse, NotFound, StoreError
 from sessions.files import remove_tree, tree_bytes
 from sessions.jobs import Jobs
-from sessions.processes import is_alive
 
 _FOLDERS = {"document": "documents", "context": "contexts", "session": "sessions"}
-_INCOMING_SEC = 600.0  # far longer than copying a file takes
+_INCOMING_SEC = 600.0  # far longer than copying a file takes, or beginning a reading
 
 
 class Deletion(Jobs):
@@ -76,6 +74,7 @@ class Deletion(Jobs):
             ):
                 for each in ids:
                     db.execute(f"DELETE FROM {table} WHERE {column} = ?", [each])
+            self._note_leftovers([id for noun in _FOLDERS for id in gone[noun]])
             if gone["turn"]:
                 # The index only notes that an entry is gone; merging takes its words out of the file.
                 db.execute("INSERT INTO turns_fts (turns_fts) VALUES ('optimize')")
@@ -92,9 +91,11 @@ class Deletion(Jobs):
         return {"document": documents, "context": contexts, "session": sessions, "turn": turns}
 
     def _remove_folders(self, gone: dict[str, list[str]]) -> None:
-        for kind in _FOLDERS:
-            for id in gone[kind]:
-                remove_tree(self._folder(kind, id))
+        ids = [id for kind in _FOLDERS for id in gone[kind]]
+        for id in ids:
+            remove_tree(self._folder(id))
+        with suppress(DiskFull):  # then the next sweep forgets them
+            self._forget_leftovers([id for id in ids if not self._folder(id).exists()])
 
     def _ids(self, column: str, table: str, key: str, values: Sequence[str]) -> list[str]:
         found = [
@@ -105,7 +106,7 @@ class Deletion(Jobs):
     def _check_idle(self, subjects: list[str]) -> None:
         for subject in subjects:
             for job in self._rows("SELECT * FROM jobs WHERE subject_id = ? AND status = 'running'", [subject]):
-                if is_alive(job["owner"], job["updated_at"]):
+                if self._is_alive(job["owner"], job["updated_at"]):
                     raise InUse(
                         f"Worker {job['worker']} is busy with {subject} (job {job['id']}, {job['kind']}): "
                         "cancel that job, or wait for it, then delete."
@@ -113,8 +114,8 @@ class Deletion(Jobs):
         for subject in self._held_by_others(subjects):
             raise InUse(f"Another program is busy with {subject}: stop it, or wait for it, then delete.")
 
-    def _folder(self, kind: str, id: str) -> Path:
-        return self.home / _FOLDERS[kind] / id
+    def _folder(self, id: str) -> Path:
+        return self.home / _FOLDERS[kind_of(id)] / id
 
     def size_on_disk(self, id: str) -> int:
         """Bytes of files kept for a document, context or session itself (not for what derives from it)."""
@@ -122,36 +123,38 @@ class Deletion(Jobs):
         if kind not in _FOLDERS:
             raise NotFound(f"A {kind} has no files of its own; ask for the size of its session or context.")
         self._one(f"SELECT id FROM {_FOLDERS[kind]} WHERE id = ?", id, kind)
-        return tree_bytes(self._folder(kind, id))
+        return tree_bytes(self._folder(id))
 
     def sweep(self) -> list[Path]:
-        """Remove folders that a crash left without a row; returns them. Done when a store is opened.
+        """Remove folders that a crash left of what was deleted, or was not yet made; returns them. Done at opening.
 
-        Documents and contexts get their folder and their row under the write lock, held here too. Only folders named
-        like our ids are looked at, and none that is older than the database: whoever points a home at a folder of
-        their own, or starts a new database beside old files, loses nothing.
+        Nothing else goes: beside a database of last week, back from a backup, lies what was read since (`strays`).
         """
         with self._write():
-            orphans = self._orphans()
-        for folder in orphans:  # none of them gets a row any more, so nobody has to wait for it
+            noted = self._rows("SELECT id, noted_at FROM leftovers")
+            folders = [folder for row in noted if (folder := self._folder(row["id"])).exists()]
+            folders += [each for each in (self.home / "incoming").iterdir() if self._is_left(each)]
+        for folder in folders:  # none of them gets a row any more, so nobody has to wait for it
             remove_tree(folder)
-        return orphans
+        gone = [row["id"] for row in noted if time.time() - row["noted_at"] > _INCOMING_SEC]
+        with suppress(DiskFull):  # then another sweep forgets them
+            self._forget_leftovers([id for id in gone if not self._folder(id).exists()])
+        return folders
 
-    def _orphans(self) -> list[Path]:
-        """Folders without a row; in `_write`."""
-        orphans: list[Path] = []
-        born = self._rows("SELECT min(applied_at) AS born FROM _sqlite_migrations")[0]["born"]
-        born_at = datetime.fromisoformat(born).timestamp()
-        for kind, name in _FOLDERS.items():
-            kept = {row["id"] for row in self._rows(f"SELECT id FROM {name}")}
-            for folder in (self.home / name).iterdir():
-                named_like_id = ID.fullmatch(folder.name) and kind_of(folder.name) == kind
-                with suppress(FileNotFoundError):  # who deleted it has come to its folder
-                    if named_like_id and folder.name not in kept and folder.stat().st_mtime >= born_at:
-                        orphans.append(folder)
-        for folder in (self.home / "incoming").iterdir():
-            ours = ID.fullmatch(folder.name.partition(".")[0])
-            with suppress(FileNotFoundError):  # its owner has just put it in its place
-                if ours and time.time() - folder.stat().st_mtime > _INCOMING_SEC:
-                    orphans.append(folder)
-        return orphans
+    @staticmethod
+    def _is_left(incoming: Path) -> bool:
+        with suppress(FileNotFoundError):  # its owner has just put it in its place
+            ours = ID.fullmatch(incoming.name.partition(".")[0])
+            return bool(ours) and time.time() - incoming.stat().st_mtime > _INCOMING_SEC
+        return False
+
+    def strays(self) -> list[Path]:
+        """Folders named like our ids that the database does not know, as after an older one was put in its place."""
+        found = []
+        with self._write():  # documents and contexts get their folder and their row under the write lock
+            noted = {row["id"] for row in self._rows("SELECT id FROM leftovers")}
+            for kind, name in _FOLDERS.items():
+                known = noted | {row["id"] for row in self._rows(f"SELECT id FROM {name}")}
+                named = (each for each in (self.home / name).iterdir() if ID.fullmatch(each.name))
+                found += [each for each in named if kind_of(each.name) == kind and each.name not in known]
+        return found

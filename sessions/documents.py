@@ -44,11 +44,10 @@ class Documents(Base):
         """
         if known := self.find_document(sha256):
             return known
-        # Prepared aside and renamed inside the transaction: a row never lacks its files, and a folder without a
-        # row (a crash between rename and commit) is swept at the next start.
+        # Prepared aside and renamed inside the transaction: a row never lacks its files, and a folder that got none
+        # (a crash between rename and commit) is swept up at the next start.
         data = to_json(content).encode()
-        with self._write():
-            id = self._new_id("document")
+        id = self._id_for_folder("document")
         staging = self.home / "incoming" / f"{id}.{os.getpid()}"
         needed = len(data) + (file.stat().st_size if file else 0)
         if needed > (free := disk_free(self.home)):
@@ -77,6 +76,7 @@ class Documents(Base):
                         "created_at": time.time(),
                     }
                 )
+                self._forget_leftovers([id])
                 os.rename(staging, self.home / "documents" / id)
                 flush_directory(self.home / "documents")
         except OSError as error:

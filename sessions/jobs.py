@@ -117,9 +117,14 @@ class Jobs(Measurements):
             )
         return self.job(row["id"])
 
+    def _is_alive(self, owner: str | None, seen_at: float) -> bool:
+        """As `processes.is_alive`; where it cannot be looked at, a heartbeat of its workers is a sign of life too."""
+        (beat,) = self._rows("SELECT max(heartbeat_at) AS at FROM workers WHERE owner = ?", [owner])
+        return is_alive(owner, max(seen_at, beat["at"] or 0.0))
+
     def _is_for_others(self, row: dict[str, Any]) -> bool:
         holder = json.loads(row["payload"]).get("holder")
-        return holder not in (None, stamp()) and is_alive(holder, row["updated_at"])
+        return holder not in (None, stamp()) and self._is_alive(holder, row["updated_at"])
 
     def is_behind(self, turn_id: str) -> bool:
         """Whether another turn of the same session has to end first.
@@ -139,7 +144,7 @@ class Jobs(Measurements):
         )
         behind = False  # whether somebody alive waits for an earlier turn, or answers it
         for row in rows:
-            asked, answered = (is_alive(owner, row["seen_at"]) for owner in (row["owner"], row["worker"]))
+            asked, answered = (self._is_alive(owner, row["seen_at"]) for owner in (row["owner"], row["worker"]))
             if row["id"] == turn_id:
                 if behind:
                     return True
@@ -266,12 +271,10 @@ class Jobs(Measurements):
 
     def _dead_jobs(self) -> list[dict[str, Any]]:
         rows = self._rows("""
-            SELECT jobs.*, max(jobs.updated_at, coalesce(workers.heartbeat_at, 0), coalesce(drafts.updated_at, 0))
-                AS seen_at FROM jobs
-            LEFT JOIN workers ON workers.name = jobs.worker AND workers.owner = jobs.owner
+            SELECT jobs.*, max(jobs.updated_at, coalesce(drafts.updated_at, 0)) AS seen_at FROM jobs
             LEFT JOIN turns ON turns.id = jobs.subject_id LEFT JOIN drafts ON drafts.turn_key = turns.key
             WHERE jobs.status = 'running' ORDER BY jobs.key""")
-        return [row for row in rows if not is_alive(row["owner"], row["seen_at"])]
+        return [row for row in rows if not self._is_alive(row["owner"], row["seen_at"])]
 
     def _without_jobs(self) -> list[dict[str, Any]]:
         """Turns being answered and contexts being read that no job is for, as by the command line: id, owner, alive."""
@@ -281,7 +284,7 @@ class Jobs(Measurements):
             LEFT JOIN drafts ON turn_key = turns.key WHERE status = 'answering' AND turns.id NOT IN {active}
             UNION ALL
             SELECT id, owner, updated_at FROM contexts WHERE status = 'reading' AND id NOT IN {active}""")
-        return [{**row, "alive": is_alive(row["owner"], row["seen_at"])} for row in rows]
+        return [{**row, "alive": self._is_alive(row["owner"], row["seen_at"])} for row in rows]
 
     def _held_by_others(self, subjects: Sequence[str]) -> list[str]:
         """Those of these turns and contexts that another process, which lives, works on without a job."""

@@ -85,7 +85,18 @@ def m004_reasoning(db: Database) -> None:
         db.execute(f"ALTER TABLE {table} ADD COLUMN reasoning TEXT NOT NULL DEFAULT ''")
 
 
-for step in (m001_documents_and_contexts, m002_sessions_and_turns, m003_jobs_and_measurements, m004_reasoning):
+def m005_leftovers(db: Database) -> None:
+    """Folders that are to go: of what is being made, until it is, and of what was deleted, until they are gone."""
+    db.execute("CREATE TABLE leftovers (id TEXT PRIMARY KEY, noted_at REAL NOT NULL)")
+
+
+for step in (
+    m001_documents_and_contexts,
+    m002_sessions_and_turns,
+    m003_jobs_and_measurements,
+    m004_reasoning,
+    m005_leftovers,
+):
     migrations()(step)
 
 

@@ -1,6 +1,7 @@
 """The rows of the store as frozen dataclasses. Times are seconds since the epoch; sizes are bytes."""
 
 import json
+import re
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -10,6 +11,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from sessions.errors import StoreCorrupt
 
 READING_STATUSES = ("reading", "paused", "ready", "failed", "cancelled")
+_UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 UNDER_WAY, ENDED = ("queued", "running"), ("done", "failed", "cancelled")
 JOB_STATUSES = (*UNDER_WAY, *ENDED)
 
@@ -180,7 +182,7 @@ def make_row(cls: Callable[..., Row], columns: dict[str, Any]) -> Row:
 
 def clean(text: str) -> str:
     """Text that SQLite and UTF-8 can hold: lone surrogates (odd file names) and NULs become U+FFFD."""
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
+    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def one_line(title: str | None) -> str:
@@ -189,14 +191,16 @@ def one_line(title: str | None) -> str:
 
 
 def to_json(value: Any) -> str:
-    """JSON for a column or a file. Numbers of numpy and torch become plain ones; NaN and infinities become null."""
+    """JSON for a column or a file: its texts `clean`, numbers of numpy and torch plain, NaN and infinities null."""
 
     def plain(item: Any) -> Any:
         if isinstance(item, dict):
-            return {str(key): plain(each) for key, each in item.items()}
+            return {clean(str(key)): plain(each) for key, each in item.items()}
         if isinstance(item, list | tuple):
             return [plain(each) for each in item]
-        if not isinstance(item, str | int | float | bool | None) and hasattr(item, "item"):
+        if isinstance(item, str):
+            return clean(item)
+        if not isinstance(item, int | float | bool | None) and hasattr(item, "item"):
             item = item.item()
         if isinstance(item, float) and (item != item or item in (float("inf"), float("-inf"))):
             return None

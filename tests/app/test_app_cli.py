@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from ast import literal_eval
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +367,17 @@ def test_methods_and_doctor_are_objects_for_programs(
             1,
             ["home"],
         )
+
+
+@pytest.mark.parametrize("missing", ["torch", "sqlite_utils", "safetensors", "psutil", "ingest"])
+def test_doctor_names_what_is_broken_and_looks_at_the_rest(tmp_path: Path, missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from app.doctor import examine; "
+    code += "print([(each.name, each.ok) for each in examine(sys.argv[1], sys.argv[1])])"
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    names = {"python", "torch", "memory", "disk", "home", "model", "attention", "ocr", "sample book"}
+    assert names <= {name for name, _ in literal_eval(ran.stdout)}
+    assert not all(ok for _, ok in literal_eval(ran.stdout))
 
 
 def test_a_model_of_a_long_window_is_read_with_settings_that_suit_it(

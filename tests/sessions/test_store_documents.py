@@ -1,6 +1,7 @@
 """Documents, contexts, deletion, sweeping."""
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -22,7 +23,8 @@ def test_a_document_comes_back_as_it_was_given(filled: Any, tmp_path: Path) -> N
     store = filled.store
     assert (row.title, row.pages, row.characters, row.warnings) == ("Émile", 3, 12, ["page 2 has no text"])
     assert (row.file_name, row.file_bytes) == (file.name, 14)
-    assert store.document_content(row.id) == content
+    (page,) = store.document_content(row.id)["pages"]
+    assert page == {"text": "naïve \ufffd text", "boxes": [1.5, 2]}  # what no UTF-8 can hold is no letter of it
     kept = store.document_file(row.id)
     assert kept is not None
     assert kept.name == "original.pdf"
@@ -52,9 +54,16 @@ def test_altered_or_missing_text_is_not_given_out(filled: Any) -> None:
         filled.store.document_content(row.id)
 
 
+def test_a_warning_that_names_a_file_as_no_text_can_be_is_sent_all_the_same(filled: Any) -> None:
+    """Such a name in one warning, and no list of contexts came any more: UTF-8 cannot hold it."""
+    row = filled.document(warnings=["B\udcfccher.pdf was left out."])
+    assert row.warnings == ["B\ufffdcher.pdf was left out."]
+    assert filled.store.document(row.id).warnings == row.warnings
+
+
 def test_titles(filled: Any) -> None:
     row = filled.document(title="\udcff odd")
-    assert row.title == "? odd"
+    assert row.title == "\ufffd odd"
     assert filled.store.rename_document(row.id, " Emma, vol. 1 ").title == "Emma, vol. 1"
     with pytest.raises(StoreError, match="cannot be empty"):
         filled.store.rename_document(row.id, "  ")
@@ -247,21 +256,44 @@ def test_nothing_is_saved_over_a_reading_that_is_finished(filled: Any) -> None:
     assert torch.equal(state.load()[0]["kv"]["k"], torch.ones(3))
 
 
-def test_the_sweep_takes_crash_leftovers_and_nothing_else(filled: Any) -> None:
+def test_the_sweep_takes_crash_leftovers_and_nothing_else(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store, document = filled.store, filled.document()
-    crashed = [store.home / "documents" / "d-222222", store.home / "contexts" / "c-222222"]
+    gone = filled.context(filled.document("b" * 64, file=Path(__file__)), status="reading")
+    store.context_state(gone.id).save({"kv": Part({"k": torch.ones(3)})}, {}, "f")
+    crashed = [store.home / "documents" / gone.document_ids[0], store.home / "contexts" / gone.id]
+    with monkeypatch.context() as patch:
+        patch.setattr("sessions.deletion.remove_tree", lambda folder: None)
+        store.delete_document(*gone.document_ids)
     foreign = [store.home / "documents" / "Taxes", store.home / "documents" / "c-222222", store.home / "notes"]
     old, fresh = store.home / "incoming" / "d-333333.1", store.home / "incoming" / "d-444444.2"
-    before_us = store.home / "sessions" / "s-222222"
-    for folder in (*crashed, *foreign, old, fresh, before_us):
+    unknown = store.home / "sessions" / "s-222222"
+    for folder in (*foreign, old, fresh, unknown):
         folder.mkdir()
         (folder / "file").write_text("x")
     os.utime(old, (time.time() - 3600,) * 2)
-    os.utime(before_us, (time.time() - 3600,) * 2)
+    assert all(folder.exists() for folder in crashed)
     with Store(store.home) as again:
         assert again.document_content(document.id)
+        assert again.strays() == [unknown]
     assert not any(folder.exists() for folder in (*crashed, old))
-    assert all((folder / "file").exists() for folder in (*foreign, fresh, before_us))
+    assert all((folder / "file").exists() for folder in (*foreign, fresh, unknown))
+
+
+def test_an_older_database_in_its_place_costs_nothing(filled: Any, tmp_path: Path) -> None:
+    """With one of last week, back from a backup, originals of what was ingested since went at the next start."""
+    store = filled.store
+    kept = filled.document()
+    store._empty_log()
+    shutil.copy(store.path, tmp_path / "backup.db")
+    since = filled.document("b" * 64, file=Path(__file__))
+    store.close()
+    shutil.copy(tmp_path / "backup.db", store.path)
+    for end in ("-wal", "-shm"):
+        store.path.with_name(store.path.name + end).unlink(missing_ok=True)
+    with Store(store.home) as again:
+        assert [row.id for row in again.documents()] == [kept.id]
+        assert again.strays() == [store.home / "documents" / since.id]
+    assert (store.home / "documents" / since.id / "original.py").read_text() == Path(__file__).read_text()
 
 
 def test_a_crash_between_rename_and_commit_leaves_no_document(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,18 +307,15 @@ def test_a_crash_between_rename_and_commit_leaves_no_document(filled: Any, monke
         with pytest.raises(KeyboardInterrupt):
             filled.document()
     assert len(list((filled.store.home / "documents").iterdir())) == 1
-    assert filled.store.documents() == []
+    assert filled.store.documents() == filled.store.strays() == []
     with Store(filled.store.home) as again:
         assert list((again.home / "documents").iterdir()) == []
     assert filled.document().title == "Emma"
 
 
-@pytest.mark.parametrize("name", ["incoming/d-222222.1", "contexts/c-222222"])
-def test_a_sweep_does_not_mind_folders_that_go_meanwhile(
-    filled: Any, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """Another process moves its new document out of `incoming`, or deletes a context, while this one looks there."""
-    passing = filled.store.home / name
+def test_a_sweep_does_not_mind_folders_that_go_meanwhile(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process moves its new document out of `incoming` while this one looks there."""
+    passing = filled.store.home / "incoming" / "d-222222.1"
     passing.mkdir()
     real = Path.iterdir
 
@@ -305,6 +334,7 @@ def test_nobody_waits_for_what_is_swept_up(filled: Any, monkeypatch: pytest.Monk
     """Removing a large folder took longer than others wait for the database."""
     left, free = filled.store.home / "contexts" / "c-222222", list[bool]()
     left.mkdir()
+    filled.store._note_leftovers([left.name])
 
     def remove(folder: Path) -> None:
         free.append(not filled.store._db.conn.in_transaction)

@@ -379,6 +379,29 @@ def test_an_answer_that_grows_keeps_a_distant_worker_alive(filled: Any) -> None:
     assert (store.job(job.id).status, store.turn(turn.id).answer) == ("failed", "so far")
 
 
+def test_what_a_distant_process_with_a_heartbeat_works_on_is_not_taken_from_it(filled: Any) -> None:
+    """A server in another container that loaded its model for more than a minute was taken for dead by some."""
+    store, context = filled.store, filled.context()
+    session = store.add_session(context.id)
+    first, second = store.add_turn(session.id, "one"), store.add_turn(session.id, "two")
+    store.add_job("answer", first.id)
+    store.next_job("distant")
+    theirs = "another-machine|1|1"
+    for table in ("jobs", "workers", "turns"):
+        store._db.execute(f"UPDATE {table} SET owner = ?", [theirs])
+    for table in ("jobs", "drafts"):
+        store._db.execute(f"UPDATE {table} SET updated_at = updated_at - 1000")
+    store._db.execute("UPDATE turns SET created_at = created_at - 1000")
+    store._db.conn.commit()
+    assert store.is_behind(second.id)
+    with pytest.raises(InUse):
+        store.delete_context(context.id)
+    store._db.execute("UPDATE workers SET heartbeat_at = heartbeat_at - 1000")
+    store._db.conn.commit()
+    assert not store.is_behind(second.id)
+    store.delete_context(context.id)
+
+
 def test_a_heartbeat_keeps_a_distant_worker_alive(store: Store) -> None:
     job = store.add_job("reading", "c-222222")
     store.next_job("w")
