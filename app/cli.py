@@ -72,7 +72,8 @@ def global_options(*, suppress: bool) -> argparse.ArgumentParser:
         metavar="N",
         type=seed,
         default=default(None),
-        help=f"seed of everything random, 0 to {MOST_SEED} (default: 0; `train pocket` has its own)",
+        help=f"seed of everything random, 0 to {MOST_SEED} (default: another for each answer with a temperature; 0 for "
+        "all else, but `train pocket` has its own)",
     )
     group.add_argument(
         "--verbose",

@@ -23,7 +23,7 @@ class Service:
         home: str | Path | None = None,
         model: str | None = None,
         device: str = "auto",
-        seed: int = 0,
+        seed: int | None = None,
         memory: int = OPEN_BYTES,
     ) -> None:
         """Open (or make) a home.
@@ -32,7 +32,7 @@ class Service:
             home: its folder; None for $STOCKPOT_HOME or ~/.stockpot.
             model: the model for new readings; None for the one that ships.
             device: auto, cpu or cuda.
-            seed: of answers that are sampled.
+            seed: of answers with a temperature, unless they have one; None takes another for each.
             memory: bytes that open contexts may take together, on the device and in host memory each.
 
         Raises:

@@ -1,5 +1,6 @@
 """Turns: a question is kept, answered piece by piece, and finished with its sources and measurements."""
 
+import secrets
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
@@ -30,23 +31,29 @@ LONGEST_QUESTION = 20_000
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How to answer: the engine's sampling settings that a person may change."""
+    """How to answer: the engine's sampling settings that a person may change.
+
+    seed: of an answer with a temperature; None takes the service's, and where it has none another each time.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
     max_tokens: int = 200
     max_reasoning: int = 4096
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         if not 0.0 <= self.temperature <= 5.0:
-            raise UsageError(f"The temperature lies between 0 and 5, not {self.temperature}.")
+            raise UsageError(f"temperature must be between 0 and 5, not {self.temperature}.")
         if not 0.0 < self.top_p <= 1.0:
-            raise UsageError(f"top-p lies above 0 and up to 1, not {self.top_p}.")
+            raise UsageError(f"top-p must be above 0 and at most 1, not {self.top_p}.")
         if not 1 <= self.max_tokens <= 100_000:
             raise UsageError(f"An answer has 1 to 100,000 tokens, not {self.max_tokens}.")
         if not 1 <= self.max_reasoning <= 100_000:
             raise UsageError(f"A reasoning has 1 to 100,000 tokens, not {self.max_reasoning}.")
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise UsageError(f"A seed is a whole number from 0 to 2^63 - 1, not {self.seed}.")
 
 
 def new_session(service: Service, context_id: str, title: str | None = None) -> SessionRow:
@@ -142,11 +149,12 @@ def _answer(
     except Stopped:
         return service.store.finish_turn(turn.id, status="cancelled")
     waited, open_one.replay_sec = open_one.replay_sec, 0.0
+    seeds = (options.seed, service.seed, secrets.randbits(32))
     sampling = engine.Sampling(
         temperature=options.temperature,
         top_p=options.top_p,
         max_tokens=options.max_tokens,
-        seed=service.seed,
+        seed=next(seed for seed in seeds if seed is not None),
         max_reasoning=options.max_reasoning,
     )
     waiting, thought, flushed, done = "", "", 0.0, None
@@ -172,15 +180,19 @@ def _answer(
         service.store.append_answer(turn.id, waiting, thought)
         return service.store.finish_turn(turn.id, status="cancelled")
     open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
-    return _finish(service, turn, open_one, done)
+    return _finish(service, turn, open_one, done, sampling)
 
 
-def _finish(service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer") -> TurnRow:
+def _finish(
+    service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", sampling: "engine.Sampling"
+) -> TurnRow:
     opened = open_one.opened
     sources = [asdict(source) for source in find_sources(done.passages, opened.stream, service.library)]
     measured = measurements(done)
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [asdict(each) for each in quotations]
+    if sampling.temperature > 0:
+        measured["seed"] = sampling.seed
     measured["warnings"] = _warnings(done, opened)
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
     said: dict[str, Any] = {

@@ -29,7 +29,7 @@ class Sampling:
     def __post_init__(self) -> None:
         """Reject what cannot be."""
         require(self.temperature >= 0.0, f"temperature cannot be negative ({self.temperature}).")
-        require(0.0 < self.top_p <= 1.0, f"top_p lies above 0 and at most at 1, not {self.top_p}.")
+        require(0.0 < self.top_p <= 1.0, f"top_p must be above 0 and at most 1, not {self.top_p}.")
         require(self.max_tokens >= 1, f"max_tokens is at least 1, not {self.max_tokens}.")
         require(self.max_reasoning >= 1, f"max_reasoning is at least 1, not {self.max_reasoning}.")
         require(all(self.stop), "A stop text cannot be empty.")

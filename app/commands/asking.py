@@ -214,7 +214,7 @@ class _Thinking:
 
 
 def result_of(turn: "TurnRow") -> dict[str, Any]:
-    """The object of `ask --json`. `reasoning` is there only if the model reasoned."""
+    """The object of `ask --json`. `reasoning` is there only if the model reasoned, `seed` if it was used."""
     measured = turn.measurements
     return {
         "session": turn.session_id,
@@ -229,6 +229,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "answer_tokens": measured.get("answer_tokens"),
         "kv_entries": measured.get("kv_entries"),
         "kv_bytes": measured.get("kv_bytes"),
+        **({"seed": measured["seed"]} if "seed" in measured else {}),
         "warnings": measured.get("warnings", []),
     }
 

@@ -27,7 +27,7 @@ def open_service(arguments: Arguments) -> "Service":
     from app.service import Service
 
     model = named_model(arguments.model, arguments.quantize)
-    return Service(arguments.home, model, arguments.device, arguments.seed or 0)
+    return Service(arguments.home, model, arguments.device, arguments.seed)
 
 
 def note_other_model(arguments: Arguments, context: "ContextRow") -> None:

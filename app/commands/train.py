@@ -70,7 +70,7 @@ def _chosen(settings: type[Settings], arguments: Arguments) -> Settings:
     parser.description = f"Train {TRAININGS[arguments.what]}."
     if arguments.what == "pocket":
         if arguments.model or arguments.quantize:
-            raise UsageError("The pocket model is trained as its settings say: leave --model and --quantize away.")
+            raise UsageError("The pocket model is trained as its settings say: leave out --model and --quantize.")
         if arguments.seed is not None:
             parser.set_defaults(seed=arguments.seed)
         chosen = parser.parse_args(arguments.settings)

@@ -47,7 +47,7 @@ def credentials(auth: str | None, host: str) -> tuple[str, str] | None:
             return None
         raise UsageError(
             f"{host} can be reached by others, so a name and password are needed: --auth USER:PASSWORD, "
-            "or leave --host away to stay on this machine."
+            "or leave out --host to stay on this machine."
         )
     user, colon, password = auth.partition(":")
     if not (user and colon and password):

@@ -89,6 +89,7 @@ class ChatRequest(Given):
     top_p: float | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
+    seed: int | None = None
     n: int | None = None
     stop: str | list[str] | None = None
     tools: list[Any] | None = None
@@ -109,12 +110,13 @@ class ChatRequest(Given):
             "a response_format other than text": self.response_format.get("type") != "text",
         }
         if wrong := next((name for name, asked in refused.items() if asked), None):
-            raise UsageError(f"Stockpot does not know {wrong}: leave it away.")
+            raise UsageError(f"Stockpot does not support {wrong}: leave it out.")
         usual = AnswerOptions()
         return AnswerOptions(
             usual.temperature if self.temperature is None else self.temperature,
             usual.top_p if self.top_p is None else self.top_p,
             self.max_completion_tokens or self.max_tokens or MOST_TOKENS,
+            seed=self.seed,
         )
 
 

@@ -46,7 +46,7 @@ def serve(arguments: Namespace) -> int:
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
     name = named_model(arguments.model, arguments.quantize)
-    service = Service(home, name, arguments.device, arguments.seed or 0, memory)
+    service = Service(home, name, arguments.device, arguments.seed, memory)
     if service.store.alone:
         raise DiskFull(home, None, disk_free(home))
     server = uvicorn.Server(

@@ -84,7 +84,7 @@ class InfiniPot(Method):
         require(
             0.0 < self.keep <= 0.9, f"keep is the share |C|/|M| of the pot, above 0 and at most 0.9, not {self.keep}."
         )
-        require(0.0 <= self.novelty_share <= 1.0, f"novelty_share lies between 0 and 1, not {self.novelty_share}.")
+        require(0.0 <= self.novelty_share <= 1.0, f"novelty_share must be between 0 and 1, not {self.novelty_share}.")
         require(self.pooling >= 1 and self.pooling % 2 == 1, f"pooling is odd and positive, not {self.pooling}.")
         require(self.reduction in REDUCTIONS, f"reduction is one of {', '.join(REDUCTIONS)}, not '{self.reduction}'.")
         require(self.share in SHARES, f"share is one of {', '.join(SHARES)}, not '{self.share}'.")

@@ -25,7 +25,7 @@ from app.web.gauge import Gauge
 from app.web.views.turn import turn_article
 from engine import SettingsError
 from ingest import IngestError
-from sessions import AlreadyRead, ContextRow, DiskFull, StoreCorrupt
+from sessions import AlreadyRead, ContextRow, DiskFull, StoreCorrupt, TurnRow
 from tests.app.helpers import PATIENCE_SEC, ROOT, book_text
 
 BUDGET = {"budget": "320"}
@@ -314,6 +314,23 @@ def test_an_answer_that_may_be_worse_than_it_looks_is_warned_of(service: Service
         warned[method] = long.measurements["warnings"][1:]
     assert warned["exact"] == []
     assert "the model was trained for 4,096 at a time" in warned["full"][0]
+
+
+def test_an_answer_with_a_temperature_is_another_each_time_unless_a_seed_is_given(service: Service, book: Path) -> None:
+    context = read_through(service, add(service, book))
+
+    def asked(seed: int | None = None, temperature: float = 2.0) -> TurnRow:
+        turn = keep_question(service, service.store.add_session(context.id).id, "Who?")
+        return answer(service, turn.id, AnswerOptions(temperature, max_tokens=12, seed=seed))
+
+    first, second = asked(), asked()
+    assert first.answer != second.answer
+    assert asked(first.measurements["seed"]).answer == first.answer
+    assert "seed" not in asked(temperature=0.0).measurements
+    service.seed = second.measurements["seed"]
+    assert asked().answer == second.answer
+    with pytest.raises(UsageError, match="A seed is a whole number"):
+        AnswerOptions(seed=-1)
 
 
 def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, book: Path) -> None:

@@ -170,7 +170,7 @@ def test_a_quantisation_that_is_none_is_named(capsys: pytest.CaptureFixture[str]
         main(["train", "locret", "--quantize", "nf5"])
     assert "argument --quantize: invalid choice: 'nf5'" in capsys.readouterr().err
     assert main(["train", "pocket", "--model", "org/model"]) == 2
-    assert "leave --model and --quantize away" in capsys.readouterr().err
+    assert "leave out --model and --quantize" in capsys.readouterr().err
 
 
 def test_wrong_settings_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
