@@ -17,7 +17,7 @@ import pymupdf
 from ingest import titles
 from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
 from ingest.clean import doubts, mend_accents, one_line, raised, tidy, unreadable
-from ingest.document import Page, PageQuality, Reading, TocEntry, count
+from ingest.document import Page, PageQuality, Reading, TocEntry, count, listed
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
 from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
 from ingest.limits import Limits
@@ -352,8 +352,8 @@ def _attached(document: Any) -> list[str]:
         return []
     if not names:
         return []
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return [f"{count(len(names), 'attached file')} {'was' if len(names) == 1 else 'were'} not read: {shown}."]
+    were = "was" if len(names) == 1 else "were"
+    return [f"{count(len(names), 'attached file')} {were} not read: {listed(names, 5)}."]
 
 
 def _toc(document: Any, total: int) -> list[TocEntry]:
