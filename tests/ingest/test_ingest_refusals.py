@@ -169,6 +169,18 @@ def test_records_that_lie_over_one_another_do_not_grow(tmp_path: Path) -> None:
         read(path)
 
 
+def test_pictures_of_a_mobi_book_are_no_text(tmp_path: Path) -> None:
+    """An illustrated book of 150 MB was refused, however little text there was in it."""
+    limits = Limits(text_member_bytes=1 << 14)
+    for style in ("", "p { color: red }"):
+        path = makers.mobi(tmp_path / "a.azw3", "<p>Words.</p>", style=style, picture=bytes(1 << 15))
+        assert read(path, limits=limits).text == "Words."
+    for packed, words in ((False, "bytes of text"), (True, "bytes when unpacked")):
+        path = makers.mobi(tmp_path / "b.azw3", "<p>Words.</p>" * 2000, packed=packed)
+        with pytest.raises(TooLarge, match=words):
+            read(path, limits=limits)
+
+
 def test_word_documents_have_limits(tmp_path: Path) -> None:
     document = docx.Document()
     for _ in range(500):
