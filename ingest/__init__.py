@@ -35,6 +35,7 @@ from ingest.errors import (
     TooLarge,
     UnsupportedFormat,
     WrongPassword,
+    out_of_memory,
 )
 from ingest.limits import Limits
 from ingest.ocr import ocr_languages
@@ -108,6 +109,8 @@ def ingest(
             raise stopped[0] from None
         if isinstance(error, IngestError):
             raise
+        if isinstance(error, MemoryError):
+            raise out_of_memory(path.name) from error
         if isinstance(error, OSError):
             reason = error.strerror or one_line(str(error))
             raise BrokenFile(f"{path.name} cannot be read: {reason}. Check its permissions.") from error

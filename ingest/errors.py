@@ -43,3 +43,11 @@ class TooLarge(IngestError):
 
 class OcrUnavailable(IngestError):
     """OCR was demanded (`ocr=True`) and cannot run here."""
+
+
+def out_of_memory(name: str) -> BrokenFile:
+    """What to raise for a file of that name which takes all memory."""
+    return BrokenFile(
+        f"{name} could not be read: it takes more memory than there is. "
+        "Convert it to plain text, or split it into smaller files."
+    )

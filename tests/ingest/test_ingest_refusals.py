@@ -10,6 +10,7 @@ import pymupdf
 import pytest
 
 from ingest import (
+    _READERS,
     BrokenFile,
     EmptyDocument,
     IngestError,
@@ -24,6 +25,7 @@ from ingest import (
 from ingest import (
     ingest as read,
 )
+from ingest.document import Reading
 from tests.ingest import makers
 
 
@@ -280,6 +282,16 @@ def test_failing_ocr_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "OCR failed" in document.pages[1].quality.warnings[0]
     assert not document.pages[2].quality.warnings
     assert "install Tesseract" not in document.coverage()
+
+
+def test_a_file_that_takes_all_memory_is_no_bug_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, limits: Limits) -> Reading:
+        raise MemoryError
+
+    monkeypatch.setitem(_READERS, "txt", fail)
+    (tmp_path / "a.txt").write_text("Words.")
+    with pytest.raises(BrokenFile, match=r"a\.txt could not be read: it takes more memory than there is\. Convert"):
+        read(tmp_path / "a.txt")
 
 
 def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
