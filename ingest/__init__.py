@@ -38,12 +38,12 @@ from ingest.errors import (
     out_of_memory,
 )
 from ingest.limits import Limits
-from ingest.ocr import ocr_languages
+from ingest.ocr import ocr_languages, ocr_languages_used
 
 __all__ = [
     "PAGE_SEPARATOR", "SUPPORTED", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "OcrUnavailable",
     "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat", "WrongPassword",
-    "check_file", "fingerprint", "ingest", "ocr_languages",
+    "check_file", "fingerprint", "ingest", "ocr_languages", "ocr_languages_used",
 ]  # fmt: skip
 
 _READERS: dict[str, Callable[[Path, Limits], Reading]] = {

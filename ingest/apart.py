@@ -43,7 +43,7 @@ _COMPLAINT_BYTES = 2000
 _PR_SET_PDEATHSIG = 1
 _OUT_OF_MEMORY = re.compile(r"out of memory|MemoryError|bad_alloc|allocat", re.IGNORECASE)
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def ingest_apart(
@@ -101,7 +101,7 @@ def _ended(name: str, code: int, complaint: str) -> IngestError:
     """What to say of a process that ended without an answer. complaint: the end of its standard error."""
     how = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"status {code}"
     said = one_line((complaint.strip().splitlines() or [""])[-1])[-200:]
-    _log.warning("%s: the process that read it ended with %s: %s", name, how, said or "no word")
+    log.warning("%s: the process that read it ended with %s: %s", name, how, said or "no word")
     if code == -getattr(signal, "SIGXCPU", 0):
         return TooLarge(f"{name} takes more than {PAGE_SEC:,} s for a single page. It was not read.")
     if code == -getattr(signal, "SIGKILL", 0) or _OUT_OF_MEMORY.search(said):

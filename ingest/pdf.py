@@ -21,7 +21,7 @@ from ingest.document import Page, PageQuality, Reading, TocEntry, count, listed
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
 from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
 from ingest.limits import Limits
-from ingest.ocr import ocr_languages
+from ingest.ocr import ocr_languages_used
 from ingest.running_heads import drop_running_heads
 
 OCR_DPI = 300
@@ -78,11 +78,11 @@ def read(
     Raises:
         BrokenFile, PasswordNeeded, WrongPassword, TooLarge, EmptyDocument, OcrUnavailable.
     """
-    languages = () if ocr is False else ocr_languages()
+    languages = () if ocr is False else ocr_languages_used()
     if ocr and not languages:
         raise OcrUnavailable(f"{path.name}: OCR was asked for, but Tesseract's language data is not here: {OCR_HINT}.")
     with _mupdf() as messages:
-        reading = _read(path, limits, password, "+".join(languages[:3]), on_page)
+        reading = _read(path, limits, password, "+".join(languages), on_page)
     reading.warnings.extend(_explain(messages))
     return reading
 
