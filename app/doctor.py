@@ -146,11 +146,12 @@ def _ocr() -> Check:
     try:
         import ingest
 
-        languages = ingest.ocr_languages()
+        languages, used = ingest.ocr_languages(), ingest.ocr_languages_used()
     except Exception as error:
         return Check("ocr", False, False, phrase(error))
     if languages:
-        return Check("ocr", True, False, f"Tesseract knows {', '.join(languages)}.")
+        detail = f"Tesseract knows {', '.join(languages)}; pages are recognised in {'+'.join(used)}"
+        return Check("ocr", True, False, f"{detail}, or in what STOCKPOT_OCR_LANGUAGES names instead.")
     return Check(
         "ocr",
         False,

@@ -35,14 +35,15 @@ from ingest.errors import (
     TooLarge,
     UnsupportedFormat,
     WrongPassword,
+    out_of_memory,
 )
 from ingest.limits import Limits
-from ingest.ocr import ocr_languages
+from ingest.ocr import ocr_languages, ocr_languages_used
 
 __all__ = [
     "PAGE_SEPARATOR", "SUPPORTED", "BrokenFile", "Document", "EmptyDocument", "IngestError", "Limits", "OcrUnavailable",
     "Page", "PageQuality", "PasswordNeeded", "Place", "TocEntry", "TooLarge", "UnsupportedFormat", "WrongPassword",
-    "check_file", "fingerprint", "ingest", "ocr_languages",
+    "check_file", "fingerprint", "ingest", "ocr_languages", "ocr_languages_used",
 ]  # fmt: skip
 
 _READERS: dict[str, Callable[[Path, Limits], Reading]] = {
@@ -108,6 +109,8 @@ def ingest(
             raise stopped[0] from None
         if isinstance(error, IngestError):
             raise
+        if isinstance(error, MemoryError):
+            raise out_of_memory(path.name) from error
         if isinstance(error, OSError):
             reason = error.strerror or one_line(str(error))
             raise BrokenFile(f"{path.name} cannot be read: {reason}. Check its permissions.") from error

@@ -3,15 +3,17 @@
 Parsers in C let no other thread run while they work, and two kilobytes of PDF can unfold to any amount of text, on a
 single page. So the process has a share of the memory, a time for each page, and can be stopped at any moment. What it
 is to do comes to its standard input, as no password may be seen in a list of processes; what comes of it goes to its
-standard output, a JSON value on each line.
+standard output, a JSON value on each line. Of its standard error the end is kept, in case it ends without an answer.
 
     document = ingest_apart(Path("book.pdf"))
 """
 
 import ctypes
 import json
+import logging
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -23,8 +25,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from ingest import errors
+from ingest.clean import one_line
 from ingest.document import Document
-from ingest.errors import BrokenFile, TooLarge
+from ingest.errors import BrokenFile, IngestError, TooLarge
 from ingest.limits import Limits
 
 PAGE_SEC = 1800
@@ -34,7 +37,13 @@ MEMORY_SHARE = 0.5
 CONTAINER = Path("/sys/fs/cgroup")  # where Linux says how much memory a container may take
 TICK_SEC = 0.2
 """The caller is asked this often whether to go on."""
+ENDING_SEC = 10
+"""A process that says nothing more has so long to end by itself: how it ended says why."""
+_COMPLAINT_BYTES = 2000
 _PR_SET_PDEATHSIG = 1
+_OUT_OF_MEMORY = re.compile(r"out of memory|MemoryError|bad_alloc|allocat", re.IGNORECASE)
+
+log = logging.getLogger(__name__)
 
 
 def ingest_apart(
@@ -58,30 +67,55 @@ def ingest_apart(
         [sys.executable, "-P", "-m", "ingest.apart"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))},
         start_new_session=True,  # Ctrl-C is for the caller, who then ends it
     )
     assert process.stdin
     assert process.stdout
+    assert process.stderr
+    complaint = bytearray()
+    listener = threading.Thread(target=_keep_end, args=(process.stderr.fileno(), complaint), daemon=True)
+    listener.start()
     try:
         with suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(json.dumps(asked).encode())
         last = _follow(process.stdout, on_page)
+        if not last:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING_SEC)
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
+        listener.join()
+        process.stderr.close()
     if "document" in last:
         return Document.from_json(last["document"])
     if "error" in last:
         raise getattr(errors, last["error"])(last["message"])
-    if process.returncode == -getattr(signal, "SIGXCPU", 0):
-        raise TooLarge(f"{path.name} takes more than {PAGE_SEC:,} s for a single page. It was not read.")
-    raise BrokenFile(
-        f"{path.name} could not be read: it takes more memory than there is, or has stopped the program that reads it. "
-        "Convert it to plain text, or split it into smaller files."
-    )
+    raise _ended(path.name, process.returncode, complaint.decode(errors="replace"))
+
+
+def _ended(name: str, code: int, complaint: str) -> IngestError:
+    """What to say of a process that ended without an answer. complaint: the end of its standard error."""
+    how = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"status {code}"
+    said = one_line((complaint.strip().splitlines() or [""])[-1])[-200:]
+    log.warning("%s: the process that read it ended with %s: %s", name, how, said or "no word")
+    if code == -getattr(signal, "SIGXCPU", 0):
+        return TooLarge(f"{name} takes more than {PAGE_SEC:,} s for a single page. It was not read.")
+    if code == -getattr(signal, "SIGKILL", 0) or _OUT_OF_MEMORY.search(said):
+        return errors.out_of_memory(name)
+    said = f" ({said})" if said else ""
+    advice = "Convert it to plain text." if code < 0 else "Run `stockpot doctor`, which says what is not installed."
+    return BrokenFile(f"{name} could not be read: the program that reads it ended with {how}{said}. {advice}")
+
+
+def _keep_end(pipe: int, kept: bytearray) -> None:
+    """Take in what is written to a pipe until nobody has it open any more, and keep the end of it."""
+    while piece := os.read(pipe, 1 << 16):
+        kept += piece
+        del kept[:-_COMPLAINT_BYTES]
 
 
 def _follow(lines: IO[bytes], on_page: Callable[[int, int], None]) -> dict[str, Any]:
@@ -151,7 +185,7 @@ def _end_with_caller() -> None:
 def main() -> None:
     """Do what standard input asks for."""
     _end_with_caller()
-    from ingest import IngestError, ingest
+    from ingest import ingest
 
     asked = json.loads(sys.stdin.buffer.read())
     out = os.fdopen(os.dup(1), "wb")

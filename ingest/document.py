@@ -191,6 +191,12 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """At most so many names, then how many are left."""
+    left = len(names) - most
+    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
+
+
 def ranges(numbers: Iterable[int], most: int = 12) -> str:
     """Ascending numbers as "1, 4-7, 9"; at most `most` ranges, then how many numbers are left."""
     spans: list[list[int]] = []

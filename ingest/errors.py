@@ -7,7 +7,7 @@
     ├── WrongPassword        encrypted, and the password given does not open it
     ├── EmptyDocument        opened, but there is no text on any page
     ├── TooLarge             beyond a limit: bytes, pages, characters, archive members, unpacked size
-    └── OcrUnavailable       OCR was demanded, and Tesseract's language data is not installed
+    └── OcrUnavailable       OCR, or a language of it, was demanded, and Tesseract's data for it is not installed
 
 Every message names the file, gives the values that matter and says what to do next.
 """
@@ -42,4 +42,12 @@ class TooLarge(IngestError):
 
 
 class OcrUnavailable(IngestError):
-    """OCR was demanded (`ocr=True`) and cannot run here."""
+    """OCR was demanded (`ocr=True`), or a language of it (STOCKPOT_OCR_LANGUAGES), and cannot run here."""
+
+
+def out_of_memory(name: str) -> BrokenFile:
+    """What to raise for a file of that name which takes all memory."""
+    return BrokenFile(
+        f"{name} could not be read: it takes more memory than there is. "
+        "Convert it to plain text, or split it into smaller files."
+    )

@@ -20,7 +20,7 @@ class Limits:
     characters: int = 50_000_000
     archive_members: int = 20_000
     unpacked_bytes: int = 1 << 30  # all members of an archive together, by their declared sizes
-    text_member_bytes: int = 128 << 20  # one member or file that is parsed as text or markup
+    text_member_bytes: int = 128 << 20  # one member or file that is parsed as text or markup; the text of a MOBI book
     archive_ratio: int = 200  # unpacked to packed, for members above one MiB; text reaches 20, a zip bomb 1000
 
     def __post_init__(self) -> None:

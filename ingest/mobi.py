@@ -1,7 +1,8 @@
 """MOBI (MOBI 6, and the MOBI 6 half of files that hold both kinds) and AZW3 (MOBI 8), from its own records.
 
 A MOBI book is one long HTML page, cut into records and packed. MuPDF opens it too, but lays it out and thereby runs
-paragraphs together; unpacked here, its markup goes the way of any HTML. Not read: DRM, HUFF/CDIC compression.
+paragraphs together; unpacked here, its markup goes the way of any HTML. Only the records of the text are taken into
+memory: pictures, which come after them, may be many times as large. Not read: DRM, HUFF/CDIC compression.
 Format: https://wiki.mobileread.com/wiki/MOBI
 """
 
@@ -10,6 +11,7 @@ import struct
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 from ingest import html
 from ingest.document import Reading
@@ -38,23 +40,17 @@ def read(path: Path, limits: Limits) -> Reading:
     Raises:
         BrokenFile, TooLarge, EmptyDocument; UnsupportedFormat for DRM, HUFF/CDIC and an AZW3 whose parts are unknown.
     """
-    limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    data = path.read_bytes()
-    try:
-        records = _records(data)
-        header = _header(records[0])
-    except (struct.error, IndexError) as error:
-        raise BrokenFile(f"{path.name} is cut off before its text begins. Fetch it again.") from error
-    if header.encryption:
-        raise UnsupportedFormat(
-            f"{path.name} is locked by DRM: only the shop's own reader can open it. Use a free copy."
-        )
-    if header.compression not in (_STORED, _PALMDOC):
-        raise UnsupportedFormat(
-            f"{path.name} is packed with MOBI compression {header.compression} (HUFF/CDIC), which is not read here: "
-            "convert it to EPUB, for example with Calibre."
-        )
-    text = records[1 : header.text_records + 1]
+    with path.open("rb") as file:
+        try:
+            spans = _spans(file, path.stat().st_size)
+            header = _header(_taken(file, spans[:1], path.name, limits)[0])
+        except (struct.error, IndexError) as error:
+            raise BrokenFile(f"{path.name} is cut off before its text begins. Fetch it again.") from error
+        _check_readable(header, path.name)
+        text = _taken(file, spans[1 : header.text_records + 1], path.name, limits)
+        flows = b""
+        if header.flows is not None:
+            flows = b"".join(_taken(file, spans[header.flows : header.flows + 1], path.name, limits))
     warnings = []
     if len(text) < header.text_records:
         warnings.append(f"The file is cut off: {len(text)} of {header.text_records} pieces of its text are there.")
@@ -66,7 +62,7 @@ def read(path: Path, limits: Limits) -> Reading:
         limits.check(path.name, "bytes when unpacked", size, limits.text_member_bytes)
     markup = b"".join(unpacked)
     if header.flows is not None:
-        markup = markup[: _first_flow(records, header.flows, path.name)]
+        markup = markup[: _first_flow(flows, path.name)]
     blocks = _blocks(markup, header.codec, path.name)
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
@@ -75,14 +71,42 @@ def read(path: Path, limits: Limits) -> Reading:
     return Reading(pages, toc, [header.title, first_heading(blocks)], warnings)
 
 
-def _records(data: bytes) -> list[bytes]:
-    (count,) = struct.unpack_from(">H", data, 76)
+def _check_readable(header: _Header, name: str) -> None:
+    """Raise UnsupportedFormat for DRM and HUFF/CDIC."""
+    if header.encryption:
+        raise UnsupportedFormat(f"{name} is locked by DRM: only the shop's own reader can open it. Use a free copy.")
+    if header.compression not in (_STORED, _PALMDOC):
+        raise UnsupportedFormat(
+            f"{name} is packed with MOBI compression {header.compression} (HUFF/CDIC), which is not read here: "
+            "convert it to EPUB, for example with Calibre."
+        )
+
+
+def _spans(file: BinaryIO, size: int) -> list[tuple[int, int]]:
+    """Where the records begin and end, of a file of so many bytes."""
+    (count,) = struct.unpack_from(">H", file.read(78), 76)
     if not count:
         raise IndexError("no records")
-    starts = [struct.unpack_from(">L", data, 78 + 8 * index)[0] for index in range(count)]
+    index = file.read(8 * count)
+    starts = [struct.unpack_from(">L", index, 8 * number)[0] for number in range(count)]
     if any(after < before for before, after in pairwise(starts)):
         raise IndexError("records lie over one another")
-    return [data[start:end] for start, end in zip(starts, [*starts[1:], len(data)], strict=True) if start < len(data)]
+    ends = [*starts[1:], size]
+    return [(start, min(end, size)) for start, end in zip(starts, ends, strict=True) if start < size]
+
+
+def _taken(file: BinaryIO, spans: list[tuple[int, int]], name: str, limits: Limits) -> list[bytes]:
+    """The records there.
+
+    Raises:
+        TooLarge: together they are larger than a text may be.
+    """
+    limits.check(name, "bytes of text", sum(end - start for start, end in spans), limits.text_member_bytes)
+    records = []
+    for start, end in spans:
+        file.seek(start)
+        records.append(file.read(end - start))
+    return records
 
 
 def _header(record: bytes) -> _Header:
@@ -101,9 +125,8 @@ def _header(record: bytes) -> _Header:
     return _Header(compression, text_records, encryption, codec, title, trailing, flows)
 
 
-def _first_flow(records: list[bytes], number: int, name: str) -> int:
+def _first_flow(record: bytes, name: str) -> int:
     """Where the text of a MOBI 8 book ends, by its FDST record: "FDST", 12, how many, then (start, end) of each."""
-    record = records[number] if number < len(records) else b""
     if record[:4] != b"FDST" or len(record) < 20:
         raise UnsupportedFormat(
             f"{name} is an AZW3 book that does not say where its text ends: "

@@ -17,11 +17,11 @@ import pymupdf
 from ingest import titles
 from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
 from ingest.clean import doubts, mend_accents, one_line, raised, tidy, unreadable
-from ingest.document import Page, PageQuality, Reading, TocEntry, count
+from ingest.document import Page, PageQuality, Reading, TocEntry, count, listed
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
 from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
 from ingest.limits import Limits
-from ingest.ocr import ocr_languages
+from ingest.ocr import ocr_languages_used
 from ingest.running_heads import drop_running_heads
 
 OCR_DPI = 300
@@ -78,11 +78,11 @@ def read(
     Raises:
         BrokenFile, PasswordNeeded, WrongPassword, TooLarge, EmptyDocument, OcrUnavailable.
     """
-    languages = () if ocr is False else ocr_languages()
+    languages = () if ocr is False else ocr_languages_used()
     if ocr and not languages:
         raise OcrUnavailable(f"{path.name}: OCR was asked for, but Tesseract's language data is not here: {OCR_HINT}.")
     with _mupdf() as messages:
-        reading = _read(path, limits, password, "+".join(languages[:3]), on_page)
+        reading = _read(path, limits, password, "+".join(languages), on_page)
     reading.warnings.extend(_explain(messages))
     return reading
 
@@ -352,8 +352,8 @@ def _attached(document: Any) -> list[str]:
         return []
     if not names:
         return []
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return [f"{count(len(names), 'attached file')} {'was' if len(names) == 1 else 'were'} not read: {shown}."]
+    were = "was" if len(names) == 1 else "were"
+    return [f"{count(len(names), 'attached file')} {were} not read: {listed(names, 5)}."]
 
 
 def _toc(document: Any, total: int) -> list[TocEntry]:

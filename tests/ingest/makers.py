@@ -25,11 +25,17 @@ def pdf(path: Path, pages: list[list[tuple[float, float, str]]], scans: Containe
 
 
 def mobi(
-    path: Path, markup: str, title: str = "A Small Book", encryption: int = 0, packed: bool = False, style: str = ""
+    path: Path,
+    markup: str,
+    title: str = "A Small Book",
+    encryption: int = 0,
+    packed: bool = False,
+    style: str = "",
+    picture: bytes = b"",
 ) -> Path:
-    """A MOBI 6 book: a Palm database of a header record and text records of 4096 bytes.
+    """A MOBI 6 book: a Palm database of a header record, text records of 4096 bytes, and one of a picture.
 
-    With a `style` it is an AZW3 (MOBI 8), whose text goes on with the style sheet and whose last record parts the two.
+    With a `style` it is an AZW3 (MOBI 8), whose text goes on with the style sheet and whose next record parts the two.
     """
     text, name = (markup + style).encode(), title.encode()
     pieces = [text[start : start + 4096] for start in range(0, len(text), 4096)]
@@ -52,6 +58,7 @@ def mobi(
         palmdoc + bytes(header) + name + b"\0" * 4,
         *(palmdoc_pack(piece) if packed else piece for piece in pieces),
         *([flows] if style else []),
+        *([picture] if picture else []),
     ]
     start = 78 + 8 * len(records) + 2
     database = struct.pack(

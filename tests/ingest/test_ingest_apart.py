@@ -113,6 +113,39 @@ def test_a_file_that_takes_all_memory_ends_itself_alone(tmp_path: Path, monkeypa
         ingest_apart(path)
 
 
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        (
+            "raise ImportError('libxml2 is missing')",
+            "status 1 (ImportError: libxml2 is missing). Run `stockpot doctor`",
+        ),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "signal 11 (Segmentation fault). Convert it to plain text"),
+        ("raise MemoryError", "more memory than there is"),
+        ("os.write(2, b'x' * 10**6 + b'std::bad_alloc'); os.abort()", "more memory than there is"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "more memory than there is"),
+        ("os._exit(3)", "status 3. Run"),
+    ],
+)
+def test_why_the_process_ended_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    does: str,
+    words: str,
+) -> None:
+    """A broken installation was said to be a file that takes more memory than there is."""
+    limited = "import os, resource, signal; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))"
+    (tmp_path / "lxml.py").write_text(f"{limited}\n{does}\n")  # found before the real one
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "a.txt").write_text("Words.")
+    with pytest.raises(BrokenFile, match=r"a\.txt could not be read") as caught:
+        ingest_apart(tmp_path / "a.txt")
+    assert words in str(caught.value)
+    assert ("memory" in str(caught.value)) == ("memory" in words)
+    assert "a.txt: the process that read it ended with " in caplog.text
+
+
 def test_only_a_pdf_loads_pymupdf(tmp_path: Path) -> None:
     """Each file has a process of its own, and PyMuPDF takes a second to load."""
     (tmp_path / "a.txt").write_text("The lamp.")

@@ -10,6 +10,7 @@ import pymupdf
 import pytest
 
 from ingest import (
+    _READERS,
     BrokenFile,
     EmptyDocument,
     IngestError,
@@ -24,6 +25,7 @@ from ingest import (
 from ingest import (
     ingest as read,
 )
+from ingest.document import Reading
 from tests.ingest import makers
 
 
@@ -169,6 +171,18 @@ def test_records_that_lie_over_one_another_do_not_grow(tmp_path: Path) -> None:
         read(path)
 
 
+def test_pictures_of_a_mobi_book_are_no_text(tmp_path: Path) -> None:
+    """An illustrated book of 150 MB was refused, however little text there was in it."""
+    limits = Limits(text_member_bytes=1 << 14)
+    for style in ("", "p { color: red }"):
+        path = makers.mobi(tmp_path / "a.azw3", "<p>Words.</p>", style=style, picture=bytes(1 << 15))
+        assert read(path, limits=limits).text == "Words."
+    for packed, words in ((False, "bytes of text"), (True, "bytes when unpacked")):
+        path = makers.mobi(tmp_path / "b.azw3", "<p>Words.</p>" * 2000, packed=packed)
+        with pytest.raises(TooLarge, match=words):
+            read(path, limits=limits)
+
+
 def test_word_documents_have_limits(tmp_path: Path) -> None:
     document = docx.Document()
     for _ in range(500):
@@ -268,6 +282,16 @@ def test_failing_ocr_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "OCR failed" in document.pages[1].quality.warnings[0]
     assert not document.pages[2].quality.warnings
     assert "install Tesseract" not in document.coverage()
+
+
+def test_a_file_that_takes_all_memory_is_no_bug_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, limits: Limits) -> Reading:
+        raise MemoryError
+
+    monkeypatch.setitem(_READERS, "txt", fail)
+    (tmp_path / "a.txt").write_text("Words.")
+    with pytest.raises(BrokenFile, match=r"a\.txt could not be read: it takes more memory than there is\. Convert"):
+        read(tmp_path / "a.txt")
 
 
 def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
