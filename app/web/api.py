@@ -2,11 +2,13 @@
 
 Things are named by their whole ids. Errors are `{"error": sentence}` with status 400 (cannot be done, or not asked for
 properly), 404 (not there), 409 (in use, or done already), 500 (a fault of the program, of the machine, or of what is on
-the disk) or 507 (no room on the disk).
+the disk) or 507 (no room on the disk). A body that says beforehand that it is too large gets 413 in plain text.
 """
 
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, FastAPI, Form, Request, UploadFile
@@ -26,11 +28,23 @@ from app.service import Service
 from app.turns import AnswerOptions, new_session
 from app.uploads import copy_in
 from app.web import openai_api
+from app.words import byte_size
 from app.worker import Worker
 from ingest import IngestError
-from sessions import AlreadyRead, DiskFull, InUse, NotFound, StoreCorrupt, StoreError, StoreFailing
+from sessions import (
+    AlreadyRead,
+    DiskFull,
+    InUse,
+    NotFound,
+    StoreCorrupt,
+    StoreError,
+    StoreFailing,
+    disk_free,
+    is_disk_full,
+)
 
-NOSNIFF = {"X-Content-Type-Options": "nosniff"}
+MOST_BODY, MOST_FILES = 16 << 20, 16 << 30
+"""Bytes of a request without files, and of one with files."""
 MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
 
 
@@ -140,14 +154,14 @@ def router(service: Service, worker: Worker) -> APIRouter:
         path, row = store.document_file(id), store.document(id)
         if path is None or row.format != "pdf":
             return JSONResponse({"error": "There is no PDF kept for this document."}, 404)
-        return FileResponse(path, media_type="application/pdf", headers=NOSNIFF, content_disposition_type="inline")
+        return FileResponse(path, media_type="application/pdf", content_disposition_type="inline")
 
     @api.get("/documents/{id}/pages/{number}")
     def page_text(id: str, number: int) -> Response:
         page = page_of(service, id, number)
-        return PlainTextResponse(f"{page.label}\n\n{page.text}\n", headers=NOSNIFF)
+        return PlainTextResponse(f"{page.label}\n\n{page.text}\n")
 
-    @api.post("/contexts", status_code=202)
+    @api.post("/contexts", status_code=202, max_body_size=MOST_FILES)
     def read(given: Annotated[NewContext, Form()]) -> dict[str, Any]:
         """Files become documents and a context: returns the job to follow.
 
@@ -217,7 +231,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/sessions/{id}/export")
     def export(id: str, format: Literal["md", "json"] = "md") -> Response:
-        headers = {**NOSNIFF, "Content-Disposition": f'attachment; filename="stockpot-{store.session(id).id}.{format}"'}
+        headers = {"Content-Disposition": f'attachment; filename="stockpot-{store.session(id).id}.{format}"'}
         return Response(store.export_session(id, format), media_type=MEDIA[format], headers=headers)
 
     @api.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
@@ -261,6 +275,13 @@ def add_error_handlers(app: FastAPI) -> None:
 
     def unreadable(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
+        cause = error.__cause__
+        if isinstance(cause, OSError):  # files are written as they come
+            folder = Path(tempfile.gettempdir())
+            return answer(request, DiskFull(folder, None, disk_free(folder)) if is_disk_full(cause) else cause)
+        if error.status_code == 413:
+            most = MOST_FILES if request.url.path == "/api/contexts" else MOST_BODY
+            return say(request, f"The request is larger than {byte_size(most)}: send less at once.", 413)
         wrong = f"The request cannot be read ({error.detail}): send JSON in UTF-8, or a form with files."
         return say(request, wrong, error.status_code, error.headers)
 

@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
 import webbrowser
@@ -42,6 +43,7 @@ def serve(arguments: Namespace) -> int:
     import uvicorn
 
     from app.service import Service
+    from app.uploads import uploads
     from sessions import DiskFull, disk_free
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
@@ -49,6 +51,7 @@ def serve(arguments: Namespace) -> int:
     service = Service(home, name, arguments.device, arguments.seed, memory)
     if service.store.alone:
         raise DiskFull(home, None, disk_free(home))
+    tempfile.tempdir = str(uploads(home))  # files that come over HTTP are written as they come
     server = uvicorn.Server(
         uvicorn.Config(
             make_app(service, login),
@@ -127,7 +130,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from fastapi import FastAPI
 
     from app.web import openai_api
-    from app.web.api import add_error_handlers, router
+    from app.web.api import MOST_BODY, add_error_handlers, router
     from app.web.incoming import Incoming
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
@@ -152,8 +155,8 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     def health() -> dict[str, str]:
         return {"status": "ok" if worker.is_alive() else "no worker"}
 
-    app.include_router(router(service, worker))
-    app.include_router(openai_api.router(service, worker))
+    app.include_router(router(service, worker), max_body_size=MOST_BODY)
+    app.include_router(openai_api.router(service, worker), max_body_size=MOST_BODY)
     add_error_handlers(app)
     gr.mount_gradio_app(
         app,

@@ -1,14 +1,17 @@
 """The HTTP API of a real server."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI, UploadFile
+from starlette.testclient import TestClient
 
 from app.errors import UsageError
-from app.web.api import status_of
+from app.web.api import MOST_BODY, add_error_handlers, status_of
 from engine import OutOfMemory
 from sessions import DiskFull, InUse, NotFound, Store, StoreCorrupt, StoreFailing
 from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
@@ -160,6 +163,30 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
 def test_a_status_says_whose_fault_it_is(error: Exception, status: int) -> None:
     """A full disk and a lack of memory were "bad requests"."""
     assert status_of(error) == status
+
+
+@pytest.mark.parametrize("path", ["/api/sessions", "/v1/chat/completions"])
+def test_a_body_that_is_far_too_large_is_not_taken(http: httpx.Client, path: str) -> None:
+    body, kind = b" " * (MOST_BODY + 1), {"content-type": "application/json"}
+    assert http.post(path, content=body, headers=kind).status_code == 413
+    assert "larger than 16.8 MB" in http.post(path, content=iter([body]), headers=kind).text  # of unknown length
+    assert http.get("/healthz").json() == {"status": "ok"}
+
+
+def test_a_disk_that_fills_up_while_a_file_comes_is_no_bad_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = FastAPI()
+    add_error_handlers(app)
+
+    @app.post("/take")
+    def take(file: UploadFile) -> int:
+        return file.size or 0
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("starlette.datastructures.UploadFile.write", full)
+    refused = TestClient(app).post("/take", files={"file": ("a.txt", b"words")})
+    assert (refused.status_code, "No room on the disk" in refused.json()["error"]) == (507, True)
 
 
 def test_an_answer_is_stopped(http: httpx.Client, server: Server) -> None:
