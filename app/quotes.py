@@ -45,11 +45,6 @@ class PageWords:
             self._known[page] = words_of(self._texts[page])
         return self._known[page]
 
-    def on_page(self, page: int, quote: str) -> bool:
-        """Whether the words of `quote` stand together on the page with index `page` (from 0)."""
-        words = words_of(quote)
-        return bool(words) and 0 <= page < len(self._texts) and words in self._words(page)
-
     def find(self, quote: str) -> int | None:
         """Index of the first page that holds the words of `quote`, also where they run on to the next one."""
         words = words_of(quote)

@@ -19,9 +19,9 @@ MOST_SOURCES = 5
 class Source:
     """A place in a document that an answer rested on.
 
-    document: id; page: 1-based; place: in words ("page 12"); quote: the sentence or sentences there; weight: share of
-    the attention that fell on the source, 0 to 1; verified: the quote's words are really on that page;
-    focus: the characters of `quote` that the model looked at; start, end: the quote's place in the document's text.
+    document: id; page: 1-based; place: in words ("page 12"); quote: the sentence or sentences there, as they are on the
+    page; weight: share of the attention that fell on the source, 0 to 1; focus: the characters of `quote` that the
+    model looked at; start, end: the quote's place in the document's text.
     """
 
     document: str
@@ -29,7 +29,6 @@ class Source:
     place: str
     quote: str
     weight: float
-    verified: bool
     focus: tuple[int, int]
     start: int
     end: int
@@ -87,14 +86,12 @@ def _source(library: Library, document_id: str, start: int, end: int, weight: fl
     if not quote:
         return None
     focus = _whole_words(quote, max(0, start - span.start), max(0, min(end, span.end) - span.start))
-    verified = library.words(document_id).on_page(index, quote)
     return Source(
         document_id,
         place.page,
         place.label,
         quote,
         float(weight),
-        verified,
         focus,
         offset + span.start,
         offset + span.end,

@@ -111,7 +111,7 @@ class MeasurementRow:
 class JobRow:
     """Work for a worker. `worker` is who claimed it last.
 
-    attempts: how often it was claimed; what ended with a release, or came before the last checkpoint, is not counted.
+    attempts: how often it was claimed; claims that were released, or made before the last checkpoint, are not counted.
     """
 
     id: str

@@ -1,8 +1,10 @@
 """`stockpot ask`, `chat` and `branch`: questions over a context, and asking them anew."""
 
 import argparse
+import io
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from app.commands.common import (
@@ -48,7 +50,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "chat",
         parents=[shared],
         help="ask questions, one a line",
-        description="Ask questions one after another; an empty line or end of input ends it. Ctrl-C stops an answer; "
+        description="Ask questions one after another; end of input (Ctrl-D) ends it. Ctrl-C stops an answer; "
         "at a terminal another question can be asked then, and otherwise the chat ends. A question that is too "
         "long is left out; if it did not come from a terminal, the chat ends with 1 after the others.",
     )
@@ -128,14 +130,13 @@ def run_chat(arguments: Arguments) -> int:
 
     service, begin, options = _open(arguments)
     session, status = None, 0
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # what is no UTF-8 is asked about all the same
     try:
-        note("An empty line ends it.")
-        while True:
-            if sys.stdin.isatty():
-                print("> ", end="", file=sys.stderr, flush=True)
-            line = sys.stdin.readline()
+        note("End of input (Ctrl-D) ends it.")
+        for line in iter(_line, ""):
             if not line.strip():
-                return status
+                continue
             try:
                 question = checked_question(line)
                 if session is None:  # not before there is something to ask in it
@@ -150,8 +151,23 @@ def run_chat(arguments: Arguments) -> int:
                 continue
             if turn.status == "cancelled" and not sys.stdin.isatty():
                 return 1
+        return status
     finally:
         service.close()
+
+
+def _line() -> str:
+    """The next line with its end, "" where there is none; at a terminal with what its keys can do to a line."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        with suppress(ImportError):  # not everywhere
+            import readline  # noqa: F401  # gives input() its editing and its history
+        try:
+            return input("> ") + "\n"
+        except EOFError:
+            return ""
+    if sys.stdin.isatty():
+        print("> ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline()
 
 
 def _answer(

@@ -92,7 +92,9 @@ class Guard:
             return PlainTextResponse("This server answers on this machine only.", 400)
         origin = headers.get("origin")
         if origin and _split(origin).netloc != host:
-            return PlainTextResponse("Requests from other sites are refused.", 403)
+            return PlainTextResponse(
+                "Requests from other sites are refused. (Is there a proxy in between? It has to pass on Host.)", 403
+            )
         if self.login is None or scope["path"] in OPEN_PATHS:
             return None
         given, caller = headers.get("authorization", ""), _caller(scope)

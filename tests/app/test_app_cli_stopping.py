@@ -223,7 +223,7 @@ def test_a_chat_at_a_terminal_goes_on_after_an_answer_was_stopped(
     person = interrupting(home, "Where?", "When?")
     with os.fdopen(keyboard, "wb", buffering=0) as typed, os.fdopen(terminal) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        typed.write(b"Where?\nWhen?\n\n")
+        typed.write(b"Where?\nWhen?\n\x04")
         person.start()
         status, _, err = in_process(home, capsys, "chat", context, "--max-tokens", "5000")
         person.join()

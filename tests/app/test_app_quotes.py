@@ -56,9 +56,6 @@ def test_quotations_are_compared_by_their_words() -> None:
     assert pages.find("the lamp must always go dark") is None
     assert pages.find("amp must never") is None  # whole words only
     assert pages.find("  …  ") is None
-    assert pages.on_page(1, "first evening")
-    assert not pages.on_page(0, "first evening")
-    assert not pages.on_page(7, "first evening")
 
 
 def test_words_without_blanks_between_them_are_found() -> None:

@@ -65,7 +65,6 @@ def test_a_passage_becomes_the_sentence_on_its_page() -> None:
         ("d-first", 2, "Gamma sings."),
         ("d-second", 1, "Epsilon waits."),
     ]
-    assert [each.verified for each in sources] == [True, True]
     first = sources[0]
     assert first.quote[first.focus[0] : first.focus[1]] == "sings"
     assert FIRST.text[first.start : first.end] == first.quote

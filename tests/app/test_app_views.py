@@ -27,7 +27,6 @@ def turn(**changes: Any) -> TurnRow:
                 "place": EVIL,
                 "quote": f"a {EVIL} b",
                 "weight": 0.5,
-                "verified": True,
                 "focus": [0, 5],
                 "start": 0,
                 "end": 9,

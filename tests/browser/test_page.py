@@ -63,7 +63,7 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(turn.locator(".measured")).to_contain_text("to first token")
     expect(turn.locator(".measured")).to_contain_text("1,000 tokens")
     expect(turn.locator(".sources li").first).to_be_visible()
-    expect(turn.locator(".sources .place").first).to_contain_text("on the page")
+    expect(turn.locator(".sources .place").first).to_contain_text("%")
     expect(tab.locator("#live-turn .turn")).to_have_count(0)
     expect(tab.locator("#panel")).to_contain_text("Answering")
     said = turn.locator(".answer-text").inner_text()

@@ -8,7 +8,7 @@ from app.words import plural, short_seconds, speed
 from sessions import TurnRow
 
 NOTES = {
-    "cancelled": "Stopped. The conversation goes on as if this had not been asked.",
+    "cancelled": "Stopped. The model will not remember this question.",
     "failed": "This could not be answered.",
 }
 
@@ -123,16 +123,11 @@ def _source(source: Mapping[str, Any], titles: Mapping[str, str], first: bool) -
     marked = f"{esc(quote[:start])}<mark>{esc(quote[start:end])}</mark>{esc(quote[end:])}"
     title = titles.get(source["document"], "")
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
-    verified = (
-        '<span class="check" title="These words are really on that page">on the page</span>'
-        if source["verified"]
-        else '<span class="check no">not checked</span>'
-    )
     share = f"{source['weight']:.0%}"
     link = f"api/documents/{esc(source['document'])}/pages/{int(source['page'])}"
     return (
         f'<li><details{" open" if first else ""}><summary class="place"><b>{esc(source["place"])}</b>{several}'
-        f'{verified}<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
+        f'<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
         f"</summary>{bar(source['weight'], f'{share} of the attention', 'thin')}<blockquote>{marked}</blockquote>"
         f'<a href="{link}" target="_blank" rel="noopener">Read the whole page</a></details></li>'
     )
