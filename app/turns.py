@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -34,6 +34,7 @@ class AnswerOptions:
     """How to answer: the engine's sampling settings that a person may change.
 
     seed: of an answer with a temperature; None takes the service's, and where it has none another each time.
+    stop: texts that end an answer, and do not belong to it.
     """
 
     temperature: float = 0.0
@@ -41,6 +42,7 @@ class AnswerOptions:
     max_tokens: int = 200
     max_reasoning: int = 4096
     seed: int | None = None
+    stop: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
@@ -54,6 +56,8 @@ class AnswerOptions:
             raise UsageError(f"A reasoning has 1 to 100,000 tokens, not {self.max_reasoning}.")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise UsageError(f"A seed is a whole number from 0 to 2^63 - 1, not {self.seed}.")
+        if not all(self.stop):
+            raise UsageError("A text that ends an answer cannot be empty.")
 
 
 def new_session(service: Service, context_id: str, title: str | None = None) -> SessionRow:
@@ -156,6 +160,7 @@ def _answer(
         max_tokens=options.max_tokens,
         seed=next(seed for seed in seeds if seed is not None),
         max_reasoning=options.max_reasoning,
+        stop=tuple(options.stop),
     )
     waiting, thought, flushed, done = "", "", 0.0, None
     # Closing before the end cancels: the conversation is then as it was before the question.

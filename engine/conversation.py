@@ -91,12 +91,13 @@ class Conversation:
         token = choose(self._predicted(self._feed(prompt[-1:])), sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, chat.opens_reasoning(first))
-        thought = shown = 0
+        thought = shown = answered = 0
         reason, stopped = "length", False
         while True:
             if token in self.model.stop_ids:
                 reason = "stop"
                 break
+            answered += speech.thinking is False  # also by a line end before it, which is not said
             speech.add(token)
             if len(speech.reasoning) > thought:
                 yield AnswerPiece(speech.reasoning[thought:], reasoning=True)
@@ -116,7 +117,8 @@ class Conversation:
                     speech.add(each)
                     fed.append(each)
             logits = self._predicted(self._feed(fed, repeated=True))
-            if len(speech.said) == sampling.max_tokens:
+            undecided = len(speech.reasoned) if speech.thinking is None else 0
+            if max(answered, len(speech.said)) >= sampling.max_tokens or undecided >= sampling.max_reasoning:
                 break
             token = choose(logits, sampling, generator)
         speech.end()

@@ -90,6 +90,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         default=4096,
         help="tokens that a model that reasons first may take for it (default: 4096)",
     )
+    parser.add_argument(
+        "--stop", metavar="TEXT", action="append", default=[], help="end the answer before TEXT (may be repeated)"
+    )
 
 
 def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", "AnswerOptions"]:
@@ -97,7 +100,8 @@ def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", 
     from app.shelf import find_context, find_session
     from app.turns import AnswerOptions, new_session
 
-    options = AnswerOptions(arguments.temperature, arguments.top_p, arguments.max_tokens, arguments.max_reasoning)
+    given = ("temperature", "top_p", "max_tokens", "max_reasoning", "stop")
+    options = AnswerOptions(**{name: getattr(arguments, name) for name in given})
     service = open_service(arguments)
     context = find_context(service, arguments.context)
     note_other_model(arguments, context)

@@ -100,6 +100,7 @@ class NewTurn(Given):
     top_p: float = AnswerOptions.top_p
     max_reasoning: int = AnswerOptions.max_reasoning
     seed: int | None = AnswerOptions.seed
+    stop: list[str] = []
 
 
 def router(service: Service, worker: Worker) -> APIRouter:
@@ -207,7 +208,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.post("/sessions/{id}/turns", status_code=202)
     def ask(id: str, given: NewTurn) -> dict[str, Any]:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
-        options = AnswerOptions(given.temperature, given.top_p, given.max_tokens, given.max_reasoning, given.seed)
+        options = AnswerOptions(**given.model_dump(exclude={"question"}))
         return asdict(worker.ask(lambda: store.session(id).id, given.question, options))
 
     @api.get("/sessions/{id}/turns")

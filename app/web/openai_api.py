@@ -91,7 +91,7 @@ class ChatRequest(Given):
     max_completion_tokens: int | None = None
     seed: int | None = None
     n: int | None = None
-    stop: str | list[str] | None = None
+    stop: str | list[str] = []
     tools: list[Any] | None = None
     logprobs: bool | None = None
     response_format: dict[str, Any] = {"type": "text"}
@@ -104,7 +104,6 @@ class ChatRequest(Given):
         """
         refused = {
             "n above 1": (self.n or 1) > 1,
-            "stop": self.stop,
             "tools": self.tools,
             "logprobs": self.logprobs,
             "a response_format other than text": self.response_format.get("type") != "text",
@@ -117,6 +116,7 @@ class ChatRequest(Given):
             usual.top_p if self.top_p is None else self.top_p,
             self.max_completion_tokens or self.max_tokens or MOST_TOKENS,
             seed=self.seed,
+            stop=[self.stop] if isinstance(self.stop, str) else self.stop,
         )
 
 

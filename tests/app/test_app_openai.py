@@ -88,6 +88,14 @@ def test_an_answer_has_its_reason_its_tokens_and_its_sources(server: Server, con
     assert 1 <= measured["answer_tokens"] <= 6
 
 
+def test_an_answer_ends_before_the_text_that_a_client_names(server: Server, context: str) -> None:
+    whole = said(complete(server, context, asked("Who kept it?"), max_tokens=30))
+    end = whole[5:7]
+    for stop in (end, [end, "unheard of"]):
+        answer = complete(server, context, asked("Who kept it?"), max_tokens=30, stop=stop)
+        assert (said(answer), answer["choices"][0]["finish_reason"]) == (whole[: whole.index(end)].strip(), "stop")
+
+
 def test_a_conversation_goes_on_in_its_session_and_one_that_differs_in_another(server: Server, context: str) -> None:
     first = complete(server, context, asked("Who?"))
     on = complete(server, "The Lamp", asked("Who?", said(first), "Where?"))  # by its title
@@ -244,7 +252,8 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
         ([*asked("Who?"), *asked("Where?")], {}, "take turns"),
         (asked(" "), {}, "The question is empty"),
         (asked("Who?", "He.", "", "She.", "Where?"), {}, "The question is empty"),
-        (asked("Who?"), {"stop": ["."]}, "does not support stop"),
+        (asked("Who?"), {"stop": ["."], "n": 2}, "does not support n above 1"),
+        (asked("Who?"), {"stop": ""}, "cannot be empty"),
         (asked("Who?"), {"n": 2}, "does not support n above 1"),
         (asked("Who?"), {"tools": [{"type": "function"}]}, "does not support tools"),
         (asked("Who?"), {"logprobs": True}, "does not support logprobs"),

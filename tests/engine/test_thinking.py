@@ -132,6 +132,32 @@ def test_reasoning_that_does_not_end_is_ended(thinking: Model, ids: Tensor) -> N
     assert (last.answer_tokens, last.finish_reason) == (7, "length")
 
 
+@pytest.mark.parametrize(
+    ("opened", "text", "tokens", "answer"),
+    [
+        (False, "\n" * 50, 20, ""),  # it may yet reason
+        (True, "So.</think>" + "\n" * 50, 4 + 9, ""),
+        (False, "\n\nHi there", 3, "H"),  # known to be an answer at its third token
+    ],
+)
+def test_whatever_a_model_says_its_answer_ends(
+    thinking: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, opened: bool, text: str, tokens: int, answer: str
+) -> None:
+    """Line ends before an answer were not counted, and a model that says nothing else was never stopped."""
+    monkeypatch.setattr(Chat, "opens_reasoning", lambda self, first: opened)
+    conversation = Conversation(read(thinking, TIGHT["full"], ids))
+    said = list[int]()
+    script = iter(thinking.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def choose(*_: object) -> int:
+        said.append(next(script))
+        return said[-1]
+
+    monkeypatch.setattr("engine.conversation.choose", choose)
+    _, last = asked(conversation, "Who?", Sampling(max_tokens=1 if answer else 9, max_reasoning=20))
+    assert (len(said), last.text[:2], last.finish_reason) == (tokens, answer, "length")
+
+
 def test_a_cancelled_reasoning_leaves_no_trace(thinking: Model, ids: Tensor) -> None:
     context = read(thinking, TIGHT["exact"], ids)
     conversation = Conversation(context)
