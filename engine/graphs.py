@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from engine.errors import SettingsError
 from engine.measure import ran_out
 from engine.memories.memory import Memory
 from engine.seam import run
@@ -38,11 +39,11 @@ def choice() -> str:
     """How STOCKPOT_GRAPHS is set.
 
     Raises:
-        ValueError: to nothing there is.
+        SettingsError: to nothing there is.
     """
     wanted = os.environ.get("STOCKPOT_GRAPHS", "auto")
     if wanted not in CHOICES:
-        raise ValueError(f"STOCKPOT_GRAPHS is one of {', '.join(CHOICES)}, not '{wanted}'.")
+        raise SettingsError(f"STOCKPOT_GRAPHS is one of {', '.join(CHOICES)}, not '{wanted}'.")
     return wanted
 
 
@@ -70,7 +71,7 @@ class Recorder:
             self.possible = possible
 
     def step(self, ids: Tensor, memory: Memory) -> Tensor | None:
-        """The hidden state [1, hidden] after a token ids [1] whose pass has begun; None where it must go as ever."""
+        """The hidden state [1, hidden] after a token ids [1] whose pass has begun; None if it has to go unrecorded."""
         kind = memory.static_kind() if self.possible else None
         if kind is None:
             return None

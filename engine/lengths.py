@@ -15,8 +15,11 @@ def tokens_of(text: str) -> int:
     Raises:
         SettingsError: it is none, less than one, or more than anybody has.
     """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kKmM]?)", text.replace(",", "").replace("_", "").strip())
-    tokens = 0 if found is None else int(Fraction(found[1]) * MULTIPLES[found[2].lower()])
+    found = re.fullmatch(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9][0-9_]*)(\.[0-9]+)?([kKmM]?)", text.strip())
+    tokens = 0
+    if found is not None:
+        whole, part, multiple = found.groups(default="")
+        tokens = int(Fraction(whole.replace(",", "").replace("_", "") + part) * MULTIPLES[multiple.lower()])
     if not 1 <= tokens <= MOST:
         raise SettingsError(f"A length is a number of tokens such as 250000, 128K or 1M, not {text!r}.")
     return tokens

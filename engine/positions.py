@@ -118,19 +118,19 @@ class QueryBlocks:
 
     @cached_property
     def beyond(self) -> int:
-        """What the numbers of all queries lie below."""
+        """Exclusive upper bound of all query numbers."""
         return int(self.known.number[-1]) + 1
 
     @cached_property
     def fitting(self) -> int:
-        """What the numbers of queries in blocks that fit lie below."""
+        """Exclusive upper bound of the query numbers in blocks that fit the window; 0 if none does."""
         known = self.known
         number = known.number[known.fits[known.of_query]]
         return int(number.max()) + 1 if len(number) else 0
 
     @cached_property
     def reach(self) -> int:
-        """What a query's distance to the last that its block has evicted lies below."""
+        """Exclusive upper bound of the distance from a query to the newest entry that its block has evicted."""
         known = self.known
         return int((known.number - known.evicted[known.of_query]).max()) + 1
 

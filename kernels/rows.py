@@ -184,8 +184,8 @@ def tensors_of(bank: Bank) -> tuple[Tensor, ...]:
 class Share(NamedTuple):
     """What slab `number` holds of an index [N].
 
-    here: the places of the index that it fills, int64 [M] or bool [N]; None for all. rows: int64, the slab's own rows
-    for them, [M]; [N] if `here` is of bool or None, where those for places that others fill are of no interest.
+    here: the places of the index that it fills, int64 [M] or bool [N]; None for all. rows: int64, the slab's own row
+    for each place: [M] where `here` lists places, otherwise [N], in which rows at places of other slabs are arbitrary.
     """
 
     number: int

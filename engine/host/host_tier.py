@@ -260,7 +260,7 @@ class HostTier:
     def search(
         self, layer: int, q: Tensor, limits: Tensor, top: int, among: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The exact `top` entries by dot product for each query.
+        """The `top` entries by dot product for each query; of keys in bfloat16 see `search.py`.
 
         Args:
             q: [HQ, T, D], as the keys are kept: rotated to what their position is.

@@ -1,4 +1,7 @@
-"""The exact best entries of the host tier for each query, by dot product.
+"""The best entries of the host tier for each query, by dot product with every one of them.
+
+Keys in bfloat16 are multiplied as they are, and their products rounded to it: of neighbours within 0.4 % of the largest
+product either may be taken. So keys with a large offset in common, as of models with biases, are told apart less well.
 
 Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 """

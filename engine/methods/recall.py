@@ -298,8 +298,10 @@ class RecallingMemory(TieredMemory, SlotMemory):
     def listed(
         self, layer: int, q: Tensor, blocks: QueryBlocks, index: Tensor, held: Tensor, keys: Slabs, values: Slabs
     ) -> tuple[Shown, Tensor]:
-        """Chosen entries int64 [NB, N] as queries see them, but for those that a head `held_by_heads` itself, and their
-        source positions: entry i of the host tier stands for position i of the source.
+        """A segment of the chosen entries, index int64 [NB, N], and their source positions.
+
+        Those that a head has itself (held, from `held_by_heads`) are masked for that head. Entry i of the host tier
+        stands for position i of the source.
         """
         rope = self.spec.layers[layer].rope
         valid = index < self.far

@@ -12,7 +12,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public, but looked up when asked for
 
 WAIT_SEC = 4.0
-_FORBIDDEN = constants.HF_HUB_OFFLINE  # to be asked at all, by a person who set it
+_FORBIDDEN = constants.HF_HUB_OFFLINE  # as a person set it: then the hub is never asked
 
 
 def hub_is_silent(source: str) -> bool:

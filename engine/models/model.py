@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from engine.errors import ModelNotFound, UnsupportedModel
+from engine import graphs
+from engine.errors import ModelNotFound, SettingsError, UnsupportedModel
 from engine.graphs import Recorder
 from engine.measure import said_if_out
 from engine.memories.memory import Memory
@@ -21,6 +22,7 @@ from engine.models.chat import Chat, Encoding
 from engine.models.loading import device_named, dtype_on, load_network, read_config
 from engine.models.refusing import refuse_pointers, refusing
 from engine.seam import ModelSpec, attach, run, sampled
+from kernels.choice import implementation
 
 log = logging.getLogger(__name__)
 
@@ -117,9 +119,15 @@ def load_model(
     Raises, before any weight is read:
         ModelNotFound: nothing that can be loaded is there.
         UnsupportedModel: see `loading.py` and `architectures.py`; or there is no chat template.
-        SettingsError: a device that this machine does not have, or quantising that cannot be.
+        SettingsError: a device that this machine does not have, quantising that cannot be, or a variable of the
+            environment that says how to compute, and what it says cannot be.
         OutOfMemory: the weights do not fit the memory that is free.
     """
+    graphs.choice()
+    try:
+        implementation()
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     place = device_named(device)
     config = read_config(source)
     tokenizer = load_chat(source, config).tokenizer

@@ -1,9 +1,9 @@
 """Attention over rows of a bank in plain PyTorch; also what the engine runs on a CPU.
 
 Keys are kept before RoPE. A list says which rows a block of queries sees and at which positions they stand for it, so
-sinks, chosen entries and a window may come from one list. Without lists every query may see every row, and the keys
-are what they are. Sizes: HQ query heads, H KV heads, T queries, NB blocks of them, N rows listed or in the bank, D head
-size, R rotated width.
+sinks, chosen entries and a window may come from one list. Without lists a query may see any row of its span, and the
+keys are rotated already. Sizes: HQ query heads, H KV heads, T queries, NB blocks of them, N rows listed or in the bank,
+D head size, R rotated width.
 """
 
 from __future__ import annotations

@@ -128,11 +128,23 @@ def test_other_errors_are_not_tried_again(model: Model, ids: Tensor, monkeypatch
 def test_a_question_that_ran_out_is_answered_as_any(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     context = read(model, TIGHT["exact"], ids)
     question = "Who was it, and when, and why, and what did the others say of it?"
+    looked: list[Tensor] = []
+    kind = type(context.memory)
+    focus = kind.focus
+
+    def noted(self: Any, mass: Tensor | None) -> None:
+        if mass is not None:
+            looked.append(mass.clone())
+        focus(self, mass)
+
+    monkeypatch.setattr("engine.host.tiered.WIDEST", 8)
+    monkeypatch.setattr(kind, "focus", noted)
     expected = answer(Conversation(context), question)
     conversation = Conversation(context)
     tried = starve(monkeypatch, conversation.memory, 20, torch.OutOfMemoryError("CUDA out of memory."))
     assert answer(conversation, question) == expected
     assert max(tried) > 20
+    torch.testing.assert_close(looked[0], looked[1])  # what was looked at counts once, also in passes that are repeated
 
 
 def test_a_replay_that_is_broken_off_leaves_no_trace(
