@@ -146,8 +146,15 @@ def forget_unread(service: Service, documents: Collection[str], job: JobRow) -> 
 
 
 def discard(service: Service, job: JobRow) -> None:
-    """Let go of an upload that failed, or waits for a password, and of what was made of it so far."""
-    service.store.update_job(job.id, progress={"dismissed": True})
+    """Let go of an upload that failed, or waits for a password, and of what was made of it so far.
+
+    Not of one that was let go of before, whose files another job may have taken over.
+    """
+    with service.store.together():
+        job = service.store.job(job.id)
+        if job.progress.get("dismissed"):
+            return
+        service.store.update_job(job.id, progress={"dismissed": True})
     remove_uploads([Path(each) for each in job.payload["files"]], service.home)
     forget_unread(service, job.progress.get("documents", []), job)
 

@@ -117,12 +117,12 @@ class Worker(threading.Thread):
         Raises:
             AppError: its files are not kept any more.
         """
-        job = self.service.store.job(job_id)
-        if not is_locked(job):
-            raise AppError("That upload is not here any more: drop the file in again, with its password.")
-        payload = {"since": job.started_at, **job.payload}
-        payload["wait"] = bool(job.payload.get("wait")) and password is not None
         with self.service.store.together():
+            job = self.service.store.job(job_id)
+            if not is_locked(job):
+                raise AppError("That upload is not here any more: drop the file in again, with its password.")
+            payload = {"since": job.started_at, **job.payload}
+            payload["wait"] = bool(job.payload.get("wait")) and password is not None
             self.service.store.update_job(job_id, progress={"dismissed": True})
             job = self._queue_ingest(payload, password, job.progress["documents"])
         self._wake.set()
