@@ -273,12 +273,16 @@ class Worker(threading.Thread):
             if self._stopping.is_set() or store.cancel_requested(job.id):
                 raise Stopped
 
+        def made() -> list[str]:
+            return list(dict.fromkeys([*job.progress.get("documents", []), *(row.id for row in added.documents)]))
+
         def on_page(name: str, done: int, total: int) -> None:
             nonlocal last
             look_for_stop()
             if time.monotonic() - last > 0.2 or done == total:
                 last = time.monotonic()
-                store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total)
+                stage, progress = f"extracting text: {name}", {"documents": made()}
+                store.update_job(job.id, stage=stage, done=done, total=total, progress=progress)
             self._answer_waiting()
 
         def on_stage(report: Report) -> None:
@@ -287,6 +291,7 @@ class Worker(threading.Thread):
 
         try:
             self._add_documents(files, options, on_page, added, bool(payload.get("wait")))
+            store.update_job(job.id, progress={"documents": made()})
             context = readings.begin(
                 self.service,
                 [row.id for row in added.documents],
@@ -302,8 +307,7 @@ class Worker(threading.Thread):
             locked = bool(payload.get("wait"))
             if locked:  # the files stay, so that a password is all that is missing
                 hashes = [each for each in map(fingerprint, files) if store.find_document(each) is None]
-                made = [row.id for row in added.documents]
-                store.update_job(job.id, progress={"locked": True, "sha256": hashes, "documents": made})
+                store.update_job(job.id, progress={"locked": True, "sha256": hashes, "documents": made()})
             raise
         else:
             self._write(lambda: self._hand_over(job, context.id))
@@ -311,8 +315,7 @@ class Worker(threading.Thread):
         finally:
             if not (self._stopping.is_set() or locked):
                 remove_uploads(files, self.service.home)
-                before = job.progress.get("documents", [])
-                forget_unread(self.service, [*before, *(row.id for row in added.documents)], job)
+                forget_unread(self.service, made(), job)
 
     def _hand_over(self, job: JobRow, context_id: str) -> None:
         """An upload became a context: queue the reading, and end the upload's job with the ids of both."""

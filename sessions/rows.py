@@ -110,6 +110,7 @@ class JobRow:
     """Work for a worker. `worker` is who claimed it last.
 
     attempts: how often it was claimed; what ended with a release, or came before the last checkpoint, is not counted.
+    started_at: when it was claimed first.
     """
 
     id: str

@@ -83,6 +83,32 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
     following.stop()
 
 
+@pytest.mark.parametrize("when", ["queued", "running"])
+def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """What it had been turned into before the restart stayed, though the page said that nothing was kept."""
+    first, following = Worker(service), Worker(service)
+    open_document = service.library.document
+    job = first.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+
+    def meanwhile(document_id: str) -> Document:
+        if first._stopping.is_set():
+            following.cancel(job.id)
+        first._stopping.set()
+        return open_document(document_id)
+
+    monkeypatch.setattr(service.library, "document", meanwhile)
+    first.run()
+    assert len(service.store.documents()) == 1
+    if when == "queued":
+        following.cancel(job.id)
+    else:
+        following._work_once()
+    assert service.store.job(job.id).status == "cancelled"
+    assert service.store.documents() == []
+
+
 def test_a_text_that_cannot_be_read_is_not_kept_unseen(service: Service, worker: Worker, tmp_path: Path) -> None:
     known = read_book(service, worker, tmp_path, 20)
     for paragraphs in (20, 30):
