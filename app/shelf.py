@@ -108,6 +108,13 @@ def _without_own_contexts(fitting: list[tuple[str, Row]]) -> list[tuple[str, Row
     return [(kind, row) for kind, row in fitting if not (isinstance(row, ContextRow) and row.document_ids in documents)]
 
 
+def find_document(service: Service, text: str) -> DocumentRow:
+    """The document that a person means."""
+    _, row = find(service, text, ("document",))
+    assert isinstance(row, DocumentRow)
+    return row
+
+
 def find_context(service: Service, text: str) -> ContextRow:
     """The context that a person means."""
     _, row = find(service, text, ("context",))
