@@ -1,11 +1,11 @@
 """The worker: one thread that reads and answers, and writes what happens to the store as it goes.
 
-Jobs are rows, so whoever asked may go away and come back. Three kinds: "ingest" (files become documents and a context
-to be read), "read" and "answer". One job uses the model at a time, but a reading lets waiting questions go first
-between two of its steps, and where another model is to answer, it saves a checkpoint and waits until that is done. A
-job that fails ends alone, with a sentence; a program that stops leaves its readings queued, and they go on from their
-checkpoint when it starts again. What other programs left that died is put right, and how a job ended is told to a
-store that could not take it (a full disk, a locked database) until it does.
+Jobs are rows, so whoever asked may go away and come back. Three kinds: "ingest" (files become documents, and these or
+others that are kept a context to be read), "read" and "answer". One job uses the model at a time, but a reading lets
+waiting questions go first between two of its steps, and where another model is to answer, it saves a checkpoint and
+waits until that is done. A job that fails ends alone, with a sentence; a program that stops leaves its readings queued,
+and they go on from their checkpoint when it starts again. What other programs left that died is put right, and how a
+job ended is told to a store that could not take it (a full disk, a locked database) until it does.
 """
 
 import logging
@@ -26,7 +26,7 @@ from app.readings import Report, Stopped
 from app.service import Service
 from app.uploads import INGEST, discard, discard_locked, forget_unread, is_locked, remove_uploads
 from ingest import PasswordNeeded, WrongPassword, fingerprint
-from sessions import JobRow, NotFound, StoreError, TurnRow, stamp
+from sessions import DocumentRow, JobRow, NotFound, StoreError, TurnRow, stamp
 
 READ, ANSWER = "read", "answer"
 UPLOAD = "upload"
@@ -64,15 +64,18 @@ class Worker(threading.Thread):
         options: Options,
         model: str | None = None,
         wait: bool = False,
+        documents: Sequence[str] = (),
     ) -> JobRow:
         """Queue files to be ingested and read. They are removed afterwards: pass copies in the home.
 
         Args:
+            documents: ids of some that are kept already, to be read before the files, or without any.
             wait: for the password of an encrypted one, with all of them, even if the others could be read without it.
                 Otherwise nobody will be asked, and they go also where a password is missing or wrong.
         """
         payload = {
             "files": [str(path) for path in files],
+            "documents": list(documents),
             "method": method,
             "settings": settings,
             "title": options.title,
@@ -97,7 +100,7 @@ class Worker(threading.Thread):
         try:
             return self.service.store.add_job(INGEST, UPLOAD, payload, {"documents": list(made)})
         except BaseException:
-            del self._passwords[files]
+            self._passwords.pop(files, None)
             raise
 
     def read(self, context_id: str) -> JobRow:
@@ -290,7 +293,8 @@ class Worker(threading.Thread):
             store.update_job(job.id, stage=report.stage)
 
         try:
-            self._add_documents(files, options, on_page, added, bool(payload.get("wait")))
+            kept = [store.document(id) for id in payload.get("documents", [])]
+            self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
             store.update_job(job.id, progress={"documents": made()})
             context = readings.begin(
                 self.service,
@@ -331,11 +335,13 @@ class Worker(threading.Thread):
         except NotFound as error:  # the context was deleted, and will not come back
             store.end_job(job.id, "failed", phrase(error))
 
-    def _add_documents(self, files: list[Path], options: Options, on_page: OnPage, added: Added, wait: bool) -> None:
+    def _add_documents(
+        self, sources: Sequence[Path | DocumentRow], options: Options, on_page: OnPage, added: Added, wait: bool
+    ) -> None:
         """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
         unusable: AppError | None = None
         try:
-            add_documents(self.service, files, options, on_page, added)
+            add_documents(self.service, sources, options, on_page, added)
         except AppError as error:
             unusable = error
         for failure in added.failures:

@@ -83,6 +83,20 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
     following.stop()
 
 
+def test_a_document_that_is_deleted_before_it_is_read_again_ends_that_with_a_sentence(
+    service: Service, tmp_path: Path
+) -> None:
+    worker = Worker(service)
+    worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    worker._work_once()
+    [document] = service.store.documents()
+    job = worker.ingest([], "streaming", {"budget": 64}, Options(), documents=[document.id])
+    delete(service, "document", document)
+    worker._work_once()
+    assert service.store.job(job.id).status == "failed"
+    assert f"There is no document {document.id}" in str(service.store.job(job.id).error)
+
+
 @pytest.mark.parametrize("when", ["queued", "running"])
 def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
