@@ -104,6 +104,13 @@ def copy_in(home: Path, files: Sequence[tuple[str, BinaryIO]]) -> list[Path]:
     return copied
 
 
+def name_of(service: Service, job: JobRow) -> str:
+    """What an upload is called: after the documents that are kept, and the files, that it is to read."""
+    titles = {row.id: row.title for row in service.store.documents()}
+    kept = [titles[id] for id in job.payload.get("documents", []) if id in titles]
+    return ", ".join([*kept, *(Path(each).name for each in job.payload["files"])]) or "Documents that were deleted"
+
+
 def is_locked(job: JobRow) -> bool:
     """Whether an upload ended for want of a password, and its files are still here."""
     return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])

@@ -79,6 +79,10 @@ class Actions:
         """A session was chosen among those found; none stays marked there, so that it can be chosen again."""
         return self.choose_session(chosen, session), [gr.update(value=None)]
 
+    def choose_kept(self, chosen: Chosen, documents: list[str] | None) -> Chosen:
+        """Documents that are kept were chosen, to be read again or deleted."""
+        return replace(chosen, kept=tuple(documents or ()))
+
     def choose_method(self, name: str, model: str | None) -> list[Any]:
         """A method or a model was chosen: show the method's budget and settings, as they suit the model."""
         methods = suiting(self._model(model))
@@ -138,13 +142,15 @@ class Actions:
         model: str | None,
         *values: Any,
     ) -> tuple[Chosen, list[Any]]:
-        """Files were dropped in and are to be read."""
-        if not files:
-            raise AppError("Drop in one or more files first, and let the upload finish.")
+        """Files were dropped in, or documents that are kept were chosen, and are to be read."""
+        if not files and not chosen.kept:
+            raise AppError("Drop in one or more files first, and let the upload finish; or choose documents.")
         settings = self._checked(method, budget, model, values)
-        moved = move_in(self.service.home, files)
-        options = Options((title or "").strip() or None if len(moved) == 1 else None, password or None, OCR[ocr])
-        job = self.worker.ingest(moved, method, settings, options, self._model(model), wait=True)
+        kept = [self.service.store.document(id).id for id in chosen.kept]
+        moved = move_in(self.service.home, files) if files else []
+        alone = len(moved) + len(kept) == 1
+        options = Options((title or "").strip() or None if alone else None, password or None, OCR[ocr])
+        job = self.worker.ingest(moved, method, settings, options, self._model(model), wait=True, documents=kept)
         return Chosen(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
     def read_sample(self, chosen: Chosen, method: str, budget: float | None, model: str | None, *values: Any) -> Chosen:
@@ -269,7 +275,9 @@ class Actions:
             return [store.session(chosen.session)]
         if kind == "context":
             return [store.context(chosen.context)]
-        return store.context_documents(chosen.context)
+        if chosen.context:
+            return store.context_documents(chosen.context)
+        return [row for row in store.documents() if row.id in chosen.kept]
 
     def delete(self, chosen: Chosen, named: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
         """Delete what was named when it was asked about, whatever has been chosen since."""

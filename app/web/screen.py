@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from app import shelf
 from app.errors import phrase
 from app.service import Service
-from app.uploads import INGEST, is_listed, is_locked
+from app.uploads import INGEST, is_listed, is_locked, name_of
 from app.web.gauge import Gauge
 from app.web.views.live import panel
 from app.web.views.markup import day, esc
@@ -34,16 +34,18 @@ EMPTY = (
 class Chosen:
     """What a tab has chosen; all may be empty.
 
-    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited.
+    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
+    kept: of documents that are to be read again.
     """
 
     context: str = ""
     session: str = ""
     edited: str = ""
+    kept: tuple[str, ...] = ()
 
     @property
     def query(self) -> str:
-        """As the address of the page says it: without what is being edited."""
+        """As the address of the page says it: without what is being edited, and what is yet to be read."""
         given = {key: value for key, value in (("context", self.context), ("session", self.session)) if value}
         return f"?{urlencode(given or {'new': 1})}"
 
@@ -73,7 +75,8 @@ class Screen:
                 return Chosen(chosen.context, sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
-        return chosen
+        there = {row.id for row in self.store.documents()}
+        return replace(chosen, kept=tuple(id for id in chosen.kept if id in there))
 
     def first_choice(self) -> Chosen:
         """Where a person who comes back finds themselves: the session used last, or what is being read."""
@@ -100,6 +103,7 @@ class Screen:
                 "value": chosen.session or None,
             },
             "new_view": {"visible": job is None and context is None},
+            **self._kept_props(chosen),
             "reading_view": {"visible": job is not None or (context is not None and not talking)},
             "talk_view": {"visible": talking},
             **self._reading_props(job, context),
@@ -120,13 +124,21 @@ class Screen:
     def _context_choices(self) -> list[tuple[str, str]]:
         choices = []
         for job in filter(is_listed, reversed(self.store.jobs(kind=INGEST))):
-            name = ", ".join(each.rpartition("/")[2] for each in job.payload["files"])
+            name = name_of(self.service, job)
             states = {"queued": "waiting", "running": "opening", "failed": "could not be read"}
             state = "needs a password" if is_locked(job) else states[job.status]
             choices.append((f"{name}\n{state}", job.id))
         for title, context in shelf.titled_contexts(self.service):
             choices.append((f"{title}\n{_state_of(context, self._percent(context))}", context.id))
         return choices
+
+    def _kept_props(self, chosen: Chosen) -> Props:
+        kept = [(f"{row.title} · {plural(row.characters, 'character')}", row.id) for row in self.store.documents()]
+        return {
+            "kept_area": {"visible": bool(kept)},
+            "kept": {"choices": kept, "value": list(chosen.kept)},
+            "delete_kept": {"interactive": bool(chosen.kept)},
+        }
 
     def _percent(self, context: ContextRow) -> float:
         done = context.tokens_read
@@ -144,7 +156,8 @@ class Screen:
         card, cancel, resume, discard, locked, others = "", False, False, False, False, False
         if job is not None:
             active = job.status in UNDER_WAY
-            card, cancel, discard = ingest_card(job), active and not job.cancel_requested, not active
+            card = ingest_card(job, name_of(self.service, job))
+            cancel, discard = active and not job.cancel_requested, not active
             locked = is_locked(job)
             others = locked and bool(job.progress.get("documents"))
         elif context is not None and context.status != "ready":

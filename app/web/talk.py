@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from app.web.confirm import Confirm, build_confirm
+
 TELL_EDITED = """element.addEventListener("click", (event) => {
   const turn = event.target.closest("[data-action=edit]")?.closest(".turn");
   if (turn) trigger("edit", { turn: turn.id });
@@ -45,10 +47,7 @@ class Manage:
     delete_session: gr.Button
     delete_context: gr.Button
     delete_documents: gr.Button
-    confirm_area: gr.Column
-    confirm_text: gr.HTML
-    confirm: gr.Button
-    keep: gr.Button
+    confirm: Confirm
 
 
 def build_talk() -> Talk:
@@ -114,10 +113,5 @@ def _build_manage() -> Manage:
             delete_session = gr.Button("Delete session", size="sm", elem_id="delete-session", min_width=120)
             delete_context = gr.Button("Delete context", size="sm", elem_id="delete-context", min_width=120)
             delete_documents = gr.Button("Delete documents", size="sm", elem_id="delete-documents", min_width=120)
-        with gr.Column(visible=False, elem_id="confirm-area") as confirm_area:
-            confirm_text = gr.HTML(apply_default_css=False, elem_id="confirm-text")
-            with gr.Row():
-                confirm = gr.Button("Delete for good", variant="stop", size="sm", elem_id="confirm")
-                keep = gr.Button("Keep", size="sm", elem_id="keep")
-    delete = (delete_session, delete_context, delete_documents)
-    return Manage(title, rename, export, *delete, confirm_area, confirm_text, confirm, keep)
+        confirm = build_confirm()
+    return Manage(title, rename, export, delete_session, delete_context, delete_documents, confirm)

@@ -98,7 +98,7 @@ def test_no_view_lets_markup_through() -> None:
         live_turn(turn(status="answering", answer=""), EVIL),
         context_head(context(), EVIL, [DOCUMENT], [EVIL]),
         reading_card(context(), EVIL, [DOCUMENT], None, {}),
-        ingest_card(JOB),
+        ingest_card(JOB, EVIL),
     ]
     for html in shown:
         assert "<img" not in html
@@ -158,11 +158,11 @@ def test_histories_are_thinned_to_means() -> None:
 
 def test_a_job_says_what_it_is_doing() -> None:
     waiting = replace(JOB, status="queued", stage="")
-    assert "Waiting for its turn" in ingest_card(waiting)
+    assert "Waiting for its turn" in ingest_card(waiting, "A book")
     running = replace(JOB, status="running", stage="")
-    assert "Waiting" not in ingest_card(running)
+    assert "Waiting" not in ingest_card(running, "A book")
     stopping = replace(JOB, status="running", stage="turning text into tokens: 40%", cancel_requested=True)
-    assert "Stopping" in ingest_card(stopping)
+    assert "Stopping" in ingest_card(stopping, "A book")
     assert "Stopping" in reading_card(context(status="reading"), "A book", [], stopping, {})
 
 

@@ -25,10 +25,9 @@ ENDED = {
 }
 
 
-def ingest_card(job: JobRow) -> str:
-    """Files on their way to becoming documents."""
-    names = [name.rpartition("/")[2] for name in job.payload["files"]]
-    head = f"<h2>{esc(', '.join(names))}</h2>"
+def ingest_card(job: JobRow, name: str) -> str:
+    """Files on their way to becoming documents, and documents on their way to being read."""
+    head = f"<h2>{esc(name)}</h2>"
     if job.status == "failed":
         others = len(job.progress.get("documents", []))
         kept = (
