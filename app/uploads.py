@@ -1,7 +1,8 @@
 """Uploads: copies of files in the home, kept until their job has ended, or for as long as somebody may give a password.
 
 An upload whose job failed for want of a password is locked: its files stay, and its job says by their SHA-256 for
-which. They go when it is unlocked or removed, and when the same file is ingested in another way, or deleted.
+which. They go when it is unlocked or removed, and when the same file is ingested in another way, or deleted. The
+documents of an upload that failed stay until it is removed, to be read in another way.
 """
 
 import os
@@ -144,9 +145,11 @@ def sweep(service: Service) -> None:
 
 
 def forget_unread(service: Service, documents: Collection[str], job: JobRow) -> None:
-    """Delete the documents of an upload that became no context: nobody would see them on the page."""
+    """Delete those of these documents that an upload has made, and that nothing else uses."""
     store = service.store
-    for row in [each for each in store.documents() if each.id in documents]:
+    others = [each for each in store.jobs(kind=INGEST) if each.status in UNDER_WAY and each.id != job.id]
+    awaited = {id for each in others for given in (each.payload, each.progress) for id in given.get("documents", [])}
+    for row in [each for each in store.documents() if each.id in documents and each.id not in awaited]:
         if row.created_at >= (job.payload.get("since") or job.started_at or 0.0) and not store.contexts(row.id):
             service.library.drop(row.id)
             store.delete_document(row.id)

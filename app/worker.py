@@ -270,7 +270,7 @@ class Worker(threading.Thread):
         payload, store = job.payload, self.service.store
         files = [Path(each) for each in payload["files"]]
         options = Options(payload["title"], self._passwords.pop(tuple(payload["files"]), None), payload["ocr"])
-        last, locked, added = 0.0, False, Added()
+        last, locked, failed, added = 0.0, False, False, Added()
 
         def look_for_stop() -> None:
             if self._stopping.is_set() or store.cancel_requested(job.id):
@@ -313,13 +313,17 @@ class Worker(threading.Thread):
                 hashes = [each for each in map(fingerprint, files) if store.find_document(each) is None]
                 store.update_job(job.id, progress={"locked": True, "sha256": hashes, "documents": made()})
             raise
+        except Exception:
+            failed = True
+            raise
         else:
             self._write(lambda: self._hand_over(job, context.id))
             self._taken(lambda: discard_locked(self.service, [row.sha256 for row in added.documents]))
         finally:
             if not (self._stopping.is_set() or locked):
                 remove_uploads(files, self.service.home)
-                forget_unread(self.service, made(), job)
+                if not failed:  # else what was made of it may be read in another way
+                    forget_unread(self.service, made(), job)
 
     def _hand_over(self, job: JobRow, context_id: str) -> None:
         """An upload became a context: queue the reading, and end the upload's job with the ids of both."""

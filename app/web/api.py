@@ -152,7 +152,8 @@ def router(service: Service, worker: Worker) -> APIRouter:
         """Files become documents, and these and others that are kept a context: returns the job to follow.
 
         When it is done, its progress names the context and, as "reading", the job that reads it, if anything is to be
-        read. That job is also in the context's details while it goes on: cancel it there.
+        read. That job is also in the context's details while it goes on: cancel it there. When it has failed, its
+        progress names the documents that were made of the files, to be read in another way.
         """
         import engine
 

@@ -156,7 +156,9 @@ class Screen:
         card, cancel, resume, discard, locked, others = "", False, False, False, False, False
         if job is not None:
             active = job.status in UNDER_WAY
-            card = ingest_card(job, name_of(self.service, job))
+            made = job.progress.get("documents", [])
+            kept = sum(row.id in made for row in self.store.documents())
+            card = ingest_card(job, name_of(self.service, job), kept)
             cancel, discard = active and not job.cancel_requested, not active
             locked = is_locked(job)
             others = locked and bool(job.progress.get("documents"))

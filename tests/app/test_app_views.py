@@ -166,6 +166,16 @@ def test_a_job_says_what_it_is_doing() -> None:
     assert "Stopping" in reading_card(context(status="reading"), "A book", [], stopping, {})
 
 
+def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:
+    for progress, kept, words in (
+        ({"locked": True}, 1, "1 other file is ready and kept here."),
+        ({}, 2, "The text of 2 documents is kept: New reading lists them, to be read in another way."),
+        ({}, 1, "Its text is kept: New reading lists it, to be read in another way."),
+    ):
+        assert words in ingest_card(replace(JOB, progress=progress), "A book", kept)
+    assert "kept" not in ingest_card(JOB, "A book")
+
+
 def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:
     """Two hundred texts were "TXT, TXT, TXT, ..."."""
     documents = [replace(DOCUMENT, format=each) for each in ("pdf", "txt", "txt")]
