@@ -9,7 +9,7 @@ import sessions
 from app.errors import Ambiguous, NotFound
 from app.memory_map import kept_map
 from app.service import Service
-from app.uploads import discard_locked
+from app.uploads import awaited, discard_locked
 from app.words import plural
 from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
@@ -173,6 +173,14 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     if kind in KINDS:
         facts["bytes_on_disk"] = store.size_on_disk(row.id)
     return facts
+
+
+def own_documents(service: Service, row: ContextRow) -> list[DocumentRow]:
+    """The documents of a context that nothing else uses."""
+    store, others = service.store, awaited(service)
+    return [
+        each for each in store.context_documents(row.id) if len(store.contexts(each.id)) == 1 and each.id not in others
+    ]
 
 
 def rename(service: Service, kind: str, row: Row, title: str) -> DocumentRow | SessionRow:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from app.errors import AppError
 from app.service import Service
 from app.words import byte_size
-from sessions import UNDER_WAY, DiskFull, JobRow, disk_free, is_disk_full
+from sessions import UNDER_WAY, DiskFull, DocumentRow, JobRow, disk_free, is_disk_full
 
 INGEST = "ingest"
 """The kind of an upload's job."""
@@ -144,15 +144,24 @@ def sweep(service: Service) -> None:
     service.store.delete_job(*(job.id for job in jobs if job.id not in stay and not is_listed(job)))
 
 
+def awaited(service: Service, but: str = "") -> set[str]:
+    """The documents that uploads under way are to read, or have made. but: the id of one that does not count."""
+    jobs = [job for job in service.store.jobs(kind=INGEST) if job.status in UNDER_WAY and job.id != but]
+    return {id for job in jobs for given in (job.payload, job.progress) for id in given.get("documents", [])}
+
+
+def unread(service: Service, documents: Collection[str], job: JobRow) -> list[DocumentRow]:
+    """Those of these documents that an upload has made, and that nothing else uses."""
+    since, others = job.payload.get("since") or job.started_at or 0.0, awaited(service, job.id)
+    made = [row for row in service.store.documents() if row.id in documents and row.created_at >= since]
+    return [row for row in made if row.id not in others and not service.store.contexts(row.id)]
+
+
 def forget_unread(service: Service, documents: Collection[str], job: JobRow) -> None:
     """Delete those of these documents that an upload has made, and that nothing else uses."""
-    store = service.store
-    others = [each for each in store.jobs(kind=INGEST) if each.status in UNDER_WAY and each.id != job.id]
-    awaited = {id for each in others for given in (each.payload, each.progress) for id in given.get("documents", [])}
-    for row in [each for each in store.documents() if each.id in documents and each.id not in awaited]:
-        if row.created_at >= (job.payload.get("since") or job.started_at or 0.0) and not store.contexts(row.id):
-            service.library.drop(row.id)
-            store.delete_document(row.id)
+    for row in unread(service, documents, job):
+        service.library.drop(row.id)
+        service.store.delete_document(row.id)
 
 
 def discard(service: Service, job: JobRow) -> None:

@@ -3,8 +3,10 @@
 An action that cannot be done raises, and the wiring shows the sentence. Some return further updates beside the choice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
 from app.turns import AnswerOptions, new_session
-from app.uploads import copy_in, discard, move_in
+from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
 from app.web.views.markup import esc
@@ -32,6 +34,17 @@ MOST_NAMED = 6
 """Documents that are named before they are deleted; of more, the others are counted."""
 TELLING = 10_000
 """Tokens of an earlier reading whose speed says something about that of a book."""
+
+
+def asked(named: str, doomed: list[tuple[str, str]]) -> list[Any]:
+    """Updates that ask whether something is really to be deleted. doomed: kind and id of all that then is."""
+    text = f'<p role="alert">Delete the {esc(named)}? This cannot be undone.</p>'
+    return [gr.update(visible=True), gr.update(value=text), doomed]
+
+
+def unasked() -> list[Any]:
+    """Updates after that: nothing is asked."""
+    return [gr.update(visible=False), gr.update(value=""), []]
 
 
 class Actions:
@@ -199,14 +212,6 @@ class Actions:
         """Read the other files of an upload without those that need a password."""
         return Chosen(self.worker.unlock(chosen.context, None).id)
 
-    def discard_reading(self, chosen: Chosen) -> Chosen:
-        """Remove a reading that stopped, or the note of an upload that failed."""
-        if chosen.context.startswith("j-"):
-            discard(self.service, self.service.store.job(chosen.context))
-        else:
-            shelf.delete(self.service, "context", self.service.store.context(chosen.context))
-        return Chosen()
-
     def new_session(self, chosen: Chosen) -> Chosen:
         """Begin another conversation over the same context; one without a question is used again."""
         empty = [row for row in self.service.store.sessions(chosen.context) if not row.turns]
@@ -260,14 +265,37 @@ class Actions:
     def ask_to_delete(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether something is really to be deleted."""
         one, rows = kind.removesuffix("s"), self._to_delete(kind, chosen)
+        return chosen, asked(self._named(one, rows), [(one, row.id) for row in rows])
+
+    def ask_to_remove(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
+        """Ask whether a reading that stopped is really to be deleted, or an upload that failed with its documents.
+
+        An upload that became no documents goes at once.
+
+        Args:
+            kind: "context", or "documents" for a context with those that nothing else uses.
+        """
+        if chosen.context.startswith("j-"):
+            job = self.service.store.job(chosen.context)
+            if rows := unread(self.service, job.progress.get("documents", []), job):
+                return chosen, asked(self._named("document", rows), [("upload", job.id)])
+            discard(self.service, job)
+            return Chosen(), unasked()
+        context = self.service.store.context(chosen.context)
+        named, doomed = self._named("context", [context]), [("context", context.id)]
+        if kind == "documents" and (rows := shelf.own_documents(self.service, context)):
+            titles = self._named("document", rows, also=False)
+            named, doomed = f"{named} and the {titles}", [*doomed, *(("document", row.id) for row in rows)]
+        return chosen, asked(named, doomed)
+
+    def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
+        """Things of a kind, by their titles. also: with what goes with them."""
         titles = [f"“{getattr(row, 'title', '') or shelf.context_title(self.service, row)}”" for row in rows]
         if len(titles) > MOST_NAMED:
             titles[MOST_NAMED - 1 :] = [f"{len(titles) - MOST_NAMED + 1:,} others"]
-        also = shelf.derived(self.service, one, *rows)
-        what = f"{one if len(rows) == 1 else kind} {' and '.join(titles)}"
-        what += f" with {also}" if also else ""
-        text = f'<p role="alert">Delete the {esc(what)}? This cannot be undone.</p>'
-        return chosen, [gr.update(visible=True), gr.update(value=text), [(one, row.id) for row in rows]]
+        named = f"{kind}{'' if len(rows) == 1 else 's'} {' and '.join(titles)}"
+        derived = shelf.derived(self.service, kind, *rows) if also else ""
+        return f"{named} with {derived}" if derived else named
 
     def _to_delete(self, kind: str, chosen: Chosen) -> list[Any]:
         store = self.service.store
@@ -281,10 +309,13 @@ class Actions:
 
     def delete(self, chosen: Chosen, named: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
         """Delete what was named when it was asked about, whatever has been chosen since."""
-        if named:
-            rows = [shelf.find(self.service, id, (kind,))[1] for kind, id in named]
-            shelf.delete(self.service, named[0][0], *rows)
-        return self.screen.settle(chosen), [gr.update(visible=False), gr.update(value=""), []]
+        for kind, things in groupby(named, itemgetter(0)):
+            ids = [id for _, id in things]
+            if kind == "upload":
+                discard(self.service, self.service.store.job(*ids))
+            else:
+                shelf.delete(self.service, kind, *(shelf.find(self.service, id, (kind,))[1] for id in ids))
+        return self.screen.settle(chosen), unasked()
 
     def search(self, query: str | None) -> list[Any]:
         """Find sessions by title or by what was said in them; the list is hidden while nothing is searched for."""

@@ -67,6 +67,8 @@ class Screen:
                 return replace(chosen, context=self.store.session(chosen.session).context_id)
             if chosen.context.startswith("j-"):
                 job = self.store.job(chosen.context)
+                if job.status == "failed" and job.progress.get("dismissed"):
+                    return Chosen()
                 made = job.progress.get("context")
                 return self.settle(Chosen(made)) if made else chosen
             if chosen.context:
@@ -153,7 +155,7 @@ class Screen:
         ]
 
     def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
-        card, cancel, resume, discard, locked, others = "", False, False, False, False, False
+        card, cancel, resume, discard, locked, others, own = "", False, False, False, False, False, False
         if job is not None:
             active = job.status in UNDER_WAY
             made = job.progress.get("documents", [])
@@ -170,7 +172,7 @@ class Screen:
             card = reading_card(context, title, self.store.context_documents(context.id), work, progress)
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
-            discard = resume
+            discard, own = resume, resume and bool(shelf.own_documents(self.service, context))
         return {
             "card": {"value": card},
             "unlock_area": {"visible": locked},
@@ -178,6 +180,7 @@ class Screen:
             "cancel": {"visible": cancel},
             "resume": {"visible": resume},
             "discard": {"visible": discard},
+            "discard_documents": {"visible": own},
         }
 
     def _talk_props(

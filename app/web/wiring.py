@@ -18,7 +18,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.errors import expected, phrase
 from app.service import Service
-from app.web.actions import Actions
+from app.web.actions import Actions, unasked
 from app.web.confirm import Confirm
 from app.web.new_reading import NewReading
 from app.web.reading import Reading
@@ -81,6 +81,7 @@ class Page:
             "cancel": self.reading.cancel,
             "resume": self.reading.resume,
             "discard": self.reading.discard,
+            "discard_documents": self.reading.discard_documents,
             "head": self.talk.head,
             "earlier": self.talk.earlier,
             "past": self.talk.past,
@@ -226,14 +227,15 @@ class Wiring:
             [new.files, new.title, new.password],
         )
         self.on(new.kept.input, do.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
-        self._connect_confirm(new.confirm, {"documents": new.delete_kept})
+        self._connect_confirm(new.confirm, {"documents": new.delete_kept}, do.ask_to_delete)
         self.on(new.sample.click, do.read_sample, [new.method, new.budget, new.model, *settings])
         self.on(reading.unlock.click, do.unlock, [reading.password], [reading.password])
         self.on(reading.password.submit, do.unlock, [reading.password], [reading.password])
         self.on(reading.leave_out.click, do.leave_out)
         self.on(reading.cancel.click, do.stop_reading)
         self.on(reading.resume.click, do.resume_reading)
-        self.on(reading.discard.click, do.discard_reading)
+        removes = {"context": reading.discard, "documents": reading.discard_documents}
+        self._connect_confirm(reading.confirm, removes, do.ask_to_remove)
 
     def _connect_talk(self) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
@@ -251,14 +253,14 @@ class Wiring:
             "context": manage.delete_context,
             "documents": manage.delete_documents,
         }
-        self._connect_confirm(manage.confirm, deletes)
+        self._connect_confirm(manage.confirm, deletes, do.ask_to_delete)
 
-    def _connect_confirm(self, confirm: Confirm, deletes: Mapping[str, gr.Button]) -> None:
-        """deletes: by the kind of what is to be deleted, the button that asks for it."""
+    def _connect_confirm(self, confirm: Confirm, deletes: Mapping[str, gr.Button], ask: Callable[..., Any]) -> None:
+        """deletes: by the kind of what is to be deleted, the button for it; ask: asks about it."""
         for kind, button in deletes.items():
-            self.on(button.click, partial(self.actions.ask_to_delete, kind), extra=confirm.parts)
+            self.on(button.click, partial(ask, kind), extra=confirm.parts)
         self.on(confirm.yes.click, self.actions.delete, [confirm.named], confirm.parts)
-        confirm.keep.click(lambda: [gr.update(visible=False), gr.update(value=""), []], None, confirm.parts, **QUIET)
+        confirm.keep.click(unasked, None, confirm.parts, **QUIET)
 
 
 def refusal(error: Exception) -> Any:
