@@ -257,9 +257,13 @@ class Actions:
                 self.worker.stop_answer(turn.id)
         return chosen
 
-    def rename(self, chosen: Chosen, title: str | None) -> Chosen:
-        """Give the session another title."""
-        self.service.store.rename_session(chosen.session, title or "")
+    def choose_renamed(self, chosen: Chosen, what: str | None) -> Chosen:
+        """It was chosen whose title is to be changed: the session's or a document's."""
+        return replace(chosen, renamed=what or "")
+
+    def rename(self, chosen: Chosen, what: str | None, title: str | None) -> Chosen:
+        """Give the session, or a document, another title."""
+        shelf.rename(self.service, *shelf.find(self.service, what or "", ("document", "session")), title or "")
         return chosen
 
     def ask_to_delete(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:

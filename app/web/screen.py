@@ -19,7 +19,7 @@ from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural, said_before
 from app.worker import READ
-from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
+from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
@@ -35,13 +35,14 @@ class Chosen:
     """What a tab has chosen; all may be empty.
 
     context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
-    kept: of documents that are to be read again.
+    kept: of documents that are to be read again; renamed: of what another title is for, the session or a document.
     """
 
     context: str = ""
     session: str = ""
     edited: str = ""
     kept: tuple[str, ...] = ()
+    renamed: str = ""
 
     @property
     def query(self) -> str:
@@ -74,7 +75,7 @@ class Screen:
             if chosen.context:
                 self.store.context(chosen.context)
                 sessions = self.store.sessions(chosen.context)
-                return Chosen(chosen.context, sessions[0].id if sessions else "")
+                return replace(chosen, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
         there = {row.id for row in self.store.documents()}
@@ -110,6 +111,7 @@ class Screen:
             "talk_view": {"visible": talking},
             **self._reading_props(job, context),
             **self._talk_props(context if talking else None, session, turns, answering),
+            **self._rename_props(chosen, context, session),
             "ask": {"visible": edited is not None or not answering},
             "edit_area": {"visible": edited is not None},
             "edit_line": {"value": edit_line(edited) if edited else ""},
@@ -205,9 +207,18 @@ class Screen:
             "past": {"value": past},
             "live": {"value": self.live_value(context, answering)},
             "stop": {"visible": bool(answering)},
-            "session_title": {"value": session.title if session else "", "interactive": session is not None},
             "export": {"value": _export_links(session) if session and turns else ""},
             "delete_session": {"visible": session is not None},
+        }
+
+    def _rename_props(self, chosen: Chosen, context: ContextRow | None, session: SessionRow | None) -> Props:
+        documents = self.store.context_documents(context.id) if context else []
+        rows: list[SessionRow | DocumentRow] = [*filter(None, [session]), *documents]
+        what = next((row for row in rows if row.id == chosen.renamed), rows[0] if rows else None)
+        called = [("this session" if row is session else f"the document “{row.title}”", row.id) for row in rows]
+        return {
+            "rename_what": {"choices": called, "value": what.id if what else None},
+            "rename_to": {"value": what.title if what else ""},
         }
 
     def live_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:

@@ -41,7 +41,8 @@ class Talk:
 class Manage:
     """Renaming, exporting, deleting."""
 
-    title: gr.Textbox
+    rename_what: gr.Dropdown
+    rename_to: gr.Textbox
     rename: gr.Button
     export: gr.HTML
     delete_session: gr.Button
@@ -106,7 +107,8 @@ def build_talk() -> Talk:
 def _build_manage() -> Manage:
     with gr.Accordion("Rename, export, delete", open=False, elem_id="manage"):
         with gr.Row(elem_id="rename-row"):
-            title = gr.Textbox(label="Title of this session", elem_id="session-title", max_length=200, scale=6)
+            rename_what = gr.Dropdown(choices=[], label="Title of", elem_id="rename-what", scale=3)
+            rename_to = gr.Textbox(label="Title", elem_id="rename-to", max_length=200, scale=6)
             rename = gr.Button("Rename", size="sm", elem_id="rename", scale=0, min_width=100)
         export = gr.HTML(apply_default_css=False, elem_id="export")
         with gr.Row(elem_id="delete-row"):
@@ -114,4 +116,4 @@ def _build_manage() -> Manage:
             delete_context = gr.Button("Delete context", size="sm", elem_id="delete-context", min_width=120)
             delete_documents = gr.Button("Delete documents", size="sm", elem_id="delete-documents", min_width=120)
         confirm = build_confirm()
-    return Manage(title, rename, export, delete_session, delete_context, delete_documents, confirm)
+    return Manage(rename_what, rename_to, rename, export, delete_session, delete_context, delete_documents, confirm)

@@ -90,7 +90,8 @@ class Page:
             "edit_line": self.talk.edit_line,
             "ask": self.talk.ask,
             "stop": self.talk.stop,
-            "session_title": self.talk.manage.title,
+            "rename_what": self.talk.manage.rename_what,
+            "rename_to": self.talk.manage.rename_to,
             "export": self.talk.manage.export,
             "delete_session": self.talk.manage.delete_session,
             "panel": self.panel,
@@ -246,8 +247,9 @@ class Wiring:
         self.on(talk.past.edit, do.edit, told="turn")
         self.on(talk.never_mind.click, do.never_mind)
         self.on(talk.stop.click, do.stop_answer)
-        self.on(manage.rename.click, do.rename, [manage.title])
-        self.on(manage.title.submit, do.rename, [manage.title])
+        self.on(manage.rename_what.input, do.choose_renamed, [manage.rename_what], trigger_mode="multiple")
+        self.on(manage.rename.click, do.rename, [manage.rename_what, manage.rename_to])
+        self.on(manage.rename_to.submit, do.rename, [manage.rename_what, manage.rename_to])
         deletes = {
             "session": manage.delete_session,
             "context": manage.delete_context,

@@ -281,6 +281,36 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
     play(service, scene)
 
 
+def test_a_document_is_renamed_where_its_session_is(service: Service, context: str) -> None:
+    """A book dropped in as scan0001.pdf was called so for good, but for programs."""
+    [book] = service.store.context_documents(context)
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(context=context)  # before there is a session
+        assert tab.shown["rename-what"]["choices"] == [["the document “The Keeper”", book.id]]
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (book.id, "The Keeper")
+        await tab.do("rename", "click", {"rename-what": book.id, "rename-to": "The Keeper of the Lamp"})
+        assert "<h1>The Keeper of the Lamp</h1>" in tab.value("context-head")
+
+        session, _ = session_with_a_turn(service, context, "Maren")
+        await tab.tick()
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (session, "Maren")
+        await tab.do("rename-what", "input", {"rename-what": book.id})
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (book.id, "The Keeper of the Lamp")
+        await tab.do("rename-to", "submit", {"rename-what": book.id, "rename-to": "The Keeper"})
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (book.id, "The Keeper")
+        await tab.do("rename-what", "input", {"rename-what": session})
+        await tab.do("rename", "click", {"rename-what": session, "rename-to": "About Maren"})
+        assert tab.value("rename-to") == "About Maren"
+        assert (service.store.session(session).title, service.store.document(book.id).title) == (
+            "About Maren",
+            "The Keeper",
+        )
+
+    play(service, scene)
+
+
 def test_the_page_is_told_what_has_arrived(service: Service, context: str) -> None:
     """Word for word, so that its script takes that from the field, and nothing that was typed after it."""
 

@@ -28,7 +28,7 @@ def test_sessions_are_renamed_found_exported_and_deleted(
     session = asked(server, reading, "Which zeppelin?")
     visit(tab, server, f"?session={session}")
     tab.get_by_role("button", name="Rename, export, delete").click()
-    tab.locator("#session-title input, #session-title textarea").first.fill("About airships")
+    tab.locator("#rename-to input, #rename-to textarea").first.fill("About airships")
     tab.locator("#rename").click()
     expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
 
