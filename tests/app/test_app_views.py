@@ -174,6 +174,7 @@ def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:
     ):
         assert words in ingest_card(replace(JOB, progress=progress), "A book", kept)
     assert "kept" not in ingest_card(JOB, "A book")
+    assert "Nothing new was kept" in ingest_card(replace(JOB, status="cancelled"), "A book")  # what was there stays
 
 
 def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:

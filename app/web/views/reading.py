@@ -42,7 +42,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
         reason = f'<p class="note failed" role="alert">{esc(job.error or "")}</p>'
         return f'<section class="card">{head}{reason}{quiet}</section>'
     if job.status == "cancelled":
-        return f'<section class="card">{head}<p class="note">Cancelled. Nothing was kept.</p></section>'
+        return f'<section class="card">{head}<p class="note">Cancelled. Nothing new was kept.</p></section>'
     stage = _stage(job)
     pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
     share = job.done / job.total if job.total else 0.0
