@@ -1,4 +1,7 @@
-"""Files become documents: each is read from its format once, and recognised by its content afterwards."""
+"""Files become documents: each is read from its format once, and recognised by its content afterwards.
+
+What is kept is also read again by itself, without its file.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -40,7 +43,7 @@ class Added:
 
 def add_documents(
     service: Service,
-    files: Sequence[Path],
+    sources: Sequence[Path | DocumentRow],
     options: Options,
     on_page: OnPage,
     added: Added | None = None,
@@ -48,16 +51,17 @@ def add_documents(
     """Turn files into documents and keep them. One that cannot be used is left out with a warning, if another can be.
 
     Args:
+        sources: files, and documents that are kept already, in the order in which they are to be read.
         added: what to add to; it says how far this came also if it ends with an error.
 
     Raises:
-        UsageError: a title for several files.
+        UsageError: a title for several of them.
         ingest.IngestError, sessions.StoreError, OSError, AppError: the only file cannot be used.
         AppError: none of several can.
         Exception: whatever `on_page` raises.
     """
-    if options.title and len(files) > 1:
-        raise UsageError("--title names one document; give it with a single file, or rename the documents afterwards.")
+    if options.title and len(sources) > 1:
+        raise UsageError("--title names one document; give it with a single one, or rename the documents afterwards.")
     added = Added() if added is None else added
     ended: list[Exception] = []
 
@@ -68,14 +72,15 @@ def add_documents(
             ended.append(error)
             raise
 
-    for path in files:
+    for source in sources:
+        name = source.name if isinstance(source, Path) else source.title
         try:
-            report(path.name, 0, 0)
-            row = _add(service, path, options, report)
+            report(name, 0, 0)
+            row = _add(service, source, options, report)
         except (AppError, ingest.IngestError, StoreError, OSError) as error:
             if ended:
                 raise
-            log.info("left out %s: %s", path.name, error)
+            log.info("left out %s: %s", name, error)
             added.failures.append(error)
             added.warnings.append(f"{LEFT_OUT}{phrase(error)}")
             continue
@@ -89,21 +94,22 @@ def add_documents(
     return added
 
 
-def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> DocumentRow:
-    ingest.check_file(path)
-    known = service.store.find_document(ingest.fingerprint(path))
+def _add(service: Service, source: Path | DocumentRow, options: Options, on_page: OnPage) -> DocumentRow:
+    known = source if isinstance(source, DocumentRow) else _find(service, source)
     if known is not None and not (options.ocr and _lacks_text(service, known)):
         if options.title and options.title.strip() != known.title:
             known = service.store.rename_document(known.id, options.title)
         return known
-    if known is not None and service.store.contexts(known.id) and ingest.ocr_languages():
+    was_read = known is not None and service.store.contexts(known.id) and ingest.ocr_languages()
+    if isinstance(source, DocumentRow) or was_read:
+        assert known is not None
         raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then read the file again with it.")
     document = ingest_apart(
-        path,
+        source,
         title=options.title,
         password=options.password,
         ocr=options.ocr,
-        on_page=lambda done, total: on_page(path.name, done, total),
+        on_page=lambda done, total: on_page(source.name, done, total),
     )
     if known is not None:  # not before it is there with OCR
         service.library.drop(known.id)
@@ -115,9 +121,15 @@ def _add(service: Service, path: Path, options: Options, on_page: OnPage) -> Doc
         pages=len(document.pages),
         characters=len(document.text),
         content=document.to_json(),
-        file=path,
+        file=source,
         warnings=list(document.warnings),
     )
+
+
+def _find(service: Service, file: Path) -> DocumentRow | None:
+    """The document that a file became, if it is kept."""
+    ingest.check_file(file)
+    return service.store.find_document(ingest.fingerprint(file))
 
 
 def _lacks_text(service: Service, row: DocumentRow) -> bool:

@@ -73,12 +73,12 @@ def check_model(
     if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
         raise engine.ContextMismatch(
             f"Context {row.id} was read by another model than the one now found as {row.model!r}, by another "
-            "version of it, or with other trained weights: use those, or read the documents again."
+            "version of it, or with other trained weights: use those, or read its documents again (they are kept)."
         )
     if meta.get("prefix", model.chat.prefix) != model.chat.prefix:
         raise engine.ContextMismatch(
             f"Context {row.id} was read behind other words than Stockpot now puts before a text for {row.model!r}: "
-            "delete the context, and read the documents again."
+            "delete the context, and read its documents again (they are kept)."
         )
 
 
@@ -97,7 +97,7 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     if meta["context"] is None:
         raise StoreCorrupt(
             f"Context {row.id} is noted as read, but what is saved of it is a checkpoint: delete {row.id}, then read "
-            "its documents again."
+            "its documents again (they are kept)."
         )
     context = engine.Context.load(model, method, parts, meta["context"])
     context.memory.adopt(parts)

@@ -9,7 +9,7 @@ import sessions
 from app.errors import Ambiguous, NotFound
 from app.memory_map import kept_map
 from app.service import Service
-from app.uploads import discard_locked
+from app.uploads import awaited, discard_locked
 from app.words import plural
 from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
@@ -108,6 +108,13 @@ def _without_own_contexts(fitting: list[tuple[str, Row]]) -> list[tuple[str, Row
     return [(kind, row) for kind, row in fitting if not (isinstance(row, ContextRow) and row.document_ids in documents)]
 
 
+def find_document(service: Service, text: str) -> DocumentRow:
+    """The document that a person means."""
+    _, row = find(service, text, ("document",))
+    assert isinstance(row, DocumentRow)
+    return row
+
+
 def find_context(service: Service, text: str) -> ContextRow:
     """The context that a person means."""
     _, row = find(service, text, ("context",))
@@ -166,6 +173,14 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     if kind in KINDS:
         facts["bytes_on_disk"] = store.size_on_disk(row.id)
     return facts
+
+
+def own_documents(service: Service, row: ContextRow) -> list[DocumentRow]:
+    """The documents of a context that nothing else uses."""
+    store, others = service.store, awaited(service)
+    return [
+        each for each in store.context_documents(row.id) if len(store.contexts(each.id)) == 1 and each.id not in others
+    ]
 
 
 def rename(service: Service, kind: str, row: Row, title: str) -> DocumentRow | SessionRow:

@@ -1,7 +1,8 @@
 """Uploads: copies of files in the home, kept until their job has ended, or for as long as somebody may give a password.
 
 An upload whose job failed for want of a password is locked: its files stay, and its job says by their SHA-256 for
-which. They go when it is unlocked or removed, and when the same file is ingested in another way, or deleted.
+which. They go when it is unlocked or removed, and when the same file is ingested in another way, or deleted. The
+documents of an upload that failed stay until it is removed, to be read in another way.
 """
 
 import os
@@ -16,7 +17,7 @@ from typing import BinaryIO
 from app.errors import AppError
 from app.service import Service
 from app.words import byte_size
-from sessions import UNDER_WAY, DiskFull, JobRow, disk_free, is_disk_full
+from sessions import UNDER_WAY, DiskFull, DocumentRow, JobRow, disk_free, is_disk_full
 
 INGEST = "ingest"
 """The kind of an upload's job."""
@@ -104,6 +105,13 @@ def copy_in(home: Path, files: Sequence[tuple[str, BinaryIO]]) -> list[Path]:
     return copied
 
 
+def name_of(service: Service, job: JobRow) -> str:
+    """What an upload is called: after the documents that are kept, and the files, that it is to read."""
+    titles = {row.id: row.title for row in service.store.documents()}
+    kept = [titles[id] for id in job.payload.get("documents", []) if id in titles]
+    return ", ".join([*kept, *(Path(each).name for each in job.payload["files"])]) or "Documents that were deleted"
+
+
 def is_locked(job: JobRow) -> bool:
     """Whether an upload ended for want of a password, and its files are still here."""
     return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
@@ -123,8 +131,8 @@ def remove_uploads(files: list[Path], home: Path) -> None:
 
 
 def sweep(service: Service) -> None:
-    """Remove what is left of uploads: Gradio's cache, copies that no job will come for, and what is known of those that
-    became nothing, which nobody is shown any more.
+    """Remove what is left of uploads: Gradio's cache, copies that no job will come for, and jobs that failed so long ago
+    that they are no longer listed.
     """
     jobs, contexts = service.store.jobs(kind=INGEST), {row.id for row in service.store.contexts()}
     wanted = [job for job in jobs if job.status in UNDER_WAY or is_locked(job)]
@@ -136,18 +144,36 @@ def sweep(service: Service) -> None:
     service.store.delete_job(*(job.id for job in jobs if job.id not in stay and not is_listed(job)))
 
 
+def awaited(service: Service, but: str = "") -> set[str]:
+    """The documents that uploads under way are to read, or have made. but: the id of one that does not count."""
+    jobs = [job for job in service.store.jobs(kind=INGEST) if job.status in UNDER_WAY and job.id != but]
+    return {id for job in jobs for given in (job.payload, job.progress) for id in given.get("documents", [])}
+
+
+def unread(service: Service, documents: Collection[str], job: JobRow) -> list[DocumentRow]:
+    """Those of these documents that an upload has made, and that nothing else uses."""
+    since, others = job.payload.get("since") or job.started_at or 0.0, awaited(service, job.id)
+    made = [row for row in service.store.documents() if row.id in documents and row.created_at >= since]
+    return [row for row in made if row.id not in others and not service.store.contexts(row.id)]
+
+
 def forget_unread(service: Service, documents: Collection[str], job: JobRow) -> None:
-    """Delete the documents of an upload that became no context: nobody would see them on the page."""
-    store = service.store
-    for row in [each for each in store.documents() if each.id in documents]:
-        if row.created_at >= (job.payload.get("since") or job.started_at or 0.0) and not store.contexts(row.id):
-            service.library.drop(row.id)
-            store.delete_document(row.id)
+    """Delete those of these documents that an upload has made, and that nothing else uses."""
+    for row in unread(service, documents, job):
+        service.library.drop(row.id)
+        service.store.delete_document(row.id)
 
 
 def discard(service: Service, job: JobRow) -> None:
-    """Let go of an upload that failed, or waits for a password, and of what was made of it so far."""
-    service.store.update_job(job.id, progress={"dismissed": True})
+    """Let go of an upload that failed, or waits for a password, and of what was made of it so far.
+
+    Not of one that was let go of before, whose files another job may have taken over.
+    """
+    with service.store.together():
+        job = service.store.job(job.id)
+        if job.progress.get("dismissed"):
+            return
+        service.store.update_job(job.id, progress={"dismissed": True})
     remove_uploads([Path(each) for each in job.payload["files"]], service.home)
     forget_unread(service, job.progress.get("documents", []), job)
 

@@ -1,11 +1,11 @@
 """The worker: one thread that reads and answers, and writes what happens to the store as it goes.
 
-Jobs are rows, so whoever asked may go away and come back. Three kinds: "ingest" (files become documents and a context
-to be read), "read" and "answer". One job uses the model at a time, but a reading lets waiting questions go first
-between two of its steps, and where another model is to answer, it saves a checkpoint and waits until that is done. A
-job that fails ends alone, with a sentence; a program that stops leaves its readings queued, and they go on from their
-checkpoint when it starts again. What other programs left that died is put right, and how a job ended is told to a
-store that could not take it (a full disk, a locked database) until it does.
+Jobs are rows, so whoever asked may go away and come back. Three kinds: "ingest" (files become documents, and these or
+others that are kept a context to be read), "read" and "answer". One job uses the model at a time, but a reading lets
+waiting questions go first between two of its steps, and where another model is to answer, it saves a checkpoint and
+waits until that is done. A job that fails ends alone, with a sentence; a program that stops leaves its readings queued,
+and they go on from their checkpoint when it starts again. What other programs left that died is put right, and how a
+job ended is told to a store that could not take it (a full disk, a locked database) until it does.
 """
 
 import logging
@@ -26,13 +26,13 @@ from app.readings import Report, Stopped
 from app.service import Service
 from app.uploads import INGEST, discard, discard_locked, forget_unread, is_locked, remove_uploads
 from ingest import PasswordNeeded, WrongPassword, fingerprint
-from sessions import JobRow, NotFound, StoreError, TurnRow, stamp
+from sessions import DocumentRow, JobRow, NotFound, StoreError, TurnRow, stamp
 
 READ, ANSWER = "read", "answer"
 UPLOAD = "upload"
 IDLE_SEC = 0.5
 LOOK_SEC = 10.0
-"""This often is looked for what is still to be put right, and others are told that the worker is there."""
+"""How often the worker cleans up after dead processes, and says that it is alive."""
 MEASURE_SEC = 1.0
 """A reading adds one measurement to its history at most this often."""
 HISTORY = 400
@@ -64,15 +64,18 @@ class Worker(threading.Thread):
         options: Options,
         model: str | None = None,
         wait: bool = False,
+        documents: Sequence[str] = (),
     ) -> JobRow:
         """Queue files to be ingested and read. They are removed afterwards: pass copies in the home.
 
         Args:
+            documents: ids of some that are kept already, to be read before the files, or without any.
             wait: for the password of an encrypted one, with all of them, even if the others could be read without it.
                 Otherwise nobody will be asked, and they go also where a password is missing or wrong.
         """
         payload = {
             "files": [str(path) for path in files],
+            "documents": list(documents),
             "method": method,
             "settings": settings,
             "title": options.title,
@@ -97,7 +100,7 @@ class Worker(threading.Thread):
         try:
             return self.service.store.add_job(INGEST, UPLOAD, payload, {"documents": list(made)})
         except BaseException:
-            del self._passwords[files]
+            self._passwords.pop(files, None)
             raise
 
     def read(self, context_id: str) -> JobRow:
@@ -117,12 +120,12 @@ class Worker(threading.Thread):
         Raises:
             AppError: its files are not kept any more.
         """
-        job = self.service.store.job(job_id)
-        if not is_locked(job):
-            raise AppError("That upload is not here any more: drop the file in again, with its password.")
-        payload = {"since": job.started_at, **job.payload}
-        payload["wait"] = bool(job.payload.get("wait")) and password is not None
         with self.service.store.together():
+            job = self.service.store.job(job_id)
+            if not is_locked(job):
+                raise AppError("That upload is not here any more: drop the file in again, with its password.")
+            payload = {"since": job.started_at, **job.payload}
+            payload["wait"] = bool(job.payload.get("wait")) and password is not None
             self.service.store.update_job(job_id, progress={"dismissed": True})
             job = self._queue_ingest(payload, password, job.progress["documents"])
         self._wake.set()
@@ -267,18 +270,22 @@ class Worker(threading.Thread):
         payload, store = job.payload, self.service.store
         files = [Path(each) for each in payload["files"]]
         options = Options(payload["title"], self._passwords.pop(tuple(payload["files"]), None), payload["ocr"])
-        last, locked, added = 0.0, False, Added()
+        last, locked, failed, added = 0.0, False, False, Added()
 
         def look_for_stop() -> None:
             if self._stopping.is_set() or store.cancel_requested(job.id):
                 raise Stopped
+
+        def made() -> list[str]:
+            return list(dict.fromkeys([*job.progress.get("documents", []), *(row.id for row in added.documents)]))
 
         def on_page(name: str, done: int, total: int) -> None:
             nonlocal last
             look_for_stop()
             if time.monotonic() - last > 0.2 or done == total:
                 last = time.monotonic()
-                store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total)
+                stage, progress = f"extracting text: {name}", {"documents": made()}
+                store.update_job(job.id, stage=stage, done=done, total=total, progress=progress)
             self._answer_waiting()
 
         def on_stage(report: Report) -> None:
@@ -286,7 +293,9 @@ class Worker(threading.Thread):
             store.update_job(job.id, stage=report.stage)
 
         try:
-            self._add_documents(files, options, on_page, added, bool(payload.get("wait")))
+            kept = [store.document(id) for id in payload.get("documents", [])]
+            self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
+            store.update_job(job.id, progress={"documents": made()})
             context = readings.begin(
                 self.service,
                 [row.id for row in added.documents],
@@ -302,8 +311,10 @@ class Worker(threading.Thread):
             locked = bool(payload.get("wait"))
             if locked:  # the files stay, so that a password is all that is missing
                 hashes = [each for each in map(fingerprint, files) if store.find_document(each) is None]
-                made = [row.id for row in added.documents]
-                store.update_job(job.id, progress={"locked": True, "sha256": hashes, "documents": made})
+                store.update_job(job.id, progress={"locked": True, "sha256": hashes, "documents": made()})
+            raise
+        except Exception:
+            failed = True
             raise
         else:
             self._write(lambda: self._hand_over(job, context.id))
@@ -311,8 +322,8 @@ class Worker(threading.Thread):
         finally:
             if not (self._stopping.is_set() or locked):
                 remove_uploads(files, self.service.home)
-                before = job.progress.get("documents", [])
-                forget_unread(self.service, [*before, *(row.id for row in added.documents)], job)
+                if not failed:  # else what was made of it may be read in another way
+                    forget_unread(self.service, made(), job)
 
     def _hand_over(self, job: JobRow, context_id: str) -> None:
         """An upload became a context: queue the reading, and end the upload's job with the ids of both."""
@@ -328,11 +339,13 @@ class Worker(threading.Thread):
         except NotFound as error:  # the context was deleted, and will not come back
             store.end_job(job.id, "failed", phrase(error))
 
-    def _add_documents(self, files: list[Path], options: Options, on_page: OnPage, added: Added, wait: bool) -> None:
+    def _add_documents(
+        self, sources: Sequence[Path | DocumentRow], options: Options, on_page: OnPage, added: Added, wait: bool
+    ) -> None:
         """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
         unusable: AppError | None = None
         try:
-            add_documents(self.service, files, options, on_page, added)
+            add_documents(self.service, sources, options, on_page, added)
         except AppError as error:
             unusable = error
         for failure in added.failures:

@@ -186,7 +186,7 @@
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape") {  // closes what is open, and stops nothing
         menu(false);
-        document.querySelector("#confirm-area #keep")?.click();
+        for (const keep of document.querySelectorAll(".confirm .keep")) keep.click();
         document.querySelector("#edit-area #never-mind")?.click();
       }
       if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question")) submit();

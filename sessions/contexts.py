@@ -149,5 +149,5 @@ class Contexts(Documents):
         if context.status in ("failed", "cancelled"):
             raise StoreError(
                 f"Context {id} is {context.status} ({context.error or 'no reason kept'}), so nobody can talk with it: "
-                "read its documents again."
+                "go on reading it, or read its documents again (they are kept)."
             )

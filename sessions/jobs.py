@@ -112,7 +112,7 @@ class Jobs(Measurements):
                 return None
             db.execute(
                 "UPDATE jobs SET status = 'running', worker = ?, owner = ?, attempts = attempts + 1, "
-                "started_at = ?, updated_at = ? WHERE id = ?",
+                "started_at = coalesce(started_at, ?), updated_at = ? WHERE id = ?",
                 [worker, stamp(), now, now, row["id"]],
             )
         return self.job(row["id"])

@@ -112,6 +112,7 @@ class JobRow:
     """Work for a worker. `worker` is who claimed it last.
 
     attempts: how often it was claimed; claims that were released, or made before the last checkpoint, are not counted.
+    started_at: when it was claimed first.
     """
 
     id: str

@@ -217,7 +217,7 @@ class TensorFolder:
         name = self.path.name
         if ID.fullmatch(name) and kind_of(name) == "session":
             return f"branch {name} and go on in the branch, which reads the turns that it keeps from their text."
-        return f"delete {name}, then read its documents again."
+        return f"delete {name}, then read its documents again (they are kept)."
 
     def _take_back(self) -> None:
         """Remove what a failed save wrote, unless its manifest is already the valid one."""

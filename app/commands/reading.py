@@ -1,7 +1,8 @@
-"""`stockpot ingest` and `resume`: files are read once and become a context."""
+"""`stockpot ingest` and `resume`: files, and documents that are kept, are read once and become a context."""
 
 import argparse
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,19 +35,21 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "ingest",
         parents=[shared],
-        help="read files and keep what was read",
+        help="read files, or documents that are kept, and keep what was read",
         description="Read one or several files, one after another, and keep the reading as a context to talk with. "
         "A file that cannot be used is left out with a warning, unless none can. "
-        "Files that are known are not extracted again; a reading that was interrupted goes on from its checkpoint.",
+        "Files that are known are not extracted again, and a document that is kept is named by its id and read without "
+        "its file: with another method, budget or model, or together with others. "
+        "A reading that was interrupted goes on from its checkpoint.",
     )
     parser.add_argument(
-        "files",
-        metavar="FILE",
+        "sources",
+        metavar="FILE|DOCUMENT",
         nargs="+",
-        type=Path,
-        help="PDF, EPUB, FB2, MOBI, DOCX, HTML, MHTML, e-mail, Markdown or text",
+        help="PDF, EPUB, FB2, MOBI, DOCX, HTML, MHTML, e-mail, Markdown or text; or the id of a document that is kept, "
+        "as `stockpot list documents` shows it",
     )
-    parser.add_argument("--title", metavar="T", help="title of the document (for a single file)")
+    parser.add_argument("--title", metavar="T", help="title of the document (for a single one)")
     parser.add_argument(
         "--method",
         metavar="METHOD",
@@ -188,8 +191,9 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
 
 
 def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
-    """Turn the files into documents, and say on standard error what is the matter with any."""
+    """Turn what was named into documents, and say on standard error what is the matter with any."""
     from app.documents import Added, Options, add_documents
+    from app.shelf import find_document
     from ingest import IngestError, PasswordNeeded, WrongPassword
 
     def on_page(name: str, done: int, total: int) -> None:
@@ -198,12 +202,14 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
     def locked() -> bool:
         return any(isinstance(each, PasswordNeeded | WrongPassword) for each in added.failures)
 
+    ids = [each for each in arguments.sources if re.fullmatch(r"d-\w+", each) and not Path(each).exists()]
+    sources = [find_document(service, each) if each in ids else Path(each) for each in arguments.sources]
     added = Added()
     password = arguments.password or os.environ.get("STOCKPOT_PASSWORD") or None
     options = Options(arguments.title, password, arguments.ocr)
     try:
         with progress:
-            add_documents(service, arguments.files, options, on_page, added)
+            add_documents(service, sources, options, on_page, added)
     except (AppError, IngestError) as error:
         if locked():
             raise AppError(f"{phrase(error)} {UNLOCK}") from error

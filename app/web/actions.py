@@ -3,8 +3,10 @@
 An action that cannot be done raises, and the wiring shows the sentence. Some return further updates beside the choice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
 from app.turns import AnswerOptions, new_session
-from app.uploads import copy_in, discard, move_in
+from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
 from app.web.views.markup import esc
@@ -32,6 +34,17 @@ MOST_NAMED = 6
 """Documents that are named before they are deleted; of more, the others are counted."""
 TELLING = 10_000
 """Tokens of an earlier reading whose speed says something about that of a book."""
+
+
+def asked(named: str, doomed: list[tuple[str, str]]) -> list[Any]:
+    """Updates that ask whether something is really to be deleted. doomed: kind and id of all that then is."""
+    text = f'<p role="alert">Delete the {esc(named)}? This cannot be undone.</p>'
+    return [gr.update(visible=True), gr.update(value=text), doomed]
+
+
+def unasked() -> list[Any]:
+    """Updates after that: nothing is asked."""
+    return [gr.update(visible=False), gr.update(value=""), []]
 
 
 class Actions:
@@ -78,6 +91,10 @@ class Actions:
     def choose_hit(self, chosen: Chosen, session: str | None) -> tuple[Chosen, list[Any]]:
         """A session was chosen among those found; none stays marked there, so that it can be chosen again."""
         return self.choose_session(chosen, session), [gr.update(value=None)]
+
+    def choose_kept(self, chosen: Chosen, documents: list[str] | None) -> Chosen:
+        """Documents that are kept were chosen, to be read again or deleted."""
+        return replace(chosen, kept=tuple(documents or ()))
 
     def choose_method(self, name: str, model: str | None) -> list[Any]:
         """A method or a model was chosen: show the method's budget and settings, as they suit the model."""
@@ -138,13 +155,15 @@ class Actions:
         model: str | None,
         *values: Any,
     ) -> tuple[Chosen, list[Any]]:
-        """Files were dropped in and are to be read."""
-        if not files:
-            raise AppError("Drop in one or more files first, and let the upload finish.")
+        """Files were dropped in, or documents that are kept were chosen, and are to be read."""
+        if not files and not chosen.kept:
+            raise AppError("Drop in one or more files first, and let the upload finish; or choose documents.")
         settings = self._checked(method, budget, model, values)
-        moved = move_in(self.service.home, files)
-        options = Options((title or "").strip() or None if len(moved) == 1 else None, password or None, OCR[ocr])
-        job = self.worker.ingest(moved, method, settings, options, self._model(model), wait=True)
+        kept = [self.service.store.document(id).id for id in chosen.kept]
+        moved = move_in(self.service.home, files) if files else []
+        alone = len(moved) + len(kept) == 1
+        options = Options((title or "").strip() or None if alone else None, password or None, OCR[ocr])
+        job = self.worker.ingest(moved, method, settings, options, self._model(model), wait=True, documents=kept)
         return Chosen(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
     def read_sample(self, chosen: Chosen, method: str, budget: float | None, model: str | None, *values: Any) -> Chosen:
@@ -193,14 +212,6 @@ class Actions:
         """Read the other files of an upload without those that need a password."""
         return Chosen(self.worker.unlock(chosen.context, None).id)
 
-    def discard_reading(self, chosen: Chosen) -> Chosen:
-        """Remove a reading that stopped, or the note of an upload that failed."""
-        if chosen.context.startswith("j-"):
-            discard(self.service, self.service.store.job(chosen.context))
-        else:
-            shelf.delete(self.service, "context", self.service.store.context(chosen.context))
-        return Chosen()
-
     def new_session(self, chosen: Chosen) -> Chosen:
         """Begin another conversation over the same context; one without a question is used again."""
         empty = [row for row in self.service.store.sessions(chosen.context) if not row.turns]
@@ -246,22 +257,49 @@ class Actions:
                 self.worker.stop_answer(turn.id)
         return chosen
 
-    def rename(self, chosen: Chosen, title: str | None) -> Chosen:
-        """Give the session another title."""
-        self.service.store.rename_session(chosen.session, title or "")
+    def choose_renamed(self, chosen: Chosen, what: str | None) -> Chosen:
+        """It was chosen whose title is to be changed: the session's or a document's."""
+        return replace(chosen, renamed=what or "")
+
+    def rename(self, chosen: Chosen, what: str | None, title: str | None) -> Chosen:
+        """Give the session, or a document, another title."""
+        shelf.rename(self.service, *shelf.find(self.service, what or "", ("document", "session")), title or "")
         return chosen
 
     def ask_to_delete(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether something is really to be deleted."""
         one, rows = kind.removesuffix("s"), self._to_delete(kind, chosen)
+        return chosen, asked(self._named(one, rows), [(one, row.id) for row in rows])
+
+    def ask_to_remove(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
+        """Ask whether a reading that stopped is really to be deleted, or an upload that failed with its documents.
+
+        An upload that became no documents goes at once.
+
+        Args:
+            kind: "context", or "documents" for a context with those that nothing else uses.
+        """
+        if chosen.context.startswith("j-"):
+            job = self.service.store.job(chosen.context)
+            if rows := unread(self.service, job.progress.get("documents", []), job):
+                return chosen, asked(self._named("document", rows), [("upload", job.id)])
+            discard(self.service, job)
+            return Chosen(), unasked()
+        context = self.service.store.context(chosen.context)
+        named, doomed = self._named("context", [context]), [("context", context.id)]
+        if kind == "documents" and (rows := shelf.own_documents(self.service, context)):
+            titles = self._named("document", rows, also=False)
+            named, doomed = f"{named} and the {titles}", [*doomed, *(("document", row.id) for row in rows)]
+        return chosen, asked(named, doomed)
+
+    def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
+        """Things of a kind, by their titles. also: with what goes with them."""
         titles = [f"“{getattr(row, 'title', '') or shelf.context_title(self.service, row)}”" for row in rows]
         if len(titles) > MOST_NAMED:
             titles[MOST_NAMED - 1 :] = [f"{len(titles) - MOST_NAMED + 1:,} others"]
-        also = shelf.derived(self.service, one, *rows)
-        what = f"{one if len(rows) == 1 else kind} {' and '.join(titles)}"
-        what += f" with {also}" if also else ""
-        text = f'<p role="alert">Delete the {esc(what)}? This cannot be undone.</p>'
-        return chosen, [gr.update(visible=True), gr.update(value=text), [(one, row.id) for row in rows]]
+        named = f"{kind}{'' if len(rows) == 1 else 's'} {' and '.join(titles)}"
+        derived = shelf.derived(self.service, kind, *rows) if also else ""
+        return f"{named} with {derived}" if derived else named
 
     def _to_delete(self, kind: str, chosen: Chosen) -> list[Any]:
         store = self.service.store
@@ -269,14 +307,19 @@ class Actions:
             return [store.session(chosen.session)]
         if kind == "context":
             return [store.context(chosen.context)]
-        return store.context_documents(chosen.context)
+        if chosen.context:
+            return store.context_documents(chosen.context)
+        return [row for row in store.documents() if row.id in chosen.kept]
 
     def delete(self, chosen: Chosen, named: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
         """Delete what was named when it was asked about, whatever has been chosen since."""
-        if named:
-            rows = [shelf.find(self.service, id, (kind,))[1] for kind, id in named]
-            shelf.delete(self.service, named[0][0], *rows)
-        return self.screen.settle(chosen), [gr.update(visible=False), gr.update(value=""), []]
+        for kind, things in groupby(named, itemgetter(0)):
+            ids = [id for _, id in things]
+            if kind == "upload":
+                discard(self.service, self.service.store.job(*ids))
+            else:
+                shelf.delete(self.service, kind, *(shelf.find(self.service, id, (kind,))[1] for id in ids))
+        return self.screen.settle(chosen), unasked()
 
     def search(self, query: str | None) -> list[Any]:
         """Find sessions by title or by what was said in them; the list is hidden while nothing is searched for."""

@@ -49,14 +49,15 @@ MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
 
 
 class NewContext(BaseModel):
-    """The form that files come with.
+    """The form that files come with, or the ids of documents that are kept, which are read before them.
 
     settings: of the method, as a JSON object, such as {"preset": "wide", "store": "int8"}; ocr: whether pages that are
     pictures are recognised, by default where that is needed and installed.
     """
 
     model_config = ConfigDict(extra="forbid")
-    files: list[UploadFile]
+    files: list[UploadFile] = []
+    documents: list[str] = []
     method: str | None = None
     budget: str | None = None
     settings: Json[dict[str, Any]] = {}
@@ -164,21 +165,26 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.post("/contexts", status_code=202, max_body_size=MOST_FILES)
     def read(given: Annotated[NewContext, Form()]) -> dict[str, Any]:
-        """Files become documents and a context: returns the job to follow.
+        """Files become documents, and these and others that are kept a context: returns the job to follow.
 
         When it is done, its progress names the context and, as "reading", the job that reads it, if anything is to be
-        read. That job is also in the context's details while it goes on: cancel it there.
+        read. That job is also in the context's details while it goes on: cancel it there. When it has failed, its
+        progress names the documents that were made of the files, to be read in another way.
         """
         import engine
 
-        if given.title and len(given.files) > 1:
-            raise UsageError("A title names one document: send a single file with it, or rename the documents later.")
+        if not given.files and not given.documents:
+            raise UsageError("Send files, or as documents the ids of some that are kept: there is nothing to read.")
+        if given.title and len(given.files) + len(given.documents) > 1:
+            raise UsageError("A title names one document: send a single one with it, or rename the documents later.")
+        kept = [store.document(id).id for id in given.documents]
         method = given.method or engine.DEFAULT_METHOD
         model = canonical_model(given.model or service.models.default)
         settings = {**given.settings, **({} if given.budget is None else {"budget": given.budget})}
         method_for(model, method, settings)
         copies = copy_in(service.home, [(each.filename or "document", each.file) for each in given.files])
-        return asdict(worker.ingest(copies, method, settings, Options(given.title, given.password, given.ocr), model))
+        options = Options(given.title, given.password, given.ocr)
+        return asdict(worker.ingest(copies, method, settings, options, model, documents=kept))
 
     @api.get("/jobs/{id}")
     def job(id: str) -> dict[str, Any]:

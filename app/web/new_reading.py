@@ -1,4 +1,4 @@
-"""What there is to choose before a reading: files, method, budget, and further settings, folded away."""
+"""What there is to choose before a reading: files, documents, method, budget, and further settings, folded away."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from app.errors import expected
 from app.home import named_model, sample_book
 from app.local_models import LocalModel
 from app.methods import methods_table
+from app.web.confirm import Confirm, build_confirm
 from app.web.views.markup import esc
 from app.words import byte_size, plural
 
@@ -29,6 +30,10 @@ class NewReading:
 
     area: gr.Column
     files: gr.File
+    kept_area: gr.Row
+    kept: gr.Dropdown
+    delete_kept: gr.Button
+    confirm: Confirm
     sample: gr.Button
     method: gr.Radio
     budget: gr.Number
@@ -58,6 +63,17 @@ def build_new_reading(default_model: str) -> NewReading:
         )
         files = gr.File(file_count="multiple", label="Files", show_label=False, elem_id="files", height=190)
         sample = gr.Button("Read the sample book", size="sm", elem_id="sample", visible=sample_book() is not None)
+        with gr.Row(visible=False, elem_id="kept-row") as kept_area:
+            kept = gr.Dropdown(
+                choices=[],
+                multiselect=True,
+                label="Documents that are kept",
+                elem_id="kept",
+                info="They are read again without their files: in another way, or several together.",
+                scale=6,
+            )
+            delete_kept = gr.Button("Delete", size="sm", elem_id="delete-kept", scale=0, min_width=100)
+        confirm = build_confirm("kept-")
         method = gr.Radio(
             choices=[(f"{row['name']}\n{row['summary']}", row["name"]) for row in methods],
             value=chosen["name"],
@@ -76,7 +92,7 @@ def build_new_reading(default_model: str) -> NewReading:
             settings, groups, presets = _method_settings(methods, chosen["name"])
             with gr.Row():
                 title = gr.Textbox(
-                    label="Title", info="For a single file; empty to take the file's own.", elem_id="title"
+                    label="Title", info="Of a single file or document; empty to take its own.", elem_id="title"
                 )
                 password = gr.Textbox(
                     label="Password", type="password", info="Of an encrypted file.", elem_id="password"
@@ -90,7 +106,7 @@ def build_new_reading(default_model: str) -> NewReading:
                 allow_custom_value=True,
                 label="Model",
                 elem_id="model",
-                info="One that is on this machine, or a folder or hub id; :8bit or :nf4 behind it keeps 8 or 4 bits.",
+                info="One on this machine, a folder, or a hub id. Add :8bit or :nf4 for weights of 8 or 4 bits.",
             )
             unusable = gr.HTML(apply_default_css=False, elem_id="unusable")
         with gr.Row(elem_id="start-row"):
@@ -99,6 +115,10 @@ def build_new_reading(default_model: str) -> NewReading:
     return NewReading(
         area=area,
         files=files,
+        kept_area=kept_area,
+        kept=kept,
+        delete_kept=delete_kept,
+        confirm=confirm,
         sample=sample,
         method=method,
         budget=budget,

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from app.web.confirm import Confirm, build_confirm
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -18,6 +20,8 @@ class Reading:
     cancel: gr.Button
     resume: gr.Button
     discard: gr.Button
+    discard_documents: gr.Button
+    confirm: Confirm
 
 
 def build_reading() -> Reading:
@@ -32,4 +36,9 @@ def build_reading() -> Reading:
             cancel = gr.Button("Stop reading", elem_id="cancel", size="sm")
             resume = gr.Button("Go on reading", variant="primary", elem_id="resume", size="sm", visible=False)
             discard = gr.Button("Remove", variant="stop", elem_id="discard", size="sm", visible=False)
-    return Reading(area, card, unlock_area, password, unlock, leave_out, cancel, resume, discard)
+            discard_documents = gr.Button(
+                "Remove with documents", variant="stop", elem_id="discard-documents", size="sm", visible=False
+            )
+        confirm = build_confirm("reading-")
+    unlocking = (unlock_area, password, unlock, leave_out)
+    return Reading(area, card, *unlocking, cancel, resume, discard, discard_documents, confirm)

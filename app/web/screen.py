@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from app import shelf
 from app.errors import phrase
 from app.service import Service
-from app.uploads import INGEST, is_listed, is_locked
+from app.uploads import INGEST, is_listed, is_locked, name_of
 from app.web.gauge import Gauge
 from app.web.views.live import panel
 from app.web.views.markup import day, esc
@@ -19,7 +19,7 @@ from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural, said_before
 from app.worker import READ
-from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
+from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
@@ -34,16 +34,19 @@ EMPTY = (
 class Chosen:
     """What a tab has chosen; all may be empty.
 
-    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited.
+    context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
+    kept: of documents that are to be read again; renamed: of what another title is for, the session or a document.
     """
 
     context: str = ""
     session: str = ""
     edited: str = ""
+    kept: tuple[str, ...] = ()
+    renamed: str = ""
 
     @property
     def query(self) -> str:
-        """As the address of the page says it: without what is being edited."""
+        """As the address of the page says it: without what is being edited, and what is yet to be read."""
         given = {key: value for key, value in (("context", self.context), ("session", self.session)) if value}
         return f"?{urlencode(given or {'new': 1})}"
 
@@ -65,15 +68,18 @@ class Screen:
                 return replace(chosen, context=self.store.session(chosen.session).context_id)
             if chosen.context.startswith("j-"):
                 job = self.store.job(chosen.context)
+                if job.status == "failed" and job.progress.get("dismissed"):
+                    return Chosen()
                 made = job.progress.get("context")
                 return self.settle(Chosen(made)) if made else chosen
             if chosen.context:
                 self.store.context(chosen.context)
                 sessions = self.store.sessions(chosen.context)
-                return Chosen(chosen.context, sessions[0].id if sessions else "")
+                return replace(chosen, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
-        return chosen
+        there = {row.id for row in self.store.documents()}
+        return replace(chosen, kept=tuple(id for id in chosen.kept if id in there))
 
     def first_choice(self) -> Chosen:
         """Where a person who comes back finds themselves: the session used last, or what is being read."""
@@ -100,10 +106,12 @@ class Screen:
                 "value": chosen.session or None,
             },
             "new_view": {"visible": job is None and context is None},
+            **self._kept_props(chosen),
             "reading_view": {"visible": job is not None or (context is not None and not talking)},
             "talk_view": {"visible": talking},
             **self._reading_props(job, context),
             **self._talk_props(context if talking else None, session, turns, answering),
+            **self._rename_props(chosen, context, session),
             "ask": {"visible": edited is not None or not answering},
             "edit_area": {"visible": edited is not None},
             "edit_line": {"value": edit_line(edited) if edited else ""},
@@ -120,13 +128,21 @@ class Screen:
     def _context_choices(self) -> list[tuple[str, str]]:
         choices = []
         for job in filter(is_listed, reversed(self.store.jobs(kind=INGEST))):
-            name = ", ".join(each.rpartition("/")[2] for each in job.payload["files"])
+            name = name_of(self.service, job)
             states = {"queued": "waiting", "running": "opening", "failed": "could not be read"}
             state = "needs a password" if is_locked(job) else states[job.status]
             choices.append((f"{name}\n{state}", job.id))
         for title, context in shelf.titled_contexts(self.service):
             choices.append((f"{title}\n{_state_of(context, self._percent(context))}", context.id))
         return choices
+
+    def _kept_props(self, chosen: Chosen) -> Props:
+        kept = [(f"{row.title} · {plural(row.characters, 'character')}", row.id) for row in self.store.documents()]
+        return {
+            "kept_area": {"visible": bool(kept)},
+            "kept": {"choices": kept, "value": list(chosen.kept)},
+            "delete_kept": {"interactive": bool(chosen.kept)},
+        }
 
     def _percent(self, context: ContextRow) -> float:
         done = context.tokens_read
@@ -141,10 +157,13 @@ class Screen:
         ]
 
     def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
-        card, cancel, resume, discard, locked, others = "", False, False, False, False, False
+        card, cancel, resume, discard, locked, others, own = "", False, False, False, False, False, False
         if job is not None:
             active = job.status in UNDER_WAY
-            card, cancel, discard = ingest_card(job), active and not job.cancel_requested, not active
+            made = job.progress.get("documents", [])
+            kept = sum(row.id in made for row in self.store.documents())
+            card = ingest_card(job, name_of(self.service, job), kept)
+            cancel, discard = active and not job.cancel_requested, not active
             locked = is_locked(job)
             others = locked and bool(job.progress.get("documents"))
         elif context is not None and context.status != "ready":
@@ -155,7 +174,7 @@ class Screen:
             card = reading_card(context, title, self.store.context_documents(context.id), work, progress)
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
-            discard = resume
+            discard, own = resume, resume and bool(shelf.own_documents(self.service, context))
         return {
             "card": {"value": card},
             "unlock_area": {"visible": locked},
@@ -163,6 +182,7 @@ class Screen:
             "cancel": {"visible": cancel},
             "resume": {"visible": resume},
             "discard": {"visible": discard},
+            "discard_documents": {"visible": own},
         }
 
     def _talk_props(
@@ -187,9 +207,18 @@ class Screen:
             "past": {"value": past},
             "live": {"value": self.live_value(context, answering)},
             "stop": {"visible": bool(answering)},
-            "session_title": {"value": session.title if session else "", "interactive": session is not None},
             "export": {"value": _export_links(session) if session and turns else ""},
             "delete_session": {"visible": session is not None},
+        }
+
+    def _rename_props(self, chosen: Chosen, context: ContextRow | None, session: SessionRow | None) -> Props:
+        documents = self.store.context_documents(context.id) if context else []
+        rows: list[SessionRow | DocumentRow] = [*filter(None, [session]), *documents]
+        what = next((row for row in rows if row.id == chosen.renamed), rows[0] if rows else None)
+        called = [("this session" if row is session else f"the document “{row.title}”", row.id) for row in rows]
+        return {
+            "rename_what": {"choices": called, "value": what.id if what else None},
+            "rename_to": {"value": what.title if what else ""},
         }
 
     def live_value(self, context: ContextRow | None, answering: list[TurnRow]) -> str:

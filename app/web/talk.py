@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from app.web.confirm import Confirm, build_confirm
+
 TELL_EDITED = """element.addEventListener("click", (event) => {
   const turn = event.target.closest("[data-action=edit]")?.closest(".turn");
   if (turn) trigger("edit", { turn: turn.id });
@@ -39,16 +41,14 @@ class Talk:
 class Manage:
     """Renaming, exporting, deleting."""
 
-    title: gr.Textbox
+    rename_what: gr.Dropdown
+    rename_to: gr.Textbox
     rename: gr.Button
     export: gr.HTML
     delete_session: gr.Button
     delete_context: gr.Button
     delete_documents: gr.Button
-    confirm_area: gr.Column
-    confirm_text: gr.HTML
-    confirm: gr.Button
-    keep: gr.Button
+    confirm: Confirm
 
 
 def build_talk() -> Talk:
@@ -107,17 +107,13 @@ def build_talk() -> Talk:
 def _build_manage() -> Manage:
     with gr.Accordion("Rename, export, delete", open=False, elem_id="manage"):
         with gr.Row(elem_id="rename-row"):
-            title = gr.Textbox(label="Title of this session", elem_id="session-title", max_length=200, scale=6)
+            rename_what = gr.Dropdown(choices=[], label="Title of", elem_id="rename-what", scale=3)
+            rename_to = gr.Textbox(label="Title", elem_id="rename-to", max_length=200, scale=6)
             rename = gr.Button("Rename", size="sm", elem_id="rename", scale=0, min_width=100)
         export = gr.HTML(apply_default_css=False, elem_id="export")
         with gr.Row(elem_id="delete-row"):
             delete_session = gr.Button("Delete session", size="sm", elem_id="delete-session", min_width=120)
             delete_context = gr.Button("Delete context", size="sm", elem_id="delete-context", min_width=120)
             delete_documents = gr.Button("Delete documents", size="sm", elem_id="delete-documents", min_width=120)
-        with gr.Column(visible=False, elem_id="confirm-area") as confirm_area:
-            confirm_text = gr.HTML(apply_default_css=False, elem_id="confirm-text")
-            with gr.Row():
-                confirm = gr.Button("Delete for good", variant="stop", size="sm", elem_id="confirm")
-                keep = gr.Button("Keep", size="sm", elem_id="keep")
-    delete = (delete_session, delete_context, delete_documents)
-    return Manage(title, rename, export, *delete, confirm_area, confirm_text, confirm, keep)
+        confirm = build_confirm()
+    return Manage(rename_what, rename_to, rename, export, delete_session, delete_context, delete_documents, confirm)

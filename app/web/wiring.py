@@ -8,7 +8,7 @@ said in the notice: outside the queue, Gradio shows nothing of an error.
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,7 +18,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from app.errors import expected, phrase
 from app.service import Service
-from app.web.actions import Actions
+from app.web.actions import Actions, unasked
+from app.web.confirm import Confirm
 from app.web.new_reading import NewReading
 from app.web.reading import Reading
 from app.web.screen import Chosen, Props, Screen
@@ -69,6 +70,9 @@ class Page:
             "session_area": self.shelf.session_area,
             "sessions": self.shelf.sessions,
             "new_view": self.new.area,
+            "kept_area": self.new.kept_area,
+            "kept": self.new.kept,
+            "delete_kept": self.new.delete_kept,
             "reading_view": self.reading.area,
             "talk_view": self.talk.area,
             "card": self.reading.card,
@@ -77,6 +81,7 @@ class Page:
             "cancel": self.reading.cancel,
             "resume": self.reading.resume,
             "discard": self.reading.discard,
+            "discard_documents": self.reading.discard_documents,
             "head": self.talk.head,
             "earlier": self.talk.earlier,
             "past": self.talk.past,
@@ -85,7 +90,8 @@ class Page:
             "edit_line": self.talk.edit_line,
             "ask": self.talk.ask,
             "stop": self.talk.stop,
-            "session_title": self.talk.manage.title,
+            "rename_what": self.talk.manage.rename_what,
+            "rename_to": self.talk.manage.rename_to,
             "export": self.talk.manage.export,
             "delete_session": self.talk.manage.delete_session,
             "panel": self.panel,
@@ -105,19 +111,19 @@ class Wiring:
         self.slots = page.slots()
         self.tab = gr.State(Tab())
 
-    def updates(self, tab: Tab) -> list[Any]:
-        """What differs from what this tab was sent before."""
+    def updates(self, tab: Tab, shown: str = "") -> list[Any]:
+        """What differs from what this tab was sent before. shown: what was done in it is there, and is sent later."""
         tab.chosen = self.screen.settle(tab.chosen)
         props: Props = self.screen.props(tab.chosen)
         out = []
         for name in self.slots:
             mark = hashlib.sha256(repr(props[name]).encode()).hexdigest()
-            out.append(gr.skip() if tab.seen.get(name) == mark else gr.update(**props[name]))
-            tab.seen[name] = mark
+            out.append(gr.skip() if name == shown or tab.seen.get(name) == mark else gr.update(**props[name]))
+            tab.seen[name] = "" if name == shown else mark
         return out
 
     def handler(
-        self, act: Callable[..., Any], extra: int = 0, quiet: bool = False, told: str = ""
+        self, act: Callable[..., Any], extra: int = 0, quiet: bool = False, told: str = "", shown: str = ""
     ) -> Callable[..., Awaitable[list[Any]]]:
         """A handler that does something and then shows the result, or the sentence that says why not.
 
@@ -125,6 +131,7 @@ class Wiring:
             act: `act(chosen, *inputs)` returns the new choice, or that and `extra` further updates.
             quiet: leave the notice alone, as ticks do, unless something goes wrong.
             told: name of what the event itself says; `act` is given it last.
+            shown: slot of a component that shows what is done already: to be told at once could undo what came since.
         """
 
         def work(request: gr.Request, event: gr.EventData, tab: Tab, inputs: tuple[Any, ...]) -> list[Any]:
@@ -139,7 +146,7 @@ class Wiring:
                     tab.chosen, further = result if extra else (result, further)
                 except Exception as error:
                     notice = refusal(error)
-                out = self.updates(tab)
+                out = self.updates(tab, shown)
             except Exception as error:  # the choice stands, and the next tick tries to show it again
                 notice = refusal(error)
             return [*out, notice, *further]
@@ -158,6 +165,7 @@ class Wiring:
         extra: Sequence[Any] = (),
         quiet: bool = False,
         told: str = "",
+        shown: str = "",
         **how: Any,
     ) -> None:
         """Let an event do something, then show the result.
@@ -167,7 +175,7 @@ class Wiring:
             how: further settings of Gradio's listener.
         """
         outputs = [*self.slots.values(), self.page.notice, *extra]
-        listener(self.handler(act, len(extra), quiet, told), [self.tab, *inputs], outputs, **how, **QUIET)
+        listener(self.handler(act, len(extra), quiet, told, shown), [self.tab, *inputs], outputs, **how, **QUIET)
 
     def aside(
         self, listener: Any, act: Callable[..., list[Any]], inputs: Sequence[Any], outputs: Sequence[Any], **how: Any
@@ -219,13 +227,16 @@ class Wiring:
             [new.files, new.method, new.budget, new.title, new.password, new.ocr, new.model, *settings],
             [new.files, new.title, new.password],
         )
+        self.on(new.kept.input, do.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
+        self._connect_confirm(new.confirm, {"documents": new.delete_kept}, do.ask_to_delete)
         self.on(new.sample.click, do.read_sample, [new.method, new.budget, new.model, *settings])
         self.on(reading.unlock.click, do.unlock, [reading.password], [reading.password])
         self.on(reading.password.submit, do.unlock, [reading.password], [reading.password])
         self.on(reading.leave_out.click, do.leave_out)
         self.on(reading.cancel.click, do.stop_reading)
         self.on(reading.resume.click, do.resume_reading)
-        self.on(reading.discard.click, do.discard_reading)
+        removes = {"context": reading.discard, "documents": reading.discard_documents}
+        self._connect_confirm(reading.confirm, removes, do.ask_to_remove)
 
     def _connect_talk(self) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
@@ -236,15 +247,22 @@ class Wiring:
         self.on(talk.past.edit, do.edit, told="turn")
         self.on(talk.never_mind.click, do.never_mind)
         self.on(talk.stop.click, do.stop_answer)
-        self.on(manage.rename.click, do.rename, [manage.title])
-        self.on(manage.title.submit, do.rename, [manage.title])
-        named = gr.State([])
-        confirm = [manage.confirm_area, manage.confirm_text, named]
-        self.on(manage.delete_session.click, partial(do.ask_to_delete, "session"), extra=confirm)
-        self.on(manage.delete_context.click, partial(do.ask_to_delete, "context"), extra=confirm)
-        self.on(manage.delete_documents.click, partial(do.ask_to_delete, "documents"), extra=confirm)
-        self.on(manage.confirm.click, do.delete, [named], confirm)
-        manage.keep.click(lambda: [gr.update(visible=False), gr.update(value=""), []], None, confirm, **QUIET)
+        self.on(manage.rename_what.input, do.choose_renamed, [manage.rename_what], trigger_mode="multiple")
+        self.on(manage.rename.click, do.rename, [manage.rename_what, manage.rename_to])
+        self.on(manage.rename_to.submit, do.rename, [manage.rename_what, manage.rename_to])
+        deletes = {
+            "session": manage.delete_session,
+            "context": manage.delete_context,
+            "documents": manage.delete_documents,
+        }
+        self._connect_confirm(manage.confirm, deletes, do.ask_to_delete)
+
+    def _connect_confirm(self, confirm: Confirm, deletes: Mapping[str, gr.Button], ask: Callable[..., Any]) -> None:
+        """deletes: by the kind of what is to be deleted, the button for it; ask: asks about it."""
+        for kind, button in deletes.items():
+            self.on(button.click, partial(ask, kind), extra=confirm.parts)
+        self.on(confirm.yes.click, self.actions.delete, [confirm.named], confirm.parts)
+        confirm.keep.click(unasked, None, confirm.parts, **QUIET)
 
 
 def refusal(error: Exception) -> Any:

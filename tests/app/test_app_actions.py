@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 import engine
+from app.documents import Options
 from app.errors import NotFound
 from app.service import Service
 from app.web.actions import Actions
 from app.web.screen import AT_ONCE, Chosen, Screen
 from app.worker import Worker
 from sessions import InUse
+from tests.app.helpers import SETTINGS, book_text, upload
 from tests.app.test_app_find import add_context, add_document
 from tests.app.test_app_readings import add, begin, read_through
+from tests.app.test_app_worker_uploads import fails
 
 
 def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Path) -> None:
@@ -68,6 +71,46 @@ def test_of_very_many_documents_a_few_are_named_before_they_go(service: Service)
     _, (_, asked, doomed) = actions.ask_to_delete("documents", Chosen(context.id))
     assert "“Note 4” and 195 others with 1 context?" in asked["value"]
     assert len(doomed) == 200
+
+
+def test_a_reading_that_stopped_goes_when_that_is_confirmed_and_its_own_documents_if_wanted(service: Service) -> None:
+    """Remove deleted the checkpoint of a long reading at once, and left its documents where the page showed none."""
+    actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
+    lamp, fox = (add_document(service, title) for title in ("Lamp", "Fox"))
+    shared, stopped = add_context(service, lamp), add_context(service, lamp, fox)
+    store.update_context(stopped.id, status="paused", tokens_read=5)
+    chosen = Chosen(stopped.id)
+    assert actions.screen.props(chosen)["discard_documents"] == {"visible": True}
+    _, (_, asked, doomed) = actions.ask_to_remove("context", chosen)
+    assert "Delete the context “Lamp, Fox”? " in asked["value"]
+    assert doomed == [("context", stopped.id)]
+    assert store.context(stopped.id).tokens_read == 5
+    _, (_, asked, doomed) = actions.ask_to_remove("documents", chosen)
+    assert "Delete the context “Lamp, Fox” and the document “Fox”? " in asked["value"]
+    assert actions.delete(chosen, doomed)[0] == Chosen()
+    assert (store.contexts(), store.documents()) == ([shared], [lamp])
+    store.update_context(shared.id, status="failed", error="out of memory")
+    store.add_job("ingest", "upload", {"files": [], "documents": [lamp.id]})
+    assert actions.screen.props(Chosen(shared.id))["discard_documents"] == {"visible": False}  # somebody waits for it
+
+
+def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service: Service, tmp_path: Path) -> None:
+    worker, store = Worker(service), service.store
+    actions = Actions(service, worker, Screen(service), [], [], [])
+    torn = worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options())
+    worker._work_once()
+    chosen, (unasked, _, doomed) = actions.ask_to_remove("context", Chosen(torn.id))
+    assert (chosen, unasked["visible"], doomed) == (Chosen(), False, [])
+    assert store.job(torn.id).progress == {"dismissed": True}
+
+    job = fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode()))
+    chosen, (_, asked, doomed) = actions.ask_to_remove("context", Chosen(job.id))
+    assert (chosen, doomed) == (Chosen(job.id), [("upload", job.id)])
+    assert "Delete the document “book”? " in asked["value"]
+    assert len(store.documents()) == 1
+    assert actions.screen.settle(chosen) == chosen
+    assert actions.delete(chosen, doomed)[0] == Chosen()
+    assert store.documents() == []
 
 
 def test_every_session_is_found_however_often_one_has_the_words(service: Service, book: Path) -> None:

@@ -214,6 +214,37 @@ def test_a_known_reading_is_not_done_again(read: tuple[Cli, dict[str, Any], str]
     assert "Known already" in done.stderr
 
 
+def test_a_document_that_is_kept_is_read_again_without_its_file(
+    tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another method, or several books together, needed the files again, of which the home has copies."""
+    monkeypatch.chdir(tmp_path)
+    keeper, fox = Path("Keeper.txt"), Path("Fox.txt")
+    keeper.write_text(book_text(9), encoding="utf-8")
+    fox.write_text("The fox slept under boat number 7.", encoding="utf-8")
+
+    def ingest(*given: str) -> tuple[int, str, str]:
+        return in_process(tmp_path / "home", capsys, "--model", str(tiny), "ingest", *given, "--json")
+
+    first = json.loads(ingest("Keeper.txt", "--method", "exact", "--budget", "320")[1])
+    [document] = first["documents"]
+    keeper.unlink()
+    again = json.loads(ingest(document["id"], "--method", "streaming", "--budget", "256", "--title", "The Keeper")[1])
+    assert [each["id"] for each in again["documents"]] == [document["id"]]
+    assert (again["method"], again["documents"][0]["title"]) == ("streaming", "The Keeper")
+    both = json.loads(ingest("Fox.txt", document["id"][:5], document["id"], "--method", "streaming")[1])
+    assert [each["title"] for each in both["documents"]] == ["Fox", "The Keeper"]
+    fox.write_text("The fox slept under boat number 8.", encoding="utf-8")
+    status, out, err = ingest("Fox.txt", "d-222222")
+    assert (status, out) == (1, "")
+    assert "There is no document 'd-222222'" in err
+    Path(document["id"]).write_text("The fox slept under boat number 9.", encoding="utf-8")
+    named = json.loads(ingest(document["id"], "--method", "streaming")[1])
+    assert named["documents"][0]["title"] == document["id"]
+    with Store(tmp_path / "home") as store:
+        assert len(store.documents()) == 3  # and nothing of what was named beside an id that is not there
+
+
 def test_a_model_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[2Jb\r\x07\x9b\tc\nd") == "a[2Jb\tc\nd"
 

@@ -57,7 +57,7 @@ def refused(service: Service, session: str, file: Path, told: str) -> None:
     assert (turn.status, turn.answer) == ("failed", "")
     assert turn.error == phrase(caught.value)
     assert str(file) in turn.error
-    assert f"delete {file.parent.name}, then read its documents again" in turn.error
+    assert f"delete {file.parent.name}, then read its documents again (they are kept)" in turn.error
     assert service.store.turns(session)[:-1] == turns
 
 

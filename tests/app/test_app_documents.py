@@ -10,7 +10,7 @@ from app.errors import AppError
 from app.readings import begin
 from app.service import Service
 from ingest import BrokenFile, Limits, OcrUnavailable, TooLarge
-from sessions import DiskFull, InUse
+from sessions import DiskFull, DocumentRow, InUse
 from tests.ingest import makers
 
 OCR = Options(ocr=True)
@@ -21,8 +21,8 @@ def scan(tmp_path: Path) -> Path:
     return makers.pdf(tmp_path / "scan.pdf", [[(50, 300, "The keeper of the lamp was Orla Quent.")], []], scans=[2])
 
 
-def add(service: Service, *files: Path, options: Options = Options()) -> list[str]:  # noqa: B008
-    return [row.id for row in add_documents(service, files, options, lambda *_: None).documents]
+def add(service: Service, *sources: Path | DocumentRow, options: Options = Options()) -> list[str]:  # noqa: B008
+    return [row.id for row in add_documents(service, sources, options, lambda *_: None).documents]
 
 
 def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
@@ -53,6 +53,14 @@ def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
     begin(service, after, "exact", {"budget": 320})
     with pytest.raises(AppError, match=f"delete {after[0]}, then read the file again"):
         add(service, file, options=OCR)
+
+
+def test_a_document_that_is_kept_is_not_read_with_ocr_without_its_file(service: Service, tmp_path: Path) -> None:
+    [id] = add(service, scan(tmp_path))
+    row = service.store.document(id)
+    assert add(service, row) == [id]
+    with pytest.raises(AppError, match=f"delete {id}, then read the file again"):
+        add(service, row, options=OCR)
 
 
 def test_what_is_no_file_or_too_large_is_not_read_at_all(

@@ -468,7 +468,7 @@ def test_a_text_that_was_read_behind_other_words_is_not_asked_in_the_new_ones(
     chat = service.models.get().chat
     chat.prefix = [*chat.prefix, *chat.prefix]  # as after a change of the instruction
     use = partial(open_context, service, row.id) if finished else partial(read, service, row.id, lambda report: None)
-    with pytest.raises(ContextMismatch, match=r"other words .* delete the context, and read the documents again"):
+    with pytest.raises(ContextMismatch, match=r"other words .* the context, and read its documents again \(they"):
         use()
 
 

@@ -145,6 +145,33 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
     assert "torn.pdf" in ended["error"]
 
 
+def test_documents_that_are_kept_are_read_again_alone_or_with_files(http: httpx.Client, server: Server) -> None:
+    """Another method needed the file again, of which the home has a copy."""
+    first = server.read(("Keeper.txt", book_text(8).encode()), method="exact", budget="320")
+    [document] = first["document_ids"]
+    job = http.post("/api/contexts", data={"documents": [document], "method": "streaming", "title": "Kept"}).json()
+    again = server.context_of(job["id"], "ready")
+    assert (again["document_ids"], again["method"], again["title"]) == ([document], "streaming", "Kept")
+
+    files = [("files", ("Fox.txt", b"The fox slept under boat number 7."))]
+    given = {"documents": [document, document], "method": "streaming"}
+    both = server.context_of(http.post("/api/contexts", files=files, data=given).json()["id"], "ready")
+    assert both["title"] == "Kept, Fox"
+
+    before = http.get("/api/documents").json()
+    files = [("files", ("New.txt", b"Words that nobody has read yet."))]
+    refused = http.post("/api/contexts", files=files, data={"documents": [document, "d-222222"]})
+    assert (refused.status_code, "There is no document d-222222" in refused.json()["error"]) == (404, True)
+    refused = http.post("/api/contexts", files=files, data={"documents": [document], "title": "Both"})
+    assert (refused.status_code, "A title names one document" in refused.json()["error"]) == (400, True)
+    refused = http.post("/api/contexts", data={"method": "exact"})
+    assert (refused.status_code, "Send files" in refused.json()["error"]) == (400, True)
+    assert http.get("/api/documents").json() == before
+    assert list((server.home / "uploads").glob("*/New.txt")) == []
+    for id in both["document_ids"]:
+        assert delete(http, id) == {"deleted": id}
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

@@ -97,7 +97,7 @@ def test_no_view_lets_markup_through() -> None:
         live_turn(turn(status="answering", answer=""), EVIL),
         context_head(context(), EVIL, [DOCUMENT], [EVIL]),
         reading_card(context(), EVIL, [DOCUMENT], None, {}),
-        ingest_card(JOB),
+        ingest_card(JOB, EVIL),
     ]
     for html in shown:
         assert "<img" not in html
@@ -157,12 +157,23 @@ def test_histories_are_thinned_to_means() -> None:
 
 def test_a_job_says_what_it_is_doing() -> None:
     waiting = replace(JOB, status="queued", stage="")
-    assert "Waiting for its turn" in ingest_card(waiting)
+    assert "Waiting for its turn" in ingest_card(waiting, "A book")
     running = replace(JOB, status="running", stage="")
-    assert "Waiting" not in ingest_card(running)
+    assert "Waiting" not in ingest_card(running, "A book")
     stopping = replace(JOB, status="running", stage="turning text into tokens: 40%", cancel_requested=True)
-    assert "Stopping" in ingest_card(stopping)
+    assert "Stopping" in ingest_card(stopping, "A book")
     assert "Stopping" in reading_card(context(status="reading"), "A book", [], stopping, {})
+
+
+def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:
+    for progress, kept, words in (
+        ({"locked": True}, 1, "1 other file is ready and kept here."),
+        ({}, 2, "The text of 2 documents is kept: New reading lists them, to be read in another way."),
+        ({}, 1, "Its text is kept: New reading lists it, to be read in another way."),
+    ):
+        assert words in ingest_card(replace(JOB, progress=progress), "A book", kept)
+    assert "kept" not in ingest_card(JOB, "A book")
+    assert "Nothing new was kept" in ingest_card(replace(JOB, status="cancelled"), "A book")  # what was there stays
 
 
 def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:

@@ -18,6 +18,7 @@ from app.web.page import build_page
 from app.web.screen import Chosen, Props, Screen
 from app.worker import Worker
 from sessions import InUse, StoreCorrupt
+from tests.app.test_app_find import add_document
 from tests.app.test_app_readings import add, read_through
 
 
@@ -242,6 +243,70 @@ def test_what_was_found_can_be_opened_again(service: Service, context: str) -> N
         assert [id for _, id in tab.shown["hits"]["choices"]] == [one]
         await tab.do("hits", "input", {"hits": one})
         assert (tab.session, tab.shown["hits"]["value"]) == (one, None)
+
+    play(service, scene)
+
+
+def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, context: str) -> None:
+    """The page showed contexts alone: one without stayed for good, and another way to read a book needed its file."""
+    [keeper] = service.store.context_documents(context)
+    fox = add_document(service, "Fox")
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(new="1")
+        assert [id for _, id in tab.shown["kept"]["choices"]] == [fox.id, keeper.id]
+        await tab.do("kept", "input", {"kept": [keeper.id, fox.id]})
+        await tab.do("start", "click", {"method": "streaming", "budget": 64, "title": "Both"})
+        [job] = service.store.jobs(status="queued")
+        given = job.payload["documents"], job.payload["files"], job.payload["title"], job.payload["settings"]["budget"]
+        assert given == ([keeper.id, fox.id], [], None, 64)
+        assert "<h2>The Keeper, Fox</h2>" in tab.value("reading-card")
+        assert [name for name, id in tab.shown["contexts"]["choices"] if id == job.id] == ["The Keeper, Fox\nwaiting"]
+
+        await tab.do("new-reading", "click")
+        assert (tab.shown["kept"]["value"], tab.shown["delete-kept"]["interactive"]) == ([], False)
+        await tab.do("start", "click", {"method": "streaming", "budget": 64})
+        assert "or choose documents" in tab.said
+        await tab.do("kept", "input", {"kept": [fox.id, keeper.id]})
+        service.store.delete_document(fox.id)  # by another
+        await tab.tick()
+        assert tab.shown["kept"]["value"] == [keeper.id]
+        await tab.do("delete-kept", "click")
+        assert "the document “The Keeper” with 1 context?" in tab.value("kept-confirm-text")
+        await tab.do("kept-confirm", "click")
+        assert not tab.shown["kept-row"]["visible"]
+        assert service.store.documents() == service.store.contexts() == []
+
+    play(service, scene)
+
+
+def test_a_document_is_renamed_where_its_session_is(service: Service, context: str) -> None:
+    """A book dropped in as scan0001.pdf was called so for good, but for programs."""
+    [book] = service.store.context_documents(context)
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(context=context)  # before there is a session
+        assert tab.shown["rename-what"]["choices"] == [["the document “The Keeper”", book.id]]
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (book.id, "The Keeper")
+        await tab.do("rename", "click", {"rename-what": book.id, "rename-to": "The Keeper of the Lamp"})
+        assert "<h1>The Keeper of the Lamp</h1>" in tab.value("context-head")
+
+        session, _ = session_with_a_turn(service, context, "Maren")
+        await tab.tick()
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (session, "Maren")
+        await tab.do("rename-what", "input", {"rename-what": book.id})
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (book.id, "The Keeper of the Lamp")
+        await tab.do("rename-to", "submit", {"rename-what": book.id, "rename-to": "The Keeper"})
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (book.id, "The Keeper")
+        await tab.do("rename-what", "input", {"rename-what": session})
+        await tab.do("rename", "click", {"rename-what": session, "rename-to": "About Maren"})
+        assert tab.value("rename-to") == "About Maren"
+        assert (service.store.session(session).title, service.store.document(book.id).title) == (
+            "About Maren",
+            "The Keeper",
+        )
 
     play(service, scene)
 

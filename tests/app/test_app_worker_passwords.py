@@ -1,5 +1,6 @@
 """The worker and encrypted uploads: kept until a password is given, and never longer than that."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,48 @@ def test_an_upload_that_was_unlocked_and_cancelled_at_once_leaves_nothing(servic
     assert service.store.documents() == []
     assert list((service.home / "uploads").iterdir()) == []
     assert worker._passwords == {}
+
+
+def test_an_upload_that_another_tab_has_unlocked_is_not_removed(service: Service, tmp_path: Path) -> None:
+    """Remove, in a tab that still showed it locked, removed the files that the next job was to read."""
+    worker = Worker(service)
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    worker._work_once()
+    shown = service.store.job(job.id)
+    unlocked = worker.unlock(job.id, "swordfish")
+    discard(service, shown)
+    assert len(service.store.documents()) == 2
+    worker._work_once()
+    assert service.store.job(unlocked.id).status == "done"
+
+
+def test_an_upload_that_two_tabs_unlock_at_once_is_queued_once(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that came first removed the files of the other."""
+    worker, others, refused = Worker(service), list[threading.Thread](), list[str]()
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    worker._work_once()
+
+    def unlock() -> None:
+        try:
+            worker.unlock(job.id, "swordfish")
+        except AppError as error:
+            refused.append(str(error))
+
+    def looked_at_by_both(row: JobRow) -> bool:
+        locked = is_locked(row)
+        if not others:
+            others.append(threading.Thread(target=unlock))
+            others[0].start()
+            others[0].join(0.5)
+        return locked
+
+    monkeypatch.setattr("app.worker.is_locked", looked_at_by_both)
+    unlock()
+    others[0].join()
+    assert len(service.store.jobs(status="queued")) == 1
+    assert "drop the file in again" in refused[0]
 
 
 def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(

@@ -83,13 +83,91 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
     following.stop()
 
 
-def test_a_text_that_cannot_be_read_is_not_kept_unseen(service: Service, worker: Worker, tmp_path: Path) -> None:
-    known = read_book(service, worker, tmp_path, 20)
-    for paragraphs in (20, 30):
-        files = upload(service, tmp_path, "book.txt", book_text(paragraphs).encode())
-        job = worker.ingest(files, "exact", {"budget": 320, "top_k": 300}, Options())  # leaves no room for a question
-        assert ended(service, job.id) == "failed"
-        assert [row.id for row in service.store.documents()] == service.store.context(known).document_ids
+def test_a_document_that_is_deleted_before_it_is_read_again_ends_that_with_a_sentence(
+    service: Service, tmp_path: Path
+) -> None:
+    worker = Worker(service)
+    worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+    worker._work_once()
+    [document] = service.store.documents()
+    job = worker.ingest([], "streaming", {"budget": 64}, Options(), documents=[document.id])
+    delete(service, "document", document)
+    worker._work_once()
+    assert service.store.job(job.id).status == "failed"
+    assert f"There is no document {document.id}" in str(service.store.job(job.id).error)
+
+
+@pytest.mark.parametrize("when", ["queued", "running"])
+def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """What it had been turned into before the restart stayed, though the page said that nothing was kept."""
+    first, following = Worker(service), Worker(service)
+    open_document = service.library.document
+    job = first.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
+
+    def meanwhile(document_id: str) -> Document:
+        if first._stopping.is_set():
+            following.cancel(job.id)
+        first._stopping.set()
+        return open_document(document_id)
+
+    monkeypatch.setattr(service.library, "document", meanwhile)
+    first.run()
+    assert len(service.store.documents()) == 1
+    if when == "queued":
+        following.cancel(job.id)
+    else:
+        following._work_once()
+    assert service.store.job(job.id).status == "cancelled"
+    assert service.store.documents() == []
+
+
+TOO_WIDE = {"budget": 320, "top_k": 300}
+"""Settings of `exact` that leave no room for a question."""
+
+
+def fails(worker: Worker, files: list[Path], *documents: str) -> JobRow:
+    """An upload that becomes documents, which cannot be read like this."""
+    job = worker.ingest(files, "exact", TOO_WIDE, Options(), documents=documents)
+    worker._work_once()
+    job = worker.service.store.job(job.id)
+    assert (job.status, "top_k" in str(job.error)) == ("failed", True)
+    return job
+
+
+def test_a_text_that_cannot_be_read_in_one_way_is_kept_to_be_read_in_another(service: Service, tmp_path: Path) -> None:
+    """It went with its upload, and an hour of OCR with it, although the reason said what to try instead."""
+    worker = Worker(service)
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = fails(worker, files)
+    [document] = service.store.documents()
+    assert job.progress == {"documents": [document.id]}
+    assert not files[0].exists()
+    fails(worker, [], document.id)
+    again = worker.ingest([], "exact", SETTINGS, Options(), documents=job.progress["documents"])
+    worker._work_once()
+    assert service.store.job(again.id).status == "done"
+    assert [row.document_ids for row in service.store.contexts()] == [[document.id]]
+
+
+def test_removing_an_upload_that_failed_takes_what_was_made_of_it_and_nothing_else_uses(
+    service: Service, tmp_path: Path
+) -> None:
+    worker = Worker(service)
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    made = fails(worker, files)
+    known = fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode()))
+    [document] = service.store.documents()
+    discard(service, known)  # which only found it there
+    again = worker.ingest([], "exact", SETTINGS, Options(), documents=[document.id])
+    discard(service, made)
+    assert service.store.documents() == [document]  # somebody waits for it
+    worker._work_once()
+    assert service.store.job(again.id).status == "done"
+    delete(service, "document", document)
+    discard(service, fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode())))
+    assert service.store.documents() == []
 
 
 def test_the_names_of_files_that_became_nothing_are_forgotten(

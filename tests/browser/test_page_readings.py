@@ -30,8 +30,16 @@ def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_
         tab.locator("#cancel").click()
         expect(tab.locator("#contexts label.selected")).to_contain_text("stopped at")
     tab.locator("#discard").click()
+    expect(tab.locator("#reading-confirm-text")).to_contain_text("Delete the context “Long”?")
+    tab.locator("#reading-keep").click()
+    expect(tab.locator("#reading-confirm-text")).to_be_hidden()
+    expect(tab.locator("#contexts label.selected")).to_contain_text("stopped at")
+    tab.locator("#discard-documents").click()
+    expect(tab.locator("#reading-confirm-text")).to_contain_text("and the document “Long”?")
+    tab.locator("#reading-confirm").click()
     expect(tab.locator("#new-view")).to_be_visible()
     expect(tab.locator("#contexts")).not_to_contain_text("Long")
+    assert "Long" not in {row["title"] for row in server.get("/api/documents")}
 
 
 def test_a_preset_fills_in_settings_that_can_still_be_changed(tab: Page, server: Server, tmp_path: Path) -> None:

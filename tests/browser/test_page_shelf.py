@@ -28,7 +28,7 @@ def test_sessions_are_renamed_found_exported_and_deleted(
     session = asked(server, reading, "Which zeppelin?")
     visit(tab, server, f"?session={session}")
     tab.get_by_role("button", name="Rename, export, delete").click()
-    tab.locator("#session-title input, #session-title textarea").first.fill("About airships")
+    tab.locator("#rename-to input, #rename-to textarea").first.fill("About airships")
     tab.locator("#rename").click()
     expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
 
@@ -79,6 +79,31 @@ def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, read
     assert turns[0]["answer"] == before[0]["answer"]
     assert turns[1]["status"] == "done"
     assert server.get(f"/api/contexts/{reading['id']}")["updated_at"] == reading["updated_at"]  # nothing was read again
+
+
+def test_a_document_that_is_kept_is_read_in_another_way_and_deleted(tab: Page, server: Server) -> None:
+    first = server.read(("Keepsake.txt", book_text(8).encode()), method="exact", budget="320")
+    visit(tab, server, "?new=1")
+    tab.locator("#kept input").click()
+    tab.get_by_role("option", name="Keepsake").click()
+    tab.locator(".hello h1").click()
+    tab.locator("#method").get_by_text("streaming").click()
+    tab.locator("#start").click()
+    expect(tab.locator("#context-head .how")).to_contain_text("with streaming")
+    expect(tab.locator("#context-head h1")).to_have_text("Keepsake")
+    tab.get_by_role("button", name="New reading").click()
+    expect(tab.locator("#kept .token")).to_have_count(0)
+    tab.locator("#kept input").click()
+    tab.get_by_role("option", name="Keepsake").click()
+    tab.locator(".hello h1").click()
+    tab.locator("#delete-kept").click()
+    expect(tab.locator("#kept-confirm-text")).to_contain_text("“Keepsake” with 2 contexts")
+    tab.keyboard.press("Escape")
+    expect(tab.locator("#kept-confirm-text")).to_be_hidden()
+    tab.locator("#delete-kept").click()
+    tab.locator("#kept-confirm").click()
+    expect(tab.locator("#contexts")).not_to_contain_text("Keepsake")
+    assert first["document_ids"][0] not in {row["id"] for row in server.get("/api/documents")}
 
 
 def test_a_document_is_deleted_with_everything_derived_from_it(tab: Page, server: Server) -> None:

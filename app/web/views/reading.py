@@ -25,21 +25,24 @@ ENDED = {
 }
 
 
-def ingest_card(job: JobRow) -> str:
-    """Files on their way to becoming documents."""
-    names = [name.rpartition("/")[2] for name in job.payload["files"]]
-    head = f"<h2>{esc(', '.join(names))}</h2>"
+def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
+    """Files on their way to becoming documents, and documents on their way to being read.
+
+    Args:
+        kept: how many documents there are of it.
+    """
+    head = f"<h2>{esc(name)}</h2>"
     if job.status == "failed":
-        others = len(job.progress.get("documents", []))
-        kept = (
-            f'<p class="quiet">{plural(others, "other file")} {"is" if others == 1 else "are"} ready and kept here.</p>'
-        )
-        return (
-            f'<section class="card">{head}<p class="note failed" role="alert">{esc(job.error or "")}</p>'
-            f"{kept if others else ''}</section>"
-        )
+        if job.progress.get("locked"):
+            said = f"{plural(kept, 'other file')} {'is' if kept == 1 else 'are'} ready and kept here."
+        else:
+            whose, them = ("Its text", "it") if kept == 1 else (f"The text of {plural(kept, 'document')}", "them")
+            said = f"{whose} is kept: New reading lists {them}, to be read in another way."
+        quiet = f'<p class="quiet">{said}</p>' if kept else ""
+        reason = f'<p class="note failed" role="alert">{esc(job.error or "")}</p>'
+        return f'<section class="card">{head}{reason}{quiet}</section>'
     if job.status == "cancelled":
-        return f'<section class="card">{head}<p class="note">Cancelled. Nothing was kept.</p></section>'
+        return f'<section class="card">{head}<p class="note">Cancelled. Nothing new was kept.</p></section>'
     stage = _stage(job)
     pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
     share = job.done / job.total if job.total else 0.0
