@@ -131,7 +131,7 @@ def remove_uploads(files: list[Path], home: Path) -> None:
 
 
 def sweep(service: Service) -> None:
-    """Remove what is left of uploads: Gradio's cache, copies that no job will come for, and jobs too old to be listed."""
+    """Remove what is left of uploads: Gradio's cache, copies that no job will come for, and jobs too old to list."""
     jobs, contexts = service.store.jobs(kind=INGEST), {row.id for row in service.store.contexts()}
     wanted = [job for job in jobs if job.status in UNDER_WAY or is_locked(job)]
     kept = {Path(each).parent for job in wanted for each in job.payload["files"]}
