@@ -24,7 +24,7 @@ from engine.measure import free_bytes
 from engine.method import Method
 from engine.methods import HOST_STORES, METHODS, make_method, suited_stores
 from engine.models.model import Model
-from engine.models.skeleton import CPU, Skeleton, skeleton_of
+from engine.models.skeleton import Skeleton, skeleton_of
 from engine.passes import NOVELTY_ROWS
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -139,10 +139,8 @@ class Planner:
         return dataclasses.replace(plan, longest=self._longest(method, quantize, held), lacks=self._lacks(method))
 
     def _lacks(self, method: Method) -> str:
-        spec = self.model.spec
         try:
-            # Of a model that is not loaded nothing is on its device, which may be of another machine.
-            method.weights_digest(spec if spec.embedding else dataclasses.replace(spec, device=CPU))
+            method.weights_digest(self.model.spec)
         except WeightsError as error:
             return str(error)
         return ""
