@@ -21,7 +21,7 @@ from engine.host.slabs import BANKS, Slab, page_of
 from engine.host.transfers import homeward, pin_exactly
 from engine.measure import require_memory
 from engine.memories.coded import level_bytes
-from engine.records import LoadedParts, Part, Parts
+from engine.records import DISK, HOST, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
 from kernels import quantise
 from kernels.gathering import taken
@@ -62,6 +62,26 @@ def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
     paged = entries // page_of(dtype) * page_of(dtype)
     levels = level_bytes(spec) if page_of(dtype) > 1 and paged else 0
     return host_bytes(spec, dtype, paged, paged) - levels
+
+
+def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
+    """Of so many entries that were saved, those that whoever goes on from them uses where they are mapped: none for a
+    GPU, for which slabs are copied into pinned memory.
+    """
+    return 0 if spec.device.type == "cuda" else entries // page_of(dtype) * page_of(dtype)
+
+
+def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int, mapped: int, leaving: bool) -> Usage:
+    """What such a reading has in host memory and on disk in the end.
+
+    mapped: entries of them in slabs of before (`mapped_entries`); leaving: whether full slabs leave memory.
+    """
+    rest, coming = entries - mapped, expected - mapped
+    full = full_entries(dtype, rest, coming) if leaving else 0
+    kept, away = host_bytes(spec, dtype, rest, coming) - slab_bytes(spec, dtype, full), mapped + full
+    if not away:
+        return Usage({HOST: entries}, {HOST: kept})
+    return Usage({HOST: entries - away, DISK: away}, {HOST: kept, DISK: slab_bytes(spec, dtype, away)})
 
 
 def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
@@ -142,18 +162,18 @@ class HostTier:
             self.spec.dtype,
         )
 
-    def reserve(self, tokens: int, leaving: bool) -> None:
-        """So many entries are to come in all: the last slab will be no larger than it must be.
+    def require_rest(self, leaving: bool) -> None:
+        """See that there is room for the entries that are expected and have not come yet.
 
         leaving: whether full slabs leave memory once they are saved.
 
         Raises:
             OutOfMemory: the host's memory cannot hold them.
         """
-        self.expected = tokens
+        rest = max(0, self.expected - self.length)
         # A slab is there twice while it is saved, or on its way to disk while the next one fills.
-        held = min(tokens, SLAB) if leaving else tokens
-        needed = host_bytes(self.spec, self.dtype, held, held) + slab_bytes(self.spec, self.dtype, min(tokens, SLAB))
+        held = min(rest, SLAB) if leaving else rest
+        needed = host_bytes(self.spec, self.dtype, held, held) + slab_bytes(self.spec, self.dtype, min(rest, SLAB))
         require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:

@@ -126,16 +126,17 @@ class Planner:
         """Plans readings by a model that is loaded."""
         return cls(skeleton_of(model.network, model.spec), machine, model.turn_length, len(model.chat.prefix))
 
-    def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True) -> Plan:
+    def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True, read: int = 0) -> Plan:
         """What reading a text of so many tokens needs, in the largest passes that fit.
 
         weights: False if the model is loaded already, so that its weights no longer count against the memory left.
+        read: tokens of the text that a checkpoint holds, which is gone on from.
         """
         held = self.model.weight_bytes(quantize) if weights else 0
         chunk, plan = default_chunk(self.machine.shared), None
         while plan is None or (not plan.fits and chunk > LEAST_CHUNK):
             chunk = chunk if plan is None else chunk // 2
-            plan = self._plan(method, tokens, quantize, held, chunk)
+            plan = self._plan(method, tokens, quantize, held, chunk, read)
         return dataclasses.replace(plan, longest=self._longest(method, quantize, held), lacks=self._lacks(method))
 
     def _lacks(self, method: Method) -> str:
@@ -145,8 +146,8 @@ class Planner:
             return str(error)
         return ""
 
-    def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int) -> Plan:
-        task = Task(tokens, self.prefix, chunk, self.turn_tokens)
+    def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int, read: int = 0) -> Plan:
+        task = Task(tokens, self.prefix, chunk, self.turn_tokens, read)
         footprint = method.plan(self.model.spec, task)
         rows = min(chunk, task.total) * (footprint.passed + footprint.inserted) // footprint.passed
         workspace = self._workspace(method, footprint, rows, quantize)

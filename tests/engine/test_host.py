@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -223,6 +225,47 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
     logits = next_logits(model, method, reader.memory, question)
     kept = make_method("exact", **settings)
     torch.testing.assert_close(logits, next_logits(model, kept, read(model, kept, ids, 32).memory, question))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("exact", {"budget": 160, "top_k": 24, "store": "bfloat16"}),
+        ("exact", {"budget": 160, "top_k": 24, "store": "int8"}),
+        ("exact", {"budget": 160, "top_k": 24, "tier": "disk"}),
+        ("recall", {"budget": 400, "gist": "infinipot", "select": "exact", "top_k": 24}),
+    ],
+    ids=["exact", "int8", "disk", "recall"],
+)
+def test_who_goes_on_reading_needs_room_for_the_rest_alone(
+    model: Model, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]
+) -> None:
+    """What was saved takes no memory, and the whole text was asked for: its last tokens could not be read."""
+    ids = torch.randint(4, 260, (1001,), generator=torch.Generator().manual_seed(1))
+    method = make_method(name, **settings)
+    begun = Reader(model, method, ids, 32)
+    for _ in itertools.takewhile(lambda step: step.tokens_done < 900, begun.run()):
+        pass
+    read_so_far = begun.done - len(model.chat.prefix)
+    tasks = [Task(len(ids), len(model.chat.prefix), 32, model.turn_length, count) for count in (0, read_so_far)]
+    whole, rest = (method.plan(model.spec, task) for task in tasks)
+    needed = [each.usage.bytes[HOST] + each.host_spare_bytes for each in (whole, rest)]
+    assert needed[1] < needed[0] / (1 if settings.get("tier") == "disk" else 3)
+    parts, meta = begun.state()
+    monkeypatch.setattr("engine.measure.free_bytes", lambda device: needed[1])
+    if settings.get("tier") != "disk":
+        with pytest.raises(OutOfMemory):
+            Reader(model, method, ids, 32)
+    reader = Reader.resume(model, method, ids, loaded(parts), meta, 32)
+    reader.memory.adopt(loaded(parts))
+    for _ in reader.run():
+        if reader.memory.full_in_memory():
+            reader.memory.adopt(loaded(reader.state()[0]))
+    assert reader.memory.usage() == rest.usage
+    parts, meta = reader.state()
+    monkeypatch.setattr("engine.measure.free_bytes", lambda device: 0)
+    again = Reader.resume(model, method, ids, loaded(parts), meta, 32)
+    assert [step.stage for step in again.run()] == ["ready"]
 
 
 def sliding() -> Model:
