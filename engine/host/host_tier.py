@@ -177,28 +177,24 @@ class HostTier:
         require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host.
+        """Remember all T tokens of a pass, or where memory runs out, none: per layer keys and values [H, T, D], source
+        positions [T] on the host.
 
         Of a layer for which the tier's spec has no heads, nothing is kept. From a GPU they come while it goes on, and
         are in slabs when the next pass is over, or after `settle`.
         """
-        self.settle()
-        stored = self.dtype if self.page == 1 else self.spec.dtype
-        heads = [layer.kv_heads for layer in self.spec.layers]
-        coming = [x[:count].to(stored) for each in (keys, values) for x, count in zip(each, heads, strict=True)]
-        self.arriving = Arriving(homeward(coming), source, source.nbytes + sum(x.nbytes for x in coming))
-        self.length += source.shape[0]
-        if not coming[0].is_cuda:
-            self.settle()
-
-    def take_in(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """`append` all of a pass, or nothing of it: where memory runs out, the pass does not count."""
-        self.settle()
+        self.settle()  # of the pass before, which counts: if this fails, it still waits
+        before = self.length
         try:
-            self.append(keys, values, source)
+            stored = self.dtype if self.page == 1 else self.spec.dtype
+            heads = [layer.kv_heads for layer in self.spec.layers]
+            coming = [x[:count].to(stored) for each in (keys, values) for x, count in zip(each, heads, strict=True)]
+            self.arriving = Arriving(homeward(coming), source, source.nbytes + sum(x.nbytes for x in coming))
+            self.length += source.shape[0]
+            if not coming[0].is_cuda:
+                self.settle()
         except BaseException:
-            if self.arriving is not None:
-                self.length, self.arriving = self.length - len(source), None
+            self.length, self.arriving = before, None
             raise
 
     def settle(self, needed: int | None = None) -> None:

@@ -359,7 +359,7 @@ class RecallingMemory(TieredMemory, SlotMemory):
         """Send the text's tokens to the host tier as well; what the template puts before them stays out."""
         if not self.answering:
             begin = int((self._incoming_here == NOT_IN_SOURCE).sum())
-            self.host.take_in(
+            self.host.append(
                 [k[:, begin:] for k, _ in self._passing],
                 [v[:, begin:] for _, v in self._passing],
                 self._incoming_here[begin:],

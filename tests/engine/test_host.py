@@ -304,10 +304,13 @@ def test_the_host_tier_counts_its_bytes(tier: HostTier) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
 def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three slabs are needed, and there is room for one."""
-    expected, tier = HostTier(model.spec, dtype), HostTier(model.spec, dtype)
-    for each in (expected, tier):
+    """Three slabs are needed, and there is room for one: for the pass that comes, or the one that is on its way."""
+    expected, tier, coming = (HostTier(model.spec, dtype) for _ in range(3))
+    for each in (expected, tier, coming):
         each.append(*entries(90, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(HostTier, "settle", lambda self: None)  # as it comes from a GPU
+        coming.append(*entries(200, 1))
     new, made = HostTier._new_slab, []
 
     def few(self: HostTier, stored: int) -> Slab:
@@ -320,14 +323,21 @@ def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monk
         patch.setattr(HostTier, "_new_slab", few)
         with pytest.raises(MemoryError):
             tier.append(*entries(200, 1))
-    assert tier.stored == (90 if dtype == torch.float32 else 64)
-    tier.settle()
+        made.clear()
+        with pytest.raises(MemoryError):
+            coming.append(*entries(30, 2))
+    assert (tier.length, coming.length) == (90, 290), "a pass that counts is kept, and the one that comes does not"
+    assert tier.stored == coming.stored == (90 if dtype == torch.float32 else 64)
+    tier.append(*entries(200, 1))
     expected.append(*entries(200, 1))
-    assert torch.equal(tier.source(), expected.source())
-    assert tier.stored == expected.stored
-    index = torch.arange(tier.stored).expand(QUERY_HEADS, 1, -1)
-    for ours, theirs in zip(tier.gather(1, index, index.device), expected.gather(1, index, index.device), strict=True):
-        assert torch.equal(ours, theirs)
+    for each in (tier, coming, expected):
+        each.append(*entries(30, 2))
+    index = torch.arange(expected.stored).expand(QUERY_HEADS, 1, -1)
+    for each in (tier, coming):
+        assert torch.equal(each.source(), expected.source())
+        assert each.stored == expected.stored
+        mine, theirs = (tier.gather(1, index, index.device) for tier in (each, expected))
+        assert all(torch.equal(*pair) for pair in zip(mine, theirs, strict=True))
 
 
 def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:
