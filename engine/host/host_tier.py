@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.host.search import best_among, best_of_all
-from engine.host.slabs import BANKS, Slab, page_of
+from engine.host.slabs import Slab, page_of
 from engine.host.transfers import homeward, pin_exactly
 from engine.measure import require_memory
 from engine.memories.coded import level_bytes
@@ -25,7 +25,7 @@ from engine.records import DISK, HOST, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
 from kernels import quantise
 from kernels.gathering import taken
-from kernels.rows import Bank, Levels, Pages, Slabs, take
+from kernels.rows import BANKS, Bank, Levels, Pages, Slabs, take
 
 SLAB = 32768  # entries
 FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
@@ -394,7 +394,7 @@ class HostTier:
             tensors |= {f"{layer}.keys": keys[layer], f"{layer}.values": values[layer]}
         for layer, pair in enumerate(self.levels):
             for name, levels in zip(BANKS, pair, strict=True):
-                tensors |= {f"{layer}.{name}.centre": levels.centre, f"{layer}.{name}.spread": levels.spread}
+                tensors |= levels.saved(f"{layer}.{name}")
         return tensors
 
     def restore(self, parts: LoadedParts, stay: bool = False) -> None:
@@ -405,21 +405,20 @@ class HostTier:
         Raises:
             OutOfMemory: the copies would not fit.
         """
-        layers = range(len(self.spec.layers))
         if TAIL in parts:
             tail = parts[TAIL]
-            heads = [slice(0, layer.kv_heads) for layer in self.spec.layers]  # others kept them for all layers
-            keys, values = ([tail[f"{layer}.{name}"][heads[layer]].clone() for layer in layers] for name in BANKS)
+            heads = [layer.kv_heads for layer in self.spec.layers]  # others kept them for all layers
+            keys, values = (
+                [tail[f"{layer}.{name}"][:count].clone() for layer, count in enumerate(heads)] for name in BANKS
+            )
             self.length += tail["source"].shape[0] - (self.length - self.stored)  # it begins where the slabs end
             self.waiting = keys, values, tail["source"].clone()
             if "0.keys.centre" in tail and not self.levels:  # a conversation's are those of its context
-                self.levels = [
-                    tuple(  # type: ignore[misc]
-                        Levels(*(tail[f"{layer}.{name}.{part}"][heads[layer]].clone() for part in ("centre", "spread")))
-                        for name in BANKS
-                    )
-                    for layer in layers
-                ]
+
+                def levels(layer: int, name: str) -> Levels:
+                    return Levels.loaded(tail, f"{layer}.{name}", heads[layer], torch.device("cpu"))
+
+                self.levels = [(levels(layer, "keys"), levels(layer, "values")) for layer in range(len(heads))]
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
         copied = self.pinned and not stay
         if copied:

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from engine import Context, Conversation, Model, Reader, make_method
 from engine.errors import OutOfMemory
 from engine.footprint import Task
-from engine.host.host_tier import HostTier, Slab
+from engine.host.host_tier import TAIL, HostTier, Slab
 from engine.records import DISK, HOST
 from engine.seam import ModelSpec
 from kernels import choice
@@ -139,6 +139,24 @@ def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> 
     levels = {id(slab.levels) for slab, _ in again.keys(1) if isinstance(slab, Pages)}
     assert len(again.keys(1)) > len(context.keys(1))
     assert levels == {id(context.levels[1][0])}
+
+
+def test_levels_are_saved_under_the_names_that_they_always_had(model: Model) -> None:
+    """States of before must be found again."""
+    tier = HostTier(model.spec, torch.int8)
+    tier.append(*entries(130, 0))
+    saved = loaded(tier.state())
+    banks = [f"{layer}.{bank}" for layer in range(LAYERS) for bank in ("keys", "values")]
+    assert saved[TAIL].keys() == {"source", *(f"{name}{end}" for name in banks for end in ("", ".centre", ".spread"))}
+    narrow = dataclasses.replace(
+        model.spec, layers=tuple(dataclasses.replace(x, kv_heads=1) for x in model.spec.layers)
+    )
+    again = HostTier(narrow, torch.int8)
+    again.restore(saved)
+    for ours, theirs in zip(again.levels, tier.levels, strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            assert torch.equal(mine.centre, other.centre[:1])
+            assert torch.equal(mine.spread, other.spread[:1])
 
 
 def test_a_fork_sees_the_base_and_keeps_its_own(tier: HostTier) -> None:
