@@ -193,8 +193,12 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
     }
 
 
-def plan_reading(model: "engine.Model", name: str, method: "engine.Method", tokens: int) -> "engine.Plan":
+def plan_reading(
+    model: "engine.Model", name: str, method: "engine.Method", tokens: int, read: int = 0
+) -> "engine.Plan":
     """The plan of a reading with a model that is loaded, in the memory that is free now.
+
+    read: tokens of the text that a checkpoint holds, which is gone on from.
 
     Raises:
         AppError: it cannot fit; the sentence says what would.
@@ -203,7 +207,7 @@ def plan_reading(model: "engine.Model", name: str, method: "engine.Method", toke
 
     planner = engine.Planner.of_loaded(model, engine.Machine.now(model.device))
     quantize = split_model(name)[1]
-    plan = planner.plan(method, tokens, quantize, weights=False)
+    plan = planner.plan(method, tokens, quantize, weights=False, read=read)
     if not plan.fits:
         raise _refusal(planner, plan, weights=False)
     return plan

@@ -89,9 +89,10 @@ def begin(
         lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
     )
     ids = list(document_ids)
-    read = any(row.status == "ready" and row.document_ids == ids for row in service.store.contexts(ids[0]))
-    # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room.
-    if service.models.held is None and not read:
+    begun = any((row.method, row.document_ids) == (method_name, ids) for row in service.store.contexts(ids[0]))
+    # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
+    # does what was begun need as much.
+    if service.models.held is None and not begun:
         require_memory(name, method, len(stream.ids), chat, service.models.device)
     report(Report("loading the model"))
     model = service.models.get(name)
@@ -187,13 +188,13 @@ def _read(
     parts, meta = service.store.context_state(row.id).load(row.fingerprint)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     check_model(row, model, method, stream, meta)
-    chunk = plan_reading(model, row.model, method, len(stream.ids)).chunk
-    reached = meta["reader"] or meta["context"]  # whoever read it to its end may have died before its row said so
-    reader = (
-        engine.Reader(model, method, stream.ids, chunk)
-        if reached is None
-        else engine.Reader.resume(model, method, stream.ids, parts, reached, chunk)
-    )
+    if meta["context"]:  # whoever read it to its end may have died before its row said so
+        reader = engine.Reader.resume(model, method, stream.ids, parts, meta["context"])
+    elif meta["reader"]:
+        chunk = plan_reading(model, row.model, method, len(stream.ids), row.tokens_read).chunk
+        reader = engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
+    else:
+        reader = engine.Reader(model, method, stream.ids, plan_reading(model, row.model, method, len(stream.ids)).chunk)
     reader.memory.adopt(parts)
     service.store.update_context(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)

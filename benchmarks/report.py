@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import platform
 import sys
@@ -59,11 +58,10 @@ def named(model: Model) -> dict[str, Any]:
         `model` and `weights`: its name and digest; `beside`: by method, that of the weights beside it; `facts`: that of
         the wording of facts.
     """
-    on_cpu = dataclasses.replace(model.spec, device=torch.device("cpu"))
     beside = {}
     for name in METHODS:
         with contextlib.suppress(WeightsError):
-            beside[name] = make_method(name).weights_digest(on_cpu)[:12]
+            beside[name] = make_method(name).weights_digest(model.spec)[:12]
     held = {name: digest for name, digest in beside.items() if digest}
     return {"model": model.name, "weights": model.fingerprint[:12], "beside": held, "facts": wording()}
 

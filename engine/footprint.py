@@ -19,13 +19,15 @@ TurnTokens = Callable[[str], int]  # how many tokens a text takes when it is put
 class Task:
     """What is to be read.
 
-    tokens: of the text; prefix: what the chat template puts before it; chunk: tokens per pass at most.
+    tokens: of the text; prefix: what the chat template puts before it; chunk: tokens per pass at most; read: of the
+    text, what a checkpoint holds that is gone on from.
     """
 
     tokens: int
     prefix: int
     chunk: int
     turn_tokens: TurnTokens
+    read: int = 0
 
     @property
     def total(self) -> int:

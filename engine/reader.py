@@ -33,11 +33,20 @@ def default_chunk(on_cpu: bool) -> int:
 class Reader:
     """One reading of one text by one model with one method."""
 
-    def __init__(self, model: Model, method: Method, ids: Tensor, chunk: int | None = None) -> None:
-        """ids: int64 [T], all documents together; chunk: tokens per pass at most, by default what suits the device.
+    def __init__(
+        self,
+        model: Model,
+        method: Method,
+        ids: Tensor,
+        chunk: int | None = None,
+        checkpoint: tuple[LoadedParts, dict[str, Any]] | None = None,
+    ) -> None:
+        """ids: int64 [T], all documents together; chunk: tokens per pass at most, by default what suits the device;
+        checkpoint: see `resume`.
 
         Raises:
             SettingsError: an empty text, or settings that leave no room to read it.
+            OutOfMemory: what is still to be read would not fit.
         """
         if len(ids) == 0:
             raise SettingsError("There is nothing to read: the text has no tokens.")
@@ -51,12 +60,26 @@ class Reader:
         self._ids = torch.cat([prefix, *(ids[start:end].long() for start, end in spans)])
         self._source = torch.cat([torch.full((len(prefix),), NOT_IN_SOURCE, dtype=torch.int32), *positions])
         self.memory = new_memory(model, method)
-        self.memory.reserve(len(self._ids))
         self.done = 0
         self.seconds = 0.0
         self.distill_seconds = 0.0
         self.catalyst_seconds = 0.0
         self.finished = False
+        if checkpoint is None:
+            self.memory.reserve(self.total)
+        else:
+            self._go_on(*checkpoint)
+        self.memory.require_rest()
+
+    def _go_on(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
+        clock = meta.get("reader")
+        if clock is None:  # nothing more comes, for which anything would have to be reserved
+            self.done, self.finished = self.total, True
+        else:
+            self.memory.reserve(self.total)
+            for name in CLOCK:
+                setattr(self, name, clock[name])
+        restore(self.memory, parts, meta["memory"])
 
     @property
     def total(self) -> int:
@@ -65,6 +88,9 @@ class Reader:
 
     def run(self) -> Iterator[ReadProgress]:
         """Read on to the end, one record per pass. Stop iterating to pause or cancel."""
+        if self.finished:
+            yield self.progress("ready")
+            return
         fed = feed(self.model, self.method, self.memory, self._ids[self.done :], self._source[self.done :], self.chunk)
         for step in fed:
             self._count(step)
@@ -127,17 +153,10 @@ class Reader:
 
         Raises:
             ContextMismatch: the checkpoint is of another text, or does not fit model and method.
+            OutOfMemory: what is still to be read would not fit.
         """
         if int(meta["source_tokens"]) != len(ids):
             raise ContextMismatch(
                 f"The checkpoint is of a text of {meta['source_tokens']} tokens, this has {len(ids)}."
             )
-        reader = cls(model, method, ids, chunk)
-        restore(reader.memory, parts, meta["memory"])
-        clock = meta.get("reader")
-        if clock is None:
-            reader.done, reader.finished = reader.total, True
-        else:
-            for name in CLOCK:
-                setattr(reader, name, clock[name])
-        return reader
+        return cls(model, method, ids, chunk, (parts, meta))

@@ -6,7 +6,7 @@ of a row's codes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from kernels import quantise
 
 PAGE = 64  # rows of a head that share a scale
 STEP = 4096  # rows that become numbers at a time to be scored, so that a core's cache holds these; whole pages
+BANKS = ("keys", "values")  # of a layer, as they are named on disk
 PINNED = "known_to_be_pinned"  # a tensor's attribute
 FLATTEST = 0.25  # of the mean spread, what a channel's counts for at least: it may vary more later than at first
 
@@ -56,6 +57,16 @@ class Levels:
     def nbytes(self) -> int:
         """Bytes of both."""
         return self.centre.nbytes + self.spread.nbytes
+
+    def saved(self, name: str) -> dict[str, Tensor]:
+        """Both for disk, as those of the rows that are saved under a name."""
+        return {f"{name}.centre": self.centre, f"{name}.spread": self.spread}
+
+    @classmethod
+    def loaded(cls, tensors: Mapping[str, Tensor], name: str, heads: int, device: torch.device) -> Levels:
+        """A copy of what was saved so, of the first heads."""
+        centre, spread = (tensors[f"{name}.{part}"][:heads].to(device, copy=True) for part in ("centre", "spread"))
+        return cls(centre, spread)
 
 
 @dataclass(frozen=True)

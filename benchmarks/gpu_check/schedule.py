@@ -17,7 +17,7 @@ from engine import METHODS, Machine, Model, Planner, Rates, free_bytes, measure_
 from engine.models.skeleton import CPU
 from engine.trained.beacons import FILE as BEACONS
 from engine.trained.beacons import Beacons
-from engine.trained.beside import forget, save_weights
+from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads
 
@@ -88,7 +88,6 @@ def check_model(check: Check, name: str, rates: Rates, share_sec: float) -> None
     for method, share in _shares(_order(check), METHOD_SHARES):
         facts = {"model": name, "method": method}
         check.attempt(facts, share * (ends - time.monotonic()), lambda over, method=method: measure(method, over))  # type: ignore[misc]
-        forget()  # weights of the method, which are no part of what the next one takes
         said = [row["status"] for row in check.rows if facts.items() <= row.items()]
         print(f"{name}, {method}: {'; '.join(dict.fromkeys(said))}", file=sys.stderr, flush=True)
 

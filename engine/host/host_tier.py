@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from engine.host.search import best_among, best_of_all
-from engine.host.slabs import BANKS, Slab, page_of
+from engine.host.slabs import Slab, page_of
 from engine.host.transfers import homeward, pin_exactly
 from engine.measure import require_memory
 from engine.memories.coded import level_bytes
-from engine.records import LoadedParts, Part, Parts
+from engine.records import DISK, HOST, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
 from kernels import quantise
 from kernels.gathering import taken
-from kernels.rows import Bank, Levels, Pages, Slabs, take
+from kernels.rows import BANKS, Bank, Levels, Pages, Slabs, take
 
 SLAB = 32768  # entries
 FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
@@ -62,6 +62,26 @@ def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
     paged = entries // page_of(dtype) * page_of(dtype)
     levels = level_bytes(spec) if page_of(dtype) > 1 and paged else 0
     return host_bytes(spec, dtype, paged, paged) - levels
+
+
+def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
+    """Of so many entries that were saved, those that whoever goes on from them uses where they are mapped: none for a
+    GPU, for which slabs are copied into pinned memory.
+    """
+    return 0 if spec.device.type == "cuda" else entries // page_of(dtype) * page_of(dtype)
+
+
+def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int, mapped: int, leaving: bool) -> Usage:
+    """What such a reading has in host memory and on disk in the end.
+
+    mapped: entries of them in slabs of before (`mapped_entries`); leaving: whether full slabs leave memory.
+    """
+    rest, coming = entries - mapped, expected - mapped
+    full = full_entries(dtype, rest, coming) if leaving else 0
+    kept, away = host_bytes(spec, dtype, rest, coming) - slab_bytes(spec, dtype, full), mapped + full
+    if not away:
+        return Usage({HOST: entries}, {HOST: kept})
+    return Usage({HOST: entries - away, DISK: away}, {HOST: kept, DISK: slab_bytes(spec, dtype, away)})
 
 
 def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
@@ -142,43 +162,39 @@ class HostTier:
             self.spec.dtype,
         )
 
-    def reserve(self, tokens: int, leaving: bool) -> None:
-        """So many entries are to come in all: the last slab will be no larger than it must be.
+    def require_rest(self, leaving: bool) -> None:
+        """See that there is room for the entries that are expected and have not come yet.
 
         leaving: whether full slabs leave memory once they are saved.
 
         Raises:
             OutOfMemory: the host's memory cannot hold them.
         """
-        self.expected = tokens
+        rest = max(0, self.expected - self.length)
         # A slab is there twice while it is saved, or on its way to disk while the next one fills.
-        held = min(tokens, SLAB) if leaving else tokens
-        needed = host_bytes(self.spec, self.dtype, held, held) + slab_bytes(self.spec, self.dtype, min(tokens, SLAB))
+        held = min(rest, SLAB) if leaving else rest
+        needed = host_bytes(self.spec, self.dtype, held, held) + slab_bytes(self.spec, self.dtype, min(rest, SLAB))
         require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """Remember T tokens: per layer keys and values [H, T, D], source positions [T] on the host.
+        """Remember all T tokens of a pass, or where memory runs out, none: per layer keys and values [H, T, D], source
+        positions [T] on the host.
 
         Of a layer for which the tier's spec has no heads, nothing is kept. From a GPU they come while it goes on, and
         are in slabs when the next pass is over, or after `settle`.
         """
-        self.settle()
-        stored = self.dtype if self.page == 1 else self.spec.dtype
-        heads = [layer.kv_heads for layer in self.spec.layers]
-        coming = [x[:count].to(stored) for each in (keys, values) for x, count in zip(each, heads, strict=True)]
-        self.arriving = Arriving(homeward(coming), source, source.nbytes + sum(x.nbytes for x in coming))
-        self.length += source.shape[0]
-        if not coming[0].is_cuda:
-            self.settle()
-
-    def take_in(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
-        """`append` all of a pass, or nothing of it: where memory runs out, the pass does not count."""
-        self.settle()
+        self.settle()  # of the pass before, which counts: if this fails, it still waits
+        before = self.length
         try:
-            self.append(keys, values, source)
+            stored = self.dtype if self.page == 1 else self.spec.dtype
+            heads = [layer.kv_heads for layer in self.spec.layers]
+            coming = [x[:count].to(stored) for each in (keys, values) for x, count in zip(each, heads, strict=True)]
+            self.arriving = Arriving(homeward(coming), source, source.nbytes + sum(x.nbytes for x in coming))
+            self.length += source.shape[0]
+            if not coming[0].is_cuda:
+                self.settle()
         except BaseException:
-            if self.arriving is not None:
-                self.length, self.arriving = self.length - len(source), None
+            self.length, self.arriving = before, None
             raise
 
     def settle(self, needed: int | None = None) -> None:
@@ -378,7 +394,7 @@ class HostTier:
             tensors |= {f"{layer}.keys": keys[layer], f"{layer}.values": values[layer]}
         for layer, pair in enumerate(self.levels):
             for name, levels in zip(BANKS, pair, strict=True):
-                tensors |= {f"{layer}.{name}.centre": levels.centre, f"{layer}.{name}.spread": levels.spread}
+                tensors |= levels.saved(f"{layer}.{name}")
         return tensors
 
     def restore(self, parts: LoadedParts, stay: bool = False) -> None:
@@ -389,21 +405,20 @@ class HostTier:
         Raises:
             OutOfMemory: the copies would not fit.
         """
-        layers = range(len(self.spec.layers))
         if TAIL in parts:
             tail = parts[TAIL]
-            heads = [slice(0, layer.kv_heads) for layer in self.spec.layers]  # others kept them for all layers
-            keys, values = ([tail[f"{layer}.{name}"][heads[layer]].clone() for layer in layers] for name in BANKS)
+            heads = [layer.kv_heads for layer in self.spec.layers]  # others kept them for all layers
+            keys, values = (
+                [tail[f"{layer}.{name}"][:count].clone() for layer, count in enumerate(heads)] for name in BANKS
+            )
             self.length += tail["source"].shape[0] - (self.length - self.stored)  # it begins where the slabs end
             self.waiting = keys, values, tail["source"].clone()
             if "0.keys.centre" in tail and not self.levels:  # a conversation's are those of its context
-                self.levels = [
-                    tuple(  # type: ignore[misc]
-                        Levels(*(tail[f"{layer}.{name}.{part}"][heads[layer]].clone() for part in ("centre", "spread")))
-                        for name in BANKS
-                    )
-                    for layer in layers
-                ]
+
+                def levels(layer: int, name: str) -> Levels:
+                    return Levels.loaded(tail, f"{layer}.{name}", heads[layer], torch.device("cpu"))
+
+                self.levels = [(levels(layer, "keys"), levels(layer, "values")) for layer in range(len(heads))]
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
         copied = self.pinned and not stay
         if copied:

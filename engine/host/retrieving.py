@@ -285,7 +285,7 @@ class RetrievingMemory(TieredMemory, WindowMemory):
                 self.cache.attended(layer, self._looked[layer], given)
         fresh = self._to_sinks
         there = slice(self.length, self.length + len(self._incoming) - fresh)
-        self.host.take_in(
+        self.host.append(
             [held.keys[:, there] for held in self.layers],
             [held.values[:, there] for held in self.layers],
             self._incoming_here[fresh:],

@@ -9,7 +9,14 @@ import torch
 
 from engine.footprint import Footprint, Task
 from engine.host.cache import POLICIES
-from engine.host.host_tier import FIRST_OF_CONVERSATION, SLAB, full_entries, host_bytes, slab_bytes, waiting_bytes
+from engine.host.host_tier import (
+    FIRST_OF_CONVERSATION,
+    SLAB,
+    host_usage,
+    mapped_entries,
+    slab_bytes,
+    waiting_bytes,
+)
 from engine.host.retrieving import parted, picked_in_pass
 from engine.host.slabs import page_of
 from engine.memories.coded import CODES
@@ -103,13 +110,9 @@ def plan_retrieving(
         seen = _with_bytes(seen, plan_window(with_wide, task, 0, longest))
     far = max(0, task.total - sinks)
     dtype, looking = DTYPES[store], spec.looking_far
-    kept = host_bytes(looking, dtype, far, task.total)
-    away = full_entries(dtype, far, task.total) if tier == DISK else 0
-    entries = {**seen.usage.entries, HOST: far - away}
-    size = {DEVICE: seen.usage.bytes[DEVICE] + cached, HOST: kept}
-    if away:
-        entries[DISK], size[DISK] = away, slab_bytes(looking, dtype, away)
-        size[HOST] -= size[DISK]
+    mapped = mapped_entries(looking, dtype, max(0, task.prefix + task.read - sinks)) if task.read else 0
+    stored = host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK)
+    size = {DEVICE: seen.usage.bytes[DEVICE] + cached, **stored.bytes}
     more = min(chosen, far)
     searched = math.ceil(compared * far)
     while_reading = more + searched / together / 2 if reading else 0.0  # half of the text is there on average
@@ -117,7 +120,7 @@ def plan_retrieving(
     sources = 4 * far if spec.device.type == "cuda" else 0
     return dataclasses.replace(
         seen,
-        usage=Usage(entries, size),
+        usage=Usage({**seen.usage.entries, **stored.entries}, size),
         tail_bytes=seen.tail_bytes + cached + picking + sources,
         saved_bytes=seen.saved_bytes + waiting_bytes(looking, dtype),
         attended=seen.attended + while_reading,
@@ -126,7 +129,9 @@ def plan_retrieving(
         searched=searched,
         looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
         explicit=reading and (spec.device.type != "cuda" or cached > 0),  # kernels read what is chosen in place
-        host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far)),  # on its way to disk, or copied to be saved
+        host_spare_bytes=slab_bytes(
+            looking, dtype, min(SLAB, far - mapped)
+        ),  # on its way to disk, or copied to be saved
         host_tail_bytes=slab_bytes(looking, dtype, FIRST_OF_CONVERSATION),
         operations=OPERATIONS,
     )

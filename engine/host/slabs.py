@@ -13,9 +13,7 @@ from torch import Tensor
 
 from engine.seam import ModelSpec
 from kernels import quantise, rows
-from kernels.rows import Bank, Levels, Pages
-
-BANKS = ("keys", "values")
+from kernels.rows import BANKS, Bank, Levels, Pages
 
 
 def page_of(dtype: torch.dtype) -> int:

@@ -43,9 +43,13 @@ class TieredMemory(Memory):
         return self.spec.device.type == "cpu" or (choice.implementation() == "triton" and self.tier != DISK)
 
     def reserve(self, tokens: int) -> None:
-        """Refuse a text that the host's memory cannot hold."""
+        """The last slab will be no larger than it must be."""
         super().reserve(tokens)
-        self.host.reserve(tokens, leaving=self.tier == DISK)
+        self.host.expected = tokens
+
+    def require_rest(self) -> None:
+        """Refuse a text of which the host's memory cannot hold what is still to come."""
+        self.host.require_rest(leaving=self.tier == DISK)
 
     def reach(self, far: int) -> None:
         """A pass begins that may look up the first `far` entries: they must be there, and of them those to look at."""

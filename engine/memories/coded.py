@@ -25,7 +25,7 @@ from engine.memories.attention import FEW_QUERIES, Lists
 from engine.memories.entries import Slots
 from engine.seam import LayerSpec, ModelSpec
 from kernels import choice, quantise
-from kernels.rows import Bank, Levels, Pages, Slabs
+from kernels.rows import BANKS, Bank, Levels, Pages, Slabs
 
 CODES = {"int8": torch.int8, "int4": torch.quint4x2, "fp8": torch.float8_e4m3fn}  # of quint4x2 two are in a byte
 MODEL = "model"  # the store that is no code
@@ -33,7 +33,6 @@ STORES = (MODEL, *CODES)
 UNBOUNDED_WAIT = 256  # entries that wait where there is no budget
 LEAST_WAIT, LONGEST_WAIT = 64, 2048  # and where there is one: a longer wait costs memory, a shorter one longer reading
 WAIT_SHARE = 8  # of the budget
-BANKS = ("keys", "values")
 
 
 def check_codes(spec: ModelSpec, kind: torch.dtype) -> None:
@@ -185,7 +184,7 @@ class CodedSlots(Slots):
                 tensors[f"{name}.codes"], tensors[f"{name}.scale"] = (
                     x[:, : self.coded] for x in (pages.codes, pages.scale)
                 )
-                tensors[f"{name}.centre"], tensors[f"{name}.spread"] = pages.levels.centre, pages.levels.spread
+                tensors |= pages.levels.saved(name)
         return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
     def load(self, saved: dict[str, Tensor], length: int) -> None:
@@ -193,7 +192,9 @@ class CodedSlots(Slots):
         if length > self.capacity:
             self._grow(length, 0)
         if "keys.codes" in saved:
-            self.levels = self.levels or (_levels(saved, "keys", self.keys), _levels(saved, "values", self.keys))
+            if self.levels is None:
+                heads, device = self.keys.shape[0], self.keys.device
+                self.levels = Levels.loaded(saved, "keys", heads, device), Levels.loaded(saved, "values", heads, device)
             self.coded = saved["keys.codes"].shape[1]
             for name in BANKS:
                 pages = self._pages(name)
@@ -248,8 +249,3 @@ class CodedSlots(Slots):
         slabs = self._as_they_lie(name, base, length)
         numbers = (bank[:, :n] if isinstance(bank, Tensor) else bank.numbers(n) for bank, n in slabs)
         return torch.cat(list(numbers), dim=1)
-
-
-def _levels(saved: dict[str, Tensor], name: str, like: Tensor) -> Levels:
-    centre, spread = (saved[f"{name}.{part}"].to(like.device, copy=True) for part in ("centre", "spread"))
-    return Levels(centre, spread)

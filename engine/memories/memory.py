@@ -125,6 +125,13 @@ class Memory(ABC):
         end of a text differently learns where it is.
         """
 
+    def require_rest(self) -> None:  # noqa: B027 - most memories have taken what they need
+        """See that there is room for what was reserved and has not come yet.
+
+        Raises:
+            OutOfMemory: the host's memory cannot hold it.
+        """
+
     @abstractmethod
     def fork(self) -> Self:
         """A conversation's own continuation. What is remembered so far is shared and never written again."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from engine.footprint import Footprint, Task
-from engine.host.host_tier import SLAB, host_bytes, slab_bytes
+from engine.host.host_tier import SLAB, host_usage, mapped_entries, slab_bytes
 from engine.host.pruning import LayerRule, Pruning, compared, parse_stages
 from engine.host.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.host.settings import (
@@ -42,7 +42,7 @@ from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret, RetainedMemory
 from engine.methods.static_pruned import StaticRecalling
 from engine.positions import PRUNING_RULES, TRUE, FarPlaces, QueryBlocks, require_between
-from engine.records import HOST, LoadedParts, Parts, Usage
+from engine.records import LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
 from kernels.rows import Slabs
 
@@ -173,10 +173,11 @@ class Recall(Method):
         searched = math.ceil(share * task.tokens)
         by_search = self.select == "exact" or self.looks > 1
         dtype, looking = DTYPES[self.store], spec.looking_far
-        stored = host_bytes(looking, dtype, task.tokens, task.total)
+        mapped = mapped_entries(looking, dtype, task.read)
+        stored = host_usage(looking, dtype, task.tokens, task.total, mapped, leaving=False)
         return dataclasses.replace(
             plain,
-            usage=Usage({**plain.usage.entries, HOST: task.tokens}, {**plain.usage.bytes, HOST: stored}),
+            usage=Usage({**plain.usage.entries, **stored.entries}, {**plain.usage.bytes, **stored.bytes}),
             attended=plain.attended + (far + searched / 2 if self.while_reading else 0.0),
             widest=plain.widest + (far if self.while_reading else 0),
             answering=plain.answering + far,
@@ -184,7 +185,7 @@ class Recall(Method):
             looks=min(self.looks, 2),
             explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
             operations=OPERATIONS,
-            host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, task.tokens)),  # copied to be saved
+            host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, task.tokens - mapped)),  # copied to be saved
             tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
         )
 
@@ -360,7 +361,7 @@ class RecallingMemory(TieredMemory, SlotMemory):
         """Send the text's tokens to the host tier as well; what the template puts before them stays out."""
         if not self.answering:
             begin = int((self._incoming_here == NOT_IN_SOURCE).sum())
-            self.host.take_in(
+            self.host.append(
                 [k[:, begin:] for k, _ in self._passing],
                 [v[:, begin:] for _, v in self._passing],
                 self._incoming_here[begin:],

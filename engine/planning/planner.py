@@ -24,7 +24,7 @@ from engine.measure import free_bytes
 from engine.method import Method
 from engine.methods import HOST_STORES, METHODS, make_method, suited_stores
 from engine.models.model import Model
-from engine.models.skeleton import CPU, Skeleton, skeleton_of
+from engine.models.skeleton import Skeleton, skeleton_of
 from engine.passes import NOVELTY_ROWS
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -126,29 +126,28 @@ class Planner:
         """Plans readings by a model that is loaded."""
         return cls(skeleton_of(model.network, model.spec), machine, model.turn_length, len(model.chat.prefix))
 
-    def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True) -> Plan:
+    def plan(self, method: Method, tokens: int, quantize: str = "none", weights: bool = True, read: int = 0) -> Plan:
         """What reading a text of so many tokens needs, in the largest passes that fit.
 
         weights: False if the model is loaded already, so that its weights no longer count against the memory left.
+        read: tokens of the text that a checkpoint holds, which is gone on from.
         """
         held = self.model.weight_bytes(quantize) if weights else 0
         chunk, plan = default_chunk(self.machine.shared), None
         while plan is None or (not plan.fits and chunk > LEAST_CHUNK):
             chunk = chunk if plan is None else chunk // 2
-            plan = self._plan(method, tokens, quantize, held, chunk)
+            plan = self._plan(method, tokens, quantize, held, chunk, read)
         return dataclasses.replace(plan, longest=self._longest(method, quantize, held), lacks=self._lacks(method))
 
     def _lacks(self, method: Method) -> str:
-        spec = self.model.spec
         try:
-            # Of a model that is not loaded nothing is on its device, which may be of another machine.
-            method.weights_digest(spec if spec.embedding else dataclasses.replace(spec, device=CPU))
+            method.weights_digest(self.model.spec)
         except WeightsError as error:
             return str(error)
         return ""
 
-    def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int) -> Plan:
-        task = Task(tokens, self.prefix, chunk, self.turn_tokens)
+    def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int, read: int = 0) -> Plan:
+        task = Task(tokens, self.prefix, chunk, self.turn_tokens, read)
         footprint = method.plan(self.model.spec, task)
         rows = min(chunk, task.total) * (footprint.passed + footprint.inserted) // footprint.passed
         workspace = self._workspace(method, footprint, rows, quantize)

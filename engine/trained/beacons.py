@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engine.errors import WeightsError
 from engine.seam import EMBEDDING, Guests, ModelSpec
-from engine.trained.beside import Kind, Shapes, Trained, find
+from engine.trained.beside import Build, Kind, Shapes, Trained, digest_there, find
 
 PATTERN = re.compile(r".*beacon_.*")
 KIND = Kind("beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight")
@@ -72,14 +72,26 @@ def find_beacons(spec: ModelSpec, given: str) -> Beacons:
     Raises:
         WeightsError: there are none, or they do not fit the model.
     """
+    return find(KIND, spec, given, _building(spec))
 
+
+def beacons_digest(spec: ModelSpec, given: str) -> str:
+    """The digest of the weights that `find_beacons` would find.
+
+    Raises:
+        WeightsError: as that.
+    """
+    return digest_there(KIND, spec, given, _building(spec))
+
+
+def _building(spec: ModelSpec) -> Build[Beacons]:
     def build(shapes: Shapes, facts: Mapping[str, str], where: str) -> Beacons:
         beacons = Beacons(spec)
         check_shapes(shapes, {name: tuple(weight.shape) for name, weight in beacons.named_weights().items()}, where)
         beacons.window = int(facts.get("window", 0))
         return beacons
 
-    return find(KIND, spec, given, build)
+    return build
 
 
 def check_shapes(shapes: Shapes, wanted: Shapes, where: str) -> None:

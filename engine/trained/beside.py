@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -62,14 +63,15 @@ class Trained(nn.Module, ABC):
 
 T = TypeVar("T", bound=Trained)
 Shapes = Mapping[str, tuple[int, ...]]  # by published names
+Build = Callable[[Shapes, Mapping[str, str], str], T]  # from shapes, the facts in a header and where that is
 _Stamp = tuple[tuple[str, int, int], ...]  # of each file its name, time and size
-_last: dict[Kind, tuple[object, Any]] = {}  # those of an 8B model take 1 GB, and one model is in use at a time
+_in_use: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()  # those for an 8B model take 1 GB
 
 
-def find(kind: Kind, spec: ModelSpec, given: str, build: Callable[[Shapes, Mapping[str, str], str], T]) -> T:
+def find(kind: Kind, spec: ModelSpec, given: str, build: Build[T]) -> T:
     """The weights in the file or folder `given`, or if that is empty those beside the model, frozen.
 
-    They are in the model's dtype and where it is, and those found last are shared.
+    They are in the model's dtype and where it is. All who use them at a time share them, and they go with the last.
 
     Args:
         build: makes a module for weights of these shapes, with these facts in the header of the file named last.
@@ -77,49 +79,67 @@ def find(kind: Kind, spec: ModelSpec, given: str, build: Callable[[Shapes, Mappi
     Raises:
         WeightsError: there are none, or they do not fit the model.
     """
-    path = _locate(kind, spec, given)
-    asked = path, _stamp(path), spec
-    known = _last.get(kind)
-    if known is None or known[0] != asked:
-        known = asked, _load(kind, path, spec, build)
-        _last[kind] = known
-    found: T = known[1]
+    trained, path, stamp = _fitting(kind, spec, given, build)
+    asked = kind, path, stamp, spec.device, spec.dtype, spec.activation
+    found: T | None = _in_use.get(asked)
+    if found is None:
+        _fill(trained, kind, path, spec)
+        _in_use[asked] = found = trained
     return found
 
 
-def _load(kind: Kind, path: Path, spec: ModelSpec, build: Callable[[Shapes, Mapping[str, str], str], T]) -> T:
-    weights, facts = _read_weights(kind, path)
-    _check_numbers(weights, path)
-    _check_model(kind, path, facts, spec)
-    with torch.device("meta"):
-        trained = build({name: tuple(weight.shape) for name, weight in weights.items()}, facts, str(path))
-    names = zip(trained.state_dict(), trained.named_weights(), strict=True)
-    state = {own: weights[published].to(spec.device, spec.dtype) for own, published in names}
-    trained.load_state_dict(state, assign=True)
-    trained.requires_grad_(False)
-    trained.digest = _digest_of(weights)
-    return trained
+def digest_there(kind: Kind, spec: ModelSpec, given: str, build: Build[T]) -> str:
+    """The digest of the weights that `find` would find, none of which goes to the model's device for it.
+
+    Raises:
+        WeightsError: as `find`.
+    """
+    return _fitting(kind, spec, given, build)[0].digest
 
 
 def shapes_there(kind: Kind, spec: ModelSpec, given: str) -> Shapes | None:
     """Shapes of the weights that `find` would find, for arithmetic; None if there are none that can be read."""
     try:
         path = _locate(kind, spec, given)
-        return _shapes(kind, path, _stamp(path))
+        return _contents(kind, path, _stamp(path)).shapes
     except WeightsError:
         return None
 
 
-@lru_cache(maxsize=8)
-def _shapes(kind: Kind, path: Path, stamp: _Stamp) -> Shapes:
+def _fitting(kind: Kind, spec: ModelSpec, given: str, build: Build[T]) -> tuple[T, Path, _Stamp]:
+    """A module for the weights that are meant, which fit the model, on the meta device; and where they lie."""
+    path = _locate(kind, spec, given)
+    stamp = _stamp(path)
+    contents = _contents(kind, path, stamp)
+    _check_model(kind, path, contents.facts, spec)
+    with torch.device("meta"):
+        trained = build(contents.shapes, contents.facts, str(path))
+    trained.digest = contents.digest
+    return trained, path, stamp
+
+
+def _fill(trained: Trained, kind: Kind, path: Path, spec: ModelSpec) -> None:
     weights, _ = _read_weights(kind, path)
+    names = zip(trained.state_dict(), trained.named_weights(), strict=True)
+    state = {own: weights[published].to(spec.device, spec.dtype) for own, published in names}
+    trained.load_state_dict(state, assign=True)
+    trained.requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What is known of weights that were read and checked once, without the weights."""
+
+    shapes: Shapes
+    facts: Mapping[str, str]
+    digest: str
+
+
+@lru_cache(maxsize=8)
+def _contents(kind: Kind, path: Path, stamp: _Stamp) -> _Contents:
+    weights, facts = _read_weights(kind, path)
     _check_numbers(weights, path)
-    return {name: tuple(weight.shape) for name, weight in weights.items()}
-
-
-def forget() -> None:
-    """Let go of the weights that were found last, unless someone uses them."""
-    _last.clear()
+    return _Contents({name: tuple(weight.shape) for name, weight in weights.items()}, facts, _digest_of(weights))
 
 
 def _stamp(path: Path) -> _Stamp:

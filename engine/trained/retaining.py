@@ -19,7 +19,7 @@ from transformers.activations import ACT2FN
 
 from engine.errors import WeightsError
 from engine.seam import LayerSpec, ModelSpec
-from engine.trained.beside import Kind, Shapes, Trained, find, shapes_there
+from engine.trained.beside import Build, Kind, Shapes, Trained, digest_there, find, shapes_there
 
 NAME = "model.layers.{layer}.self_attn.fc{part}.weight"
 PATTERN = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")
@@ -101,7 +101,20 @@ def find_heads(spec: ModelSpec, given: str) -> RetainingHeads:
     Raises:
         WeightsError: there are none, or they do not fit the model.
     """
-    return find(KIND, spec, given, lambda shapes, _, where: RetainingHeads(spec, hidden_widths(shapes, spec, where)))
+    return find(KIND, spec, given, _building(spec))
+
+
+def heads_digest(spec: ModelSpec, given: str) -> str:
+    """The digest of the heads that `find_heads` would find.
+
+    Raises:
+        WeightsError: as that.
+    """
+    return digest_there(KIND, spec, given, _building(spec))
+
+
+def _building(spec: ModelSpec) -> Build[RetainingHeads]:
+    return lambda shapes, _, where: RetainingHeads(spec, hidden_widths(shapes, spec, where))
 
 
 def hidden_widths(shapes: Shapes, spec: ModelSpec, where: str) -> list[int]:

@@ -1,6 +1,7 @@
 """Open contexts: one copy for all sessions, and one limit for all of them."""
 
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,9 @@ from app.service import Service
 from app.shelf import delete
 from app.turns import answer, keep_question
 from app.worker import Worker
+from engine.trained.beside import save_weights
+from engine.trained.retaining import FILE as HEADS
+from engine.trained.retaining import RetainingHeads, find_heads
 from sessions import ContextRow, Store
 from tests.app.helpers import book_text, wait_for
 from tests.app.test_app_readings import BUDGET, SHORT, add, read_through
@@ -78,6 +82,22 @@ def test_the_limit_puts_away_what_was_not_used_for_longest(tmp_path: Path, tiny:
     ask(service, first, session)
     assert open_conversation(service, session).conversation.turns == turns + 1
     service.close()
+
+
+def test_trained_weights_go_with_the_model_that_they_are_for(service: Service, book: Path, tmp_path: Path) -> None:
+    """Those of the method used last stayed on the device beside the next model."""
+    folder = make_tiny_model(tmp_path / "first")
+    model = service.models.get(str(folder))
+    save_weights(RetainingHeads(model.spec, [8] * len(model.spec.layers)), folder / HEADS, model.spec, {})
+    heads = find_heads(model.spec, "")
+    started = begin(service, add(service, book), "locret", {"budget": 64, "local": 8}, str(folder))
+    context = read(service, started.id, lambda report: None)
+    ask(service, context)
+    assert open_context(service, context.id).context.memory.retaining is heads  # type: ignore[attr-defined]
+    left = weakref.ref(heads)
+    del model, heads
+    service.models.get()
+    assert left() is None
 
 
 def test_what_is_deleted_while_an_answer_is_written_is_all_that_is_closed(service: Service, tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ import torch
 from app.documents import Options, add_documents
 from app.errors import AppError, UsageError, phrase
 from app.opening import open_context
-from app.planning import require_disk
+from app.planning import plan_reading, require_disk
 from app.readings import Report, Stopped, begin, read
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question, new_session
 from app.web.gauge import Gauge
 from app.web.views.turn import turn_article
-from engine import SettingsError
+from engine import Machine, Planner, SettingsError, make_method
 from ingest import IngestError
 from sessions import AlreadyRead, ContextRow, DiskFull, StoreCorrupt, TurnRow
 from tests.app.helpers import PATIENCE_SEC, ROOT, book_text
@@ -192,7 +192,10 @@ def test_a_reading_that_was_saved_whole_is_not_read_again(
     assert (paused.status, paused.seconds > 0) == ("paused", True)
     before = state_of(service, row)
     resumed: list[Report] = []
-    done = read(service, row.id, resumed.append)
+    with monkeypatch.context() as filled:  # with what others hold
+        for module in ("planning.planner", "measure"):
+            filled.setattr(f"engine.{module}.free_bytes", lambda device: 0)
+        done = read(service, row.id, resumed.append)
     assert [report.stage for report in resumed] == ["loading the model", "ready", "saving"]
     assert (done.status, done.tokens_read, done.seconds) == ("ready", done.tokens, paused.seconds)
     after = state_of(service, row)
@@ -200,6 +203,33 @@ def test_a_reading_that_was_saved_whole_is_not_read_again(
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     session = new_session(service, row.id)
     assert answer(service, keep_question(service, session.id, "Who kept the lamp?").id, SHORT).status == "done"
+
+
+@pytest.mark.parametrize("resume", ["begin", "read"])
+def test_the_rest_of_a_reading_needs_no_room_for_what_was_saved(
+    tmp_path: Path, tiny: Path, book: Path, monkeypatch: pytest.MonkeyPatch, resume: str
+) -> None:
+    """A program that was started again beside others was refused the last tenth of a text."""
+    book.write_text(book_text(160), encoding="utf-8")
+    first, second = Service(tmp_path / "home", str(tiny), "cpu"), Service(tmp_path / "home", str(tiny), "cpu")
+    row, steps = begin(first, add(first, book), "exact", BUDGET), list[Report]()
+    with pytest.raises(Stopped):
+        read(first, row.id, steps.append, lambda: steps[-1].tokens_done > 0.9 * row.tokens)
+    row = first.store.context(row.id)
+    model, method = first.models.get(), make_method("exact", **row.settings)
+    planner = Planner.of_loaded(model, Machine(1, 1, shared=True))  # so that passes are as short as they can be
+    whole, rest = (planner.plan(method, row.tokens, weights=False, read=read) for read in (0, row.tokens_read))
+    assert rest.device_bytes < whole.device_bytes
+    first.close()
+
+    for module in ("planning.planner", "measure"):
+        monkeypatch.setattr(f"engine.{module}.free_bytes", lambda device: rest.device_bytes)
+    with pytest.raises(AppError, match=r"needs .* of memory"):
+        plan_reading(model, "tiny", method, row.tokens)
+    same = begin(second, row.document_ids, "exact", BUDGET) if resume == "begin" else row
+    assert same.id == row.id
+    assert read(second, same.id, steps.append).status == "ready"
+    second.close()
 
 
 def test_a_stop_after_the_last_token_comes_too_late(service: Service, book: Path) -> None:

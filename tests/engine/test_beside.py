@@ -1,10 +1,11 @@
-"""Weights beside a model are loaded once, kind by kind, until someone lets go of them; bad files are refused."""
+"""Weights beside a model are loaded once for all who use them, and looked into once; bad files are refused."""
 
 from __future__ import annotations
 
 import dataclasses
 import resource
 import signal
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,24 +13,63 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine import Model, WeightsError
+from engine import Model, WeightsError, make_method
+from engine.rope import NoRope
+from engine.trained import beside
+from engine.trained.beacons import FILE as BEACONS
 from engine.trained.beacons import Beacons, find_beacons
-from engine.trained.beside import forget, save_weights
+from engine.trained.beside import save_weights
+from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads, find_heads
 
 
-def test_what_was_found_last_is_shared_until_it_is_let_go(model: Model, tmp_path: Path) -> None:
+def test_weights_are_shared_by_all_who_use_them_and_go_with_the_last(model: Model, tmp_path: Path) -> None:
     heads, beacons = tmp_path / "heads.safetensors", tmp_path / "beacons.safetensors"
     save_weights(RetainingHeads(model.spec, [16] * len(model.spec.layers)), heads, model.spec, {})
     save_weights(Beacons(model.spec), beacons, model.spec, {})
     first = find_heads(model.spec, str(heads))
     assert not any(weight.requires_grad for weight in first.parameters())
-    assert find_beacons(model.spec, str(beacons)).digest != first.digest
-    assert find_heads(model.spec, str(heads)) is first
-    forget()
-    again = find_heads(model.spec, str(heads))
-    assert again is not first
-    assert again.digest == first.digest
+    digest = first.digest
+    assert find_beacons(model.spec, str(beacons)).digest != digest
+    others = find_heads(model.spec, "")  # of another file, which took the place of the first
+    assert find_heads(model.spec, str(heads)) is first is not others
+    weight = weakref.ref(first.layers[0].fc1.weight)
+    del first
+    assert weight() is None, "weights of a model that is gone stayed on its device"
+    assert find_heads(model.spec, str(heads)).digest == digest
+
+
+@pytest.mark.parametrize("name", ["locret", "recall", "beacon"])
+def test_digests_are_worked_out_once_and_load_nothing(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Each change of the form for a new reading read all weights for a model that is a skeleton, and let go of those
+    in use: the next memory put them on the GPU once more.
+    """
+    save_weights(RetainingHeads(model.spec, [8] * len(model.spec.layers)), tmp_path / HEADS, model.spec, {})
+    save_weights(Beacons(model.spec), tmp_path / BEACONS, model.spec, {})
+    loaded = dataclasses.replace(model.spec, folder=tmp_path)
+    find = find_beacons if name == "beacon" else find_heads
+    used, read = find(loaded, ""), []
+    monkeypatch.setattr(beside, "_read", lambda kind, file: read.append(file))
+    for device, dtype in (("cuda", torch.bfloat16), ("cpu", torch.float32), ("meta", torch.float16)):
+        layers = tuple(dataclasses.replace(layer, rope=NoRope()) for layer in loaded.layers)
+        place = torch.device(device)
+        skeleton = dataclasses.replace(loaded, layers=layers, device=place, dtype=dtype, embedding="")
+        assert make_method(name).weights_digest(skeleton) == used.digest
+    assert find(loaded, "") is used
+    assert not read
+
+
+def test_digests_are_of_the_file_as_it_is_now(model: Model, tmp_path: Path) -> None:
+    path, layers = tmp_path / "heads.safetensors", len(model.spec.layers)
+    method = make_method("locret", heads=str(path))
+    save_weights(RetainingHeads(model.spec, [16] * layers), path, model.spec, {})
+    before = method.weights_digest(model.spec)
+    save_weights(RetainingHeads(model.spec, [8] * layers), path, model.spec, {})
+    assert method.weights_digest(model.spec) == find_heads(model.spec, str(path)).digest != before
+    with pytest.raises(WeightsError, match=f"this model has {layers - 1}"):
+        method.weights_digest(dataclasses.replace(model.spec, layers=model.spec.layers[1:]))
 
 
 FIRST = "model.layers.0.self_attn.fc1.weight"

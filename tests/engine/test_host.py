@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from engine import Context, Conversation, Model, Reader, make_method
 from engine.errors import OutOfMemory
 from engine.footprint import Task
-from engine.host.host_tier import HostTier, Slab
+from engine.host.host_tier import TAIL, HostTier, Slab
 from engine.records import DISK, HOST
 from engine.seam import ModelSpec
 from kernels import choice
@@ -139,6 +141,24 @@ def test_a_restored_conversation_has_the_levels_of_its_context(model: Model) -> 
     assert levels == {id(context.levels[1][0])}
 
 
+def test_levels_are_saved_under_the_names_that_they_always_had(model: Model) -> None:
+    """States of before must be found again."""
+    tier = HostTier(model.spec, torch.int8)
+    tier.append(*entries(130, 0))
+    saved = loaded(tier.state())
+    banks = [f"{layer}.{bank}" for layer in range(LAYERS) for bank in ("keys", "values")]
+    assert saved[TAIL].keys() == {"source", *(f"{name}{end}" for name in banks for end in ("", ".centre", ".spread"))}
+    narrow = dataclasses.replace(
+        model.spec, layers=tuple(dataclasses.replace(x, kv_heads=1) for x in model.spec.layers)
+    )
+    again = HostTier(narrow, torch.int8)
+    again.restore(saved)
+    for ours, theirs in zip(again.levels, tier.levels, strict=True):
+        for mine, other in zip(ours, theirs, strict=True):
+            assert torch.equal(mine.centre, other.centre[:1])
+            assert torch.equal(mine.spread, other.spread[:1])
+
+
 def test_a_fork_sees_the_base_and_keeps_its_own(tier: HostTier) -> None:
     first, second = tier.fork(), tier.fork()
     before = tier.source().clone()
@@ -225,6 +245,47 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
     torch.testing.assert_close(logits, next_logits(model, kept, read(model, kept, ids, 32).memory, question))
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("exact", {"budget": 160, "top_k": 24, "store": "bfloat16"}),
+        ("exact", {"budget": 160, "top_k": 24, "store": "int8"}),
+        ("exact", {"budget": 160, "top_k": 24, "tier": "disk"}),
+        ("recall", {"budget": 400, "gist": "infinipot", "select": "exact", "top_k": 24}),
+    ],
+    ids=["exact", "int8", "disk", "recall"],
+)
+def test_who_goes_on_reading_needs_room_for_the_rest_alone(
+    model: Model, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]
+) -> None:
+    """What was saved takes no memory, and the whole text was asked for: its last tokens could not be read."""
+    ids = torch.randint(4, 260, (1001,), generator=torch.Generator().manual_seed(1))
+    method = make_method(name, **settings)
+    begun = Reader(model, method, ids, 32)
+    for _ in itertools.takewhile(lambda step: step.tokens_done < 900, begun.run()):
+        pass
+    read_so_far = begun.done - len(model.chat.prefix)
+    tasks = [Task(len(ids), len(model.chat.prefix), 32, model.turn_length, count) for count in (0, read_so_far)]
+    whole, rest = (method.plan(model.spec, task) for task in tasks)
+    needed = [each.usage.bytes[HOST] + each.host_spare_bytes for each in (whole, rest)]
+    assert needed[1] < needed[0] / (1 if settings.get("tier") == "disk" else 3)
+    parts, meta = begun.state()
+    monkeypatch.setattr("engine.measure.free_bytes", lambda device: needed[1])
+    if settings.get("tier") != "disk":
+        with pytest.raises(OutOfMemory):
+            Reader(model, method, ids, 32)
+    reader = Reader.resume(model, method, ids, loaded(parts), meta, 32)
+    reader.memory.adopt(loaded(parts))
+    for _ in reader.run():
+        if reader.memory.full_in_memory():
+            reader.memory.adopt(loaded(reader.state()[0]))
+    assert reader.memory.usage() == rest.usage
+    parts, meta = reader.state()
+    monkeypatch.setattr("engine.measure.free_bytes", lambda device: 0)
+    again = Reader.resume(model, method, ids, loaded(parts), meta, 32)
+    assert [step.stage for step in again.run()] == ["ready"]
+
+
 def sliding() -> Model:
     """Layers with a sliding window and without, in turns."""
     torch.manual_seed(0)
@@ -261,10 +322,13 @@ def test_the_host_tier_counts_its_bytes(tier: HostTier) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
 def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three slabs are needed, and there is room for one."""
-    expected, tier = HostTier(model.spec, dtype), HostTier(model.spec, dtype)
-    for each in (expected, tier):
+    """Three slabs are needed, and there is room for one: for the pass that comes, or the one that is on its way."""
+    expected, tier, coming = (HostTier(model.spec, dtype) for _ in range(3))
+    for each in (expected, tier, coming):
         each.append(*entries(90, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(HostTier, "settle", lambda self: None)  # as it comes from a GPU
+        coming.append(*entries(200, 1))
     new, made = HostTier._new_slab, []
 
     def few(self: HostTier, stored: int) -> Slab:
@@ -277,14 +341,21 @@ def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monk
         patch.setattr(HostTier, "_new_slab", few)
         with pytest.raises(MemoryError):
             tier.append(*entries(200, 1))
-    assert tier.stored == (90 if dtype == torch.float32 else 64)
-    tier.settle()
+        made.clear()
+        with pytest.raises(MemoryError):
+            coming.append(*entries(30, 2))
+    assert (tier.length, coming.length) == (90, 290), "a pass that counts is kept, and the one that comes does not"
+    assert tier.stored == coming.stored == (90 if dtype == torch.float32 else 64)
+    tier.append(*entries(200, 1))
     expected.append(*entries(200, 1))
-    assert torch.equal(tier.source(), expected.source())
-    assert tier.stored == expected.stored
-    index = torch.arange(tier.stored).expand(QUERY_HEADS, 1, -1)
-    for ours, theirs in zip(tier.gather(1, index, index.device), expected.gather(1, index, index.device), strict=True):
-        assert torch.equal(ours, theirs)
+    for each in (tier, coming, expected):
+        each.append(*entries(30, 2))
+    index = torch.arange(expected.stored).expand(QUERY_HEADS, 1, -1)
+    for each in (tier, coming):
+        assert torch.equal(each.source(), expected.source())
+        assert each.stored == expected.stored
+        mine, theirs = (tier.gather(1, index, index.device) for tier in (each, expected))
+        assert all(torch.equal(*pair) for pair in zip(mine, theirs, strict=True))
 
 
 def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,7 +201,9 @@ def test_a_text_is_refused_that_could_be_kept_but_not_saved(model: Model, monkey
     for short in (0, 1):
         monkeypatch.setattr("engine.measure.free_bytes", lambda device, short=short: free - short)
         with pytest.raises(OutOfMemory, match="5,000 tokens") if short else nullcontext():
-            method.new_memory(model.spec, lambda text: 0).reserve(5000)
+            memory = method.new_memory(model.spec, lambda text: 0)
+            memory.reserve(5000)
+            memory.require_rest()
 
 
 def test_slabs_that_were_saved_are_counted_on_disk(model: Model) -> None:
