@@ -29,7 +29,7 @@ from kernels.rows import BANKS, Bank, Levels, Pages, Slabs, take
 
 SLAB = 32768  # entries
 FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
-SCORE_BYTES = 256 << 20  # room that the scores of one search may take
+SCORE_BYTES = 256 << 20  # room that the scores of one search may take, unless those of a single query need more
 TAIL = "host-tail"  # the part of what is not in slabs
 
 
