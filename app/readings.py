@@ -89,7 +89,9 @@ def begin(
         lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
     )
     ids = list(document_ids)
-    begun = any((row.method, row.document_ids) == (method_name, ids) for row in service.store.contexts(ids[0]))
+    what = (name, method_name, method.settings(), ids)
+    rows = service.store.contexts(ids[0])
+    begun = any(what == (row.model, row.method, row.settings, row.document_ids) for row in rows)
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
     # does what was begun need as much.
     if service.models.held is None and not begun:

@@ -2,7 +2,7 @@
 
 An upload whose job failed for want of a password is locked: its files stay, and its job says by their SHA-256 for
 which. They go when it is unlocked or removed, and when the same file is ingested in another way, or deleted. The
-documents of an upload that failed stay until it is removed, to be read in another way.
+documents of an upload that failed stay, to be read in another way; they go if it is removed while it is listed.
 """
 
 import os
@@ -131,21 +131,24 @@ def remove_uploads(files: list[Path], home: Path) -> None:
 
 
 def sweep(service: Service) -> None:
-    """Remove what is left of uploads: Gradio's cache, copies that no job will come for, and jobs too old to list."""
+    """Remove what is left of uploads: Gradio's cache, copies that no job will come for, and jobs not listed."""
     jobs, contexts = service.store.jobs(kind=INGEST), {row.id for row in service.store.contexts()}
     wanted = [job for job in jobs if job.status in UNDER_WAY or is_locked(job)]
     kept = {Path(each).parent for job in wanted for each in job.payload["files"]}
     for folder in (service.home / UPLOADS).glob("*"):
-        if folder not in kept:
+        if folder.is_file():
+            folder.unlink(missing_ok=True)
+        elif folder not in kept:
             shutil.rmtree(folder, ignore_errors=True)
     stay = {job.id for job in wanted} | {job.id for job in jobs if job.progress.get("context") in contexts}
     service.store.delete_job(*(job.id for job in jobs if job.id not in stay and not is_listed(job)))
 
 
 def awaited(service: Service, but: str = "") -> set[str]:
-    """The documents that uploads under way are to read, or have made. but: the id of one that does not count."""
-    jobs = [job for job in service.store.jobs(kind=INGEST) if job.status in UNDER_WAY and job.id != but]
-    return {id for job in jobs for given in (job.payload, job.progress) for id in given.get("documents", [])}
+    """The documents that uploads, under way or locked, are to read or have made. but: the id of one left aside."""
+    jobs = [job for job in service.store.jobs(kind=INGEST) if job.status in UNDER_WAY or is_locked(job)]
+    given = [each for job in jobs if job.id != but for each in (job.payload, job.progress)]
+    return {id for each in given for id in each.get("documents", [])}
 
 
 def unread(service: Service, documents: Collection[str], job: JobRow) -> list[DocumentRow]:

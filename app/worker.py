@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from app import readings, turns
-from app.documents import Added, OnPage, Options, add_documents
+from app.documents import LEFT_OUT, Added, OnPage, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
 from app.uploads import INGEST, discard, discard_locked, forget_unread, is_locked, remove_uploads
+from app.words import plural
 from ingest import PasswordNeeded, WrongPassword, fingerprint
 from sessions import DocumentRow, JobRow, NotFound, StoreError, TurnRow, stamp
 
@@ -293,7 +294,12 @@ class Worker(threading.Thread):
             store.update_job(job.id, stage=report.stage)
 
         try:
-            kept = [store.document(id) for id in payload.get("documents", [])]
+            there, wanted = {row.id: row for row in store.documents()}, payload.get("documents", [])
+            kept = [there[id] for id in wanted if id in there]
+            if len(kept) < len(wanted):
+                added.warnings.append(f"{LEFT_OUT}{plural(len(wanted) - len(kept), 'document')} deleted meanwhile.")
+            if not (kept or files):
+                raise AppError("The documents were deleted before they were read.")
             self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
             store.update_job(job.id, progress={"documents": made()})
             context = readings.begin(

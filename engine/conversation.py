@@ -18,6 +18,8 @@ from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.sampling import Sampling, choose
 from engine.sources import passages
 
+MOST_BLANK = 32  # line ends before an answer, after which nothing else is expected
+
 
 class Conversation:
     """Turns over one context. The context is never written; a turn that is cancelled leaves no trace."""
@@ -118,7 +120,8 @@ class Conversation:
                     fed.append(each)
             logits = self._predicted(self._feed(fed, repeated=True))
             undecided = len(speech.reasoned) if speech.thinking is None else 0
-            if max(answered, len(speech.said)) >= sampling.max_tokens or undecided >= sampling.max_reasoning:
+            blank = answered - len(speech.said)
+            if len(speech.said) >= sampling.max_tokens or blank >= MOST_BLANK or undecided >= sampling.max_reasoning:
                 break
             token = choose(logits, sampling, generator)
         speech.end()
@@ -127,9 +130,10 @@ class Conversation:
             yield AnswerPiece(text[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec
         looked = passages(self.mass.total.cpu())
-        if speech.reasoned or chat.opens_reasoning(first):
-            said = speech.said[:-1] if stopped else speech.said  # as in the loop: what ends an answer is not fed
-            self._forget_reasoning(asked, [*prompt[cut : len(put)], *chat.answered(), *said])
+        if stopped:
+            self._say_anew(asked, chat.told(question, text, first)[cut:])
+        elif speech.reasoned or chat.opens_reasoning(first):
+            self._say_anew(asked, [*prompt[cut : len(put)], *chat.answered(), *speech.said])
         generated = len(speech.reasoned) + len(speech.said)
         yield Answer(
             text=text,
@@ -155,7 +159,7 @@ class Conversation:
             self.memory = before
             self.memory.focus(self.mass.total)
 
-    def _forget_reasoning(self, asked: Memory, ids: list[int]) -> None:
+    def _say_anew(self, asked: Memory, ids: list[int]) -> None:
         """Go back to where the question had been asked, and remember the answer as if nothing else had been said."""
         self.memory = asked
         self._feed(ids)

@@ -128,7 +128,8 @@ class Deletion(Jobs):
     def sweep(self) -> list[Path]:
         """Remove folders that a crash left of what was deleted, or was not yet made; returns them. Done at opening.
 
-        Nothing else goes: beside a database of last week, back from a backup, lies what was read since (`strays`).
+        Only what the database notes goes: beside one of last week, back from a backup, lies what was read since
+        (`strays`).
         """
         with self._write():
             noted = self._rows("SELECT id, noted_at FROM leftovers")

@@ -286,11 +286,10 @@ class Actions:
             discard(self.service, job)
             return Chosen(), unasked()
         context = self.service.store.context(chosen.context)
-        named, doomed = self._named("context", [context]), [("context", context.id)]
+        named, doomed = self._named("context", [context]), "context"
         if kind == "documents" and (rows := shelf.own_documents(self.service, context)):
-            titles = self._named("document", rows, also=False)
-            named, doomed = f"{named} and the {titles}", [*doomed, *(("document", row.id) for row in rows)]
-        return chosen, asked(named, doomed)
+            named, doomed = f"{named} and the {self._named('document', rows, also=False)}", "reading"
+        return chosen, asked(named, [(doomed, context.id)])
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Things of a kind, by their titles. also: with what goes with them."""
@@ -317,6 +316,12 @@ class Actions:
             ids = [id for _, id in things]
             if kind == "upload":
                 discard(self.service, self.service.store.job(*ids))
+            elif kind == "reading":  # with the documents that nothing else uses, also since it was asked
+                context = self.service.store.context(*ids)
+                documents = shelf.own_documents(self.service, context)
+                shelf.delete(self.service, "context", context)
+                if documents:
+                    shelf.delete(self.service, "document", *documents)
             else:
                 shelf.delete(self.service, kind, *(shelf.find(self.service, id, (kind,))[1] for id in ids))
         return self.screen.settle(chosen), unasked()

@@ -182,7 +182,8 @@ def router(service: Service, worker: Worker) -> APIRouter:
         model = canonical_model(given.model or service.models.default)
         settings = {**given.settings, **({} if given.budget is None else {"budget": given.budget})}
         method_for(model, method, settings)
-        copies = copy_in(service.home, [(each.filename or "document", each.file) for each in given.files])
+        sent = [(each.filename or "document", each.file) for each in given.files]
+        copies = copy_in(service.home, sent) if sent else []
         options = Options(given.title, given.password, given.ocr)
         return asdict(worker.ingest(copies, method, settings, options, model, documents=kept))
 

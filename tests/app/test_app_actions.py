@@ -87,6 +87,14 @@ def test_a_reading_that_stopped_goes_when_that_is_confirmed_and_its_own_document
     assert store.context(stopped.id).tokens_read == 5
     _, (_, asked, doomed) = actions.ask_to_remove("documents", chosen)
     assert "Delete the context “Lamp, Fox” and the document “Fox”? " in asked["value"]
+    since = add_context(service, fox)  # in another tab, before this one says yes
+    actions.delete(chosen, doomed)
+    assert [row.id for row in store.contexts()] == [since.id, shared.id]
+    store.delete_context(since.id)
+    stopped = add_context(service, lamp, fox)
+    store.update_context(stopped.id, status="paused", tokens_read=5)
+    chosen = Chosen(stopped.id)
+    _, (_, asked, doomed) = actions.ask_to_remove("documents", chosen)
     assert actions.delete(chosen, doomed)[0] == Chosen()
     assert (store.contexts(), store.documents()) == ([shared], [lamp])
     store.update_context(shared.id, status="failed", error="out of memory")

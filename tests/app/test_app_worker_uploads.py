@@ -90,11 +90,17 @@ def test_a_document_that_is_deleted_before_it_is_read_again_ends_that_with_a_sen
     worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
     worker._work_once()
     [document] = service.store.documents()
-    job = worker.ingest([], "streaming", {"budget": 64}, Options(), documents=[document.id])
+    alone = worker.ingest([], "streaming", {"budget": 64}, Options(), documents=[document.id])
+    files = upload(service, tmp_path, "other.txt", book_text(30).encode())
+    beside = worker.ingest(files, "exact", SETTINGS, Options(), documents=[document.id])
     delete(service, "document", document)
     worker._work_once()
-    assert service.store.job(job.id).status == "failed"
-    assert f"There is no document {document.id}" in str(service.store.job(job.id).error)
+    assert service.store.job(alone.id).status == "failed"
+    assert "deleted before they were read" in str(service.store.job(alone.id).error)
+    worker._work_once()  # the file's only copy went with it
+    context = service.store.context(service.store.job(beside.id).progress["context"])
+    assert [row.title for row in service.store.context_documents(context.id)] == ["other"]
+    assert context.warnings == ["Left out: 1 document deleted meanwhile."]
 
 
 @pytest.mark.parametrize("when", ["queued", "running"])

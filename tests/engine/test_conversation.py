@@ -19,7 +19,7 @@ from engine.models.model import load_model
 from engine.sampling import choose
 from engine.sources import passages
 from tests.engine.conftest import byte_tokenizer, tiny_config
-from tests.engine.reading import read
+from tests.engine.reading import answer, read
 
 FULL = make_method("full")
 
@@ -168,6 +168,22 @@ def test_stop_texts_end_an_answer_and_are_not_shown(model: Model, ids: Tensor) -
     assert cut.text == free.text[: free.text.index(stop)]
     assert cut.finish_reason == "stop"
     assert "".join(piece.text for piece in pieces if isinstance(piece, AnswerPiece)) == cut.text
+
+
+@pytest.mark.parametrize("method", [FULL, make_method("exact", budget=96, top_k=24, store="float32")])
+def test_after_a_stop_text_the_conversation_goes_on_from_what_was_said(
+    model: Model, ids: Tensor, method: Method
+) -> None:
+    """What had come of the stop text was remembered, and what stood before it in the same token was not."""
+    context = read(model, method, ids)
+    conversation, told = Conversation(context), Conversation(context)
+    *_, free = Conversation(context).ask("Who?", Sampling(max_tokens=30))
+    assert isinstance(free, Answer)
+    *_, cut = conversation.ask("Who?", Sampling(max_tokens=30, stop=(free.text[5:8],)))
+    assert isinstance(cut, Answer)
+    told.replay("Who?", cut.text)
+    assert conversation.memory.seen == told.memory.seen
+    assert answer(conversation, "And then?") == answer(told, "And then?")
 
 
 def test_cutting_and_holding_back() -> None:

@@ -136,7 +136,7 @@ def test_reasoning_that_does_not_end_is_ended(thinking: Model, ids: Tensor) -> N
     ("opened", "text", "tokens", "answer"),
     [
         (False, "\n" * 50, 20, ""),  # it may yet reason
-        (True, "So.</think>" + "\n" * 50, 4 + 9, ""),
+        (True, "So.</think>" + "\n" * 50, 4 + 32, ""),
         (False, "\n\nHi there", 3, "H"),  # known to be an answer at its third token
     ],
 )
