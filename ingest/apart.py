@@ -84,6 +84,7 @@ def ingest_apart(
         if not last:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING_SEC)
+        code = process.poll()  # None where it says nothing more and does not end
     finally:
         process.kill()
         process.wait()
@@ -94,11 +95,13 @@ def ingest_apart(
         return Document.from_json(last["document"])
     if "error" in last:
         raise getattr(errors, last["error"])(last["message"])
-    raise _ended(path.name, process.returncode, complaint.decode(errors="replace"))
+    raise _ended(path.name, code, complaint.decode(errors="replace"))
 
 
-def _ended(name: str, code: int, complaint: str) -> IngestError:
+def _ended(name: str, code: int | None, complaint: str) -> IngestError:
     """What to say of a process that ended without an answer. complaint: the end of its standard error."""
+    if code is None:
+        return BrokenFile(f"{name} could not be read: the program that reads it does not end. Convert it to plain text.")
     how = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"status {code}"
     said = one_line((complaint.strip().splitlines() or [""])[-1])[-200:]
     log.warning("%s: the process that read it ended with %s: %s", name, how, said or "no word")

@@ -146,6 +146,17 @@ def test_why_the_process_ended_is_said(
     assert "a.txt: the process that read it ended with " in caplog.text
 
 
+def test_a_process_that_says_nothing_and_does_not_end_is_not_out_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lxml.py").write_text("import os, time; os.dup2(2, 1); time.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("ingest.apart.ENDING_SEC", 0.2)
+    (tmp_path / "a.txt").write_text("Words.")
+    with pytest.raises(BrokenFile, match="does not end"):
+        ingest_apart(tmp_path / "a.txt")
+
+
 def test_only_a_pdf_loads_pymupdf(tmp_path: Path) -> None:
     """Each file has a process of its own, and PyMuPDF takes a second to load."""
     (tmp_path / "a.txt").write_text("The lamp.")
