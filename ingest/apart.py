@@ -101,7 +101,9 @@ def ingest_apart(
 def _ended(name: str, code: int | None, complaint: str) -> IngestError:
     """What to say of a process that ended without an answer. complaint: the end of its standard error."""
     if code is None:
-        return BrokenFile(f"{name} could not be read: the program that reads it does not end. Convert it to plain text.")
+        return BrokenFile(
+            f"{name} could not be read: the program that reads it does not end. Convert it to plain text."
+        )
     how = f"signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"status {code}"
     said = one_line((complaint.strip().splitlines() or [""])[-1])[-200:]
     log.warning("%s: the process that read it ended with %s: %s", name, how, said or "no word")
