@@ -18,8 +18,6 @@ from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.sampling import Sampling, choose
 from engine.sources import passages
 
-MOST_BLANK = 32  # line ends before an answer, after which nothing else is expected
-
 
 class Conversation:
     """Turns over one context. The context is never written; a turn that is cancelled leaves no trace."""
@@ -93,13 +91,12 @@ class Conversation:
         token = choose(self._predicted(self._feed(prompt[-1:])), sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, chat.opens_reasoning(first))
-        thought = shown = answered = 0
+        thought = shown = 0
         reason, stopped = "length", False
         while True:
             if token in self.model.stop_ids:
                 reason = "stop"
                 break
-            answered += speech.thinking is False  # also by a line end before it, which is not said
             speech.add(token)
             if len(speech.reasoning) > thought:
                 yield AnswerPiece(speech.reasoning[thought:], reasoning=True)
@@ -119,9 +116,7 @@ class Conversation:
                     speech.add(each)
                     fed.append(each)
             logits = self._predicted(self._feed(fed, repeated=True))
-            undecided = len(speech.reasoned) if speech.thinking is None else 0
-            blank = answered - len(speech.said)
-            if len(speech.said) >= sampling.max_tokens or blank >= MOST_BLANK or undecided >= sampling.max_reasoning:
+            if speech.is_over(sampling.max_tokens, sampling.max_reasoning):
                 break
             token = choose(logits, sampling, generator)
         speech.end()

@@ -152,12 +152,11 @@ class Recording:
             self._record(self.graph, memory)
 
     def _record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
-        before = None if memory.mass is None else memory.mass.sums.clone()  # which warming up adds to
+        watched = memory.watched()  # which warming up adds to
         try:
             self._warm_and_record(graph, memory)
         finally:
-            if memory.mass is not None and before is not None:
-                memory.mass.sums.copy_(before)
+            memory.watch_from(watched)
 
     def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
         self.attention.move_to(memory)

@@ -83,8 +83,7 @@ def _worked_out(
     model: Model, method: Method, memory: Memory, ids: Tensor, source: Tensor, least: int, repeated: bool
 ) -> tuple[Tensor, Tensor | None] | None:
     """Hidden states and novelty of a pass that is not committed yet; None if memory ran out for more than `least`."""
-    mass = memory.mass if len(ids) > least else None
-    watched = None if mass is None else mass.sums.clone()
+    watched = memory.watched() if len(ids) > least else None
     try:
         hidden = model.forward(ids, memory, source, repeated)
         if not method.needs_novelty():
@@ -94,8 +93,7 @@ def _worked_out(
     except OutOfMemory:
         if len(ids) <= least:
             raise
-        if mass is not None and watched is not None:
-            mass.sums.copy_(watched)  # layers before the one that it ran out in have added theirs
+        memory.watch_from(watched)  # layers before the one that it ran out in have added theirs
         return None  # the error is let go of, and with it all that its frames hold
 
 

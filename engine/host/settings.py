@@ -9,14 +9,7 @@ import torch
 
 from engine.footprint import Footprint, Task
 from engine.host.cache import POLICIES
-from engine.host.host_tier import (
-    FIRST_OF_CONVERSATION,
-    SLAB,
-    host_usage,
-    mapped_entries,
-    slab_bytes,
-    waiting_bytes,
-)
+from engine.host.host_tier import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.host.retrieving import parted, picked_in_pass
 from engine.host.slabs import page_of
 from engine.memories.coded import CODES
@@ -129,9 +122,8 @@ def plan_retrieving(
         searched=searched,
         looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
         explicit=reading and (spec.device.type != "cuda" or cached > 0),  # kernels read what is chosen in place
-        host_spare_bytes=slab_bytes(
-            looking, dtype, min(SLAB, far - mapped)
-        ),  # on its way to disk, or copied to be saved
+        # On its way to disk, or copied to be saved:
+        host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),
         host_tail_bytes=slab_bytes(looking, dtype, FIRST_OF_CONVERSATION),
         operations=OPERATIONS,
     )

@@ -79,6 +79,15 @@ class Memory(ABC):
     def commit(self, novelty: Tensor | None = None) -> None:
         """The pass is over: remember its tokens. novelty: -log p of each [T], for methods that ask for it."""
 
+    def watched(self) -> Tensor | None:
+        """A copy of what has been counted of attention, if anybody watches."""
+        return None if self.mass is None else self.mass.sums.clone()
+
+    def watch_from(self, watched: Tensor | None) -> None:
+        """Take back what has been counted since, if anybody watched."""
+        if self.mass is not None and watched is not None:
+            self.mass.sums.copy_(watched)
+
     def room(self) -> int:
         """How many tokens the next pass may carry; 0 means that the memory must be condensed first."""
         return UNLIMITED

@@ -38,7 +38,8 @@ from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
 from engine.seam import Guests, ModelSpec
-from engine.trained.beacons import KIND, RATIOS, Beacons, beacon_numbers, beacons_digest, find_beacons
+from engine.trained.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
+from engine.trained.beside import digest_there
 
 RAW = 1  # the ratio of a text that fits without beacons
 WINDOW = 2048  # the authors', for models whose own window is 16K or more
@@ -106,7 +107,7 @@ class Beacon(Method):
 
     def weights_digest(self, spec: ModelSpec) -> str:
         """A digest of the beacon weights."""
-        return beacons_digest(spec, self.weights)
+        return digest_there(KIND, spec, self.weights)
 
     def passing(self, spec: ModelSpec) -> int:
         """The open window: its raw tokens and their beacons."""

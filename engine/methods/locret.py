@@ -34,7 +34,8 @@ from engine.memories.slots import SlotMemory, pooled
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
-from engine.trained.retaining import KIND, RetainingHeads, find_heads, head_bytes, heads_digest
+from engine.trained.beside import digest_there
+from engine.trained.retaining import KIND, RetainingHeads, find_heads, head_bytes
 
 SCORE_DECIMALS = 3  # scores estimate dot products of some units; no head is that exact
 
@@ -98,7 +99,7 @@ class Locret(Method):
 
     def weights_digest(self, spec: ModelSpec) -> str:
         """A digest of the retaining heads."""
-        return heads_digest(spec, self.heads)
+        return digest_there(KIND, spec, self.heads)
 
     def passing(self, spec: ModelSpec) -> int:
         """The chunk and the last tokens, which the paper does not count."""

@@ -14,6 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 CLOSING = re.compile(r"(?P<left>[<\[])/(?P<name>[A-Za-z_]*(?:think|reason|thought)[A-Za-z_]*)(?P<right>[>\]])", re.I)
 
+MOST_BLANK = 32  # tokens of line ends between reasoning and answer
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -43,6 +45,7 @@ class Speech:
         self.thinking: bool | None = (opened or None) if marks else False  # None: not known yet
         self.reasoned: list[int] = []  # ids of the reasoning, signs included
         self.said: list[int] = []  # ids of the answer itself
+        self.blank = 0  # tokens of line ends between both, which belong to neither
         self._reasoning = ""
 
     def add(self, token: int) -> None:
@@ -70,9 +73,15 @@ class Speech:
             self.said, self.reasoned = self.reasoned, []
 
     def _say(self, token: int) -> None:
-        # The line ends between reasoning and answer belong to neither.
         if self.said or not self.reasoned or str(self.tokenizer.decode([token])).strip():
             self.said.append(token)
+        else:
+            self.blank += 1
+
+    def is_over(self, max_tokens: int, max_reasoning: int) -> bool:
+        """Whether as much has been said as may be, or nothing but line ends, so that nothing else is expected."""
+        undecided = len(self.reasoned) if self.thinking is None else 0
+        return len(self.said) >= max_tokens or self.blank >= MOST_BLANK or undecided >= max_reasoning
 
     @property
     def reasoning(self) -> str:

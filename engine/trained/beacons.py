@@ -17,11 +17,9 @@ from torch import Tensor, nn
 
 from engine.errors import WeightsError
 from engine.seam import EMBEDDING, Guests, ModelSpec
-from engine.trained.beside import Build, Kind, Shapes, Trained, digest_there, find
+from engine.trained.beside import Kind, Shapes, Trained, find
 
 PATTERN = re.compile(r".*beacon_.*")
-KIND = Kind("beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight")
-FILE = KIND.file  # where beacons lie beside a model
 RATIOS = (2, 4, 8, 16, 32)  # raw tokens a beacon; what the authors, and `training/beacon`, train for
 
 
@@ -72,26 +70,18 @@ def find_beacons(spec: ModelSpec, given: str) -> Beacons:
     Raises:
         WeightsError: there are none, or they do not fit the model.
     """
-    return find(KIND, spec, given, _building(spec))
+    return find(KIND, spec, given)
 
 
-def beacons_digest(spec: ModelSpec, given: str) -> str:
-    """The digest of the weights that `find_beacons` would find.
-
-    Raises:
-        WeightsError: as that.
-    """
-    return digest_there(KIND, spec, given, _building(spec))
+def _build(spec: ModelSpec, shapes: Shapes, facts: Mapping[str, str], where: str) -> Beacons:
+    beacons = Beacons(spec)
+    check_shapes(shapes, {name: tuple(weight.shape) for name, weight in beacons.named_weights().items()}, where)
+    beacons.window = int(facts.get("window", 0))
+    return beacons
 
 
-def _building(spec: ModelSpec) -> Build[Beacons]:
-    def build(shapes: Shapes, facts: Mapping[str, str], where: str) -> Beacons:
-        beacons = Beacons(spec)
-        check_shapes(shapes, {name: tuple(weight.shape) for name, weight in beacons.named_weights().items()}, where)
-        beacons.window = int(facts.get("window", 0))
-        return beacons
-
-    return build
+KIND = Kind("beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight", _build)
+FILE = KIND.file  # where beacons lie beside a model
 
 
 def check_shapes(shapes: Shapes, wanted: Shapes, where: str) -> None:

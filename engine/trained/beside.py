@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import torch
@@ -28,25 +28,7 @@ from torch import Tensor, nn
 from engine.errors import WeightsError
 from engine.seam import ModelSpec
 
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of weights.
-
-    method: that needs them, which is also what `stockpot train` calls them; things: in words; setting: of the method,
-    that names their file; pattern: of their tensors' names; example: one such name.
-    """
-
-    method: str
-    things: str
-    setting: str
-    pattern: re.Pattern[str]
-    example: str
-
-    @property
-    def file(self) -> str:
-        """Where they lie beside a model."""
-        return f"{self.method}.safetensors"
+Shapes = Mapping[str, tuple[int, ...]]  # by published names
 
 
 class Trained(nn.Module, ABC):
@@ -62,24 +44,43 @@ class Trained(nn.Module, ABC):
 
 
 T = TypeVar("T", bound=Trained)
-Shapes = Mapping[str, tuple[int, ...]]  # by published names
-Build = Callable[[Shapes, Mapping[str, str], str], T]  # from shapes, the facts in a header and where that is
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """One kind of weights.
+
+    method: that needs them, which is also what `stockpot train` calls them; things: in words; setting: of the method,
+    that names their file; pattern: of their tensors' names; example: one such name; build: makes a module for a model,
+    with weights of these shapes and these facts in the header of the file named last, or raises WeightsError.
+    """
+
+    method: str
+    things: str
+    setting: str
+    pattern: re.Pattern[str]
+    example: str
+    build: Callable[[ModelSpec, Shapes, Mapping[str, str], str], T]
+
+    @property
+    def file(self) -> str:
+        """Where they lie beside a model."""
+        return f"{self.method}.safetensors"
+
+
 _Stamp = tuple[tuple[str, int, int], ...]  # of each file its name, time and size
 _in_use: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()  # those for an 8B model take 1 GB
 
 
-def find(kind: Kind, spec: ModelSpec, given: str, build: Build[T]) -> T:
+def find(kind: Kind[T], spec: ModelSpec, given: str) -> T:
     """The weights in the file or folder `given`, or if that is empty those beside the model, frozen.
 
     They are in the model's dtype and where it is. All who use them at a time share them, and they go with the last.
 
-    Args:
-        build: makes a module for weights of these shapes, with these facts in the header of the file named last.
-
     Raises:
         WeightsError: there are none, or they do not fit the model.
     """
-    trained, path, stamp = _fitting(kind, spec, given, build)
+    trained, path, stamp = _fitting(kind, spec, given)
     asked = kind, path, stamp, spec.device, spec.dtype, spec.activation
     found: T | None = _in_use.get(asked)
     if found is None:
@@ -88,16 +89,16 @@ def find(kind: Kind, spec: ModelSpec, given: str, build: Build[T]) -> T:
     return found
 
 
-def digest_there(kind: Kind, spec: ModelSpec, given: str, build: Build[T]) -> str:
+def digest_there(kind: Kind[T], spec: ModelSpec, given: str) -> str:
     """The digest of the weights that `find` would find, none of which goes to the model's device for it.
 
     Raises:
         WeightsError: as `find`.
     """
-    return _fitting(kind, spec, given, build)[0].digest
+    return _fitting(kind, spec, given)[0].digest
 
 
-def shapes_there(kind: Kind, spec: ModelSpec, given: str) -> Shapes | None:
+def shapes_there(kind: Kind[Any], spec: ModelSpec, given: str) -> Shapes | None:
     """Shapes of the weights that `find` would find, for arithmetic; None if there are none that can be read."""
     try:
         path = _locate(kind, spec, given)
@@ -106,19 +107,19 @@ def shapes_there(kind: Kind, spec: ModelSpec, given: str) -> Shapes | None:
         return None
 
 
-def _fitting(kind: Kind, spec: ModelSpec, given: str, build: Build[T]) -> tuple[T, Path, _Stamp]:
+def _fitting(kind: Kind[T], spec: ModelSpec, given: str) -> tuple[T, Path, _Stamp]:
     """A module for the weights that are meant, which fit the model, on the meta device; and where they lie."""
     path = _locate(kind, spec, given)
     stamp = _stamp(path)
     contents = _contents(kind, path, stamp)
     _check_model(kind, path, contents.facts, spec)
     with torch.device("meta"):
-        trained = build(contents.shapes, contents.facts, str(path))
+        trained = kind.build(spec, contents.shapes, contents.facts, str(path))
     trained.digest = contents.digest
     return trained, path, stamp
 
 
-def _fill(trained: Trained, kind: Kind, path: Path, spec: ModelSpec) -> None:
+def _fill(trained: Trained, kind: Kind[Any], path: Path, spec: ModelSpec) -> None:
     weights, _ = _read_weights(kind, path)
     names = zip(trained.state_dict(), trained.named_weights(), strict=True)
     state = {own: weights[published].to(spec.device, spec.dtype) for own, published in names}
@@ -136,7 +137,7 @@ class _Contents:
 
 
 @lru_cache(maxsize=8)
-def _contents(kind: Kind, path: Path, stamp: _Stamp) -> _Contents:
+def _contents(kind: Kind[Any], path: Path, stamp: _Stamp) -> _Contents:
     weights, facts = _read_weights(kind, path)
     _check_numbers(weights, path)
     return _Contents({name: tuple(weight.shape) for name, weight in weights.items()}, facts, _digest_of(weights))
@@ -148,7 +149,7 @@ def _stamp(path: Path) -> _Stamp:
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
-def _locate(kind: Kind, spec: ModelSpec, given: str) -> Path:
+def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
     """The file `given`, or if that is empty the one beside the model. A folder stands for its safetensors files.
 
     Raises:
@@ -168,7 +169,7 @@ def _locate(kind: Kind, spec: ModelSpec, given: str) -> Path:
     return path
 
 
-def _training(kind: Kind, spec: ModelSpec) -> str:
+def _training(kind: Kind[Any], spec: ModelSpec) -> str:
     """The command that makes such weights for this model."""
     model = shlex.quote(str(spec.folder)) if spec.folder else "MODEL --out PATH"
     return f"stockpot train {kind.method} --model {model} --data FILE.jsonl"
@@ -180,7 +181,7 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() else []
 
 
-def _read_weights(kind: Kind, path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _read_weights(kind: Kind[Any], path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors of that kind in a file or folder, by their published names, and the facts of its header.
 
     Raises:
@@ -201,7 +202,7 @@ def _read_weights(kind: Kind, path: Path) -> tuple[dict[str, Tensor], dict[str, 
     return found, facts
 
 
-def _read(kind: Kind, file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _read(kind: Kind[Any], file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if file.suffix == ".safetensors":
         with safe_open(file, "pt") as opened:
             names = [name for name in opened.keys() if kind.pattern.fullmatch(name)]  # noqa: SIM118 (not a dict)
@@ -232,7 +233,7 @@ def _check_numbers(weights: Mapping[str, object], path: Path) -> None:
         raise WeightsError(f"{name} in {path} is {wrong}: get the file or train it anew.")
 
 
-def _check_model(kind: Kind, path: Path, facts: Mapping[str, str], spec: ModelSpec) -> None:
+def _check_model(kind: Kind[Any], path: Path, facts: Mapping[str, str], spec: ModelSpec) -> None:
     """Refuse weights whose header names another model.
 
     Raises:

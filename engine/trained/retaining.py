@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +20,10 @@ from transformers.activations import ACT2FN
 
 from engine.errors import WeightsError
 from engine.seam import LayerSpec, ModelSpec
-from engine.trained.beside import Build, Kind, Shapes, Trained, digest_there, find, shapes_there
+from engine.trained.beside import Kind, Shapes, Trained, find, shapes_there
 
 NAME = "model.layers.{layer}.self_attn.fc{part}.weight"
 PATTERN = re.compile(r"model\.layers\.(\d+)\.self_attn\.fc[12]\.weight")
-KIND = Kind("locret", "retaining heads", "heads", PATTERN, NAME.format(layer=0, part=1))
-FILE = KIND.file  # where heads lie beside a model
 PAPERS_WIDTH = 1024
 
 
@@ -101,20 +100,15 @@ def find_heads(spec: ModelSpec, given: str) -> RetainingHeads:
     Raises:
         WeightsError: there are none, or they do not fit the model.
     """
-    return find(KIND, spec, given, _building(spec))
+    return find(KIND, spec, given)
 
 
-def heads_digest(spec: ModelSpec, given: str) -> str:
-    """The digest of the heads that `find_heads` would find.
-
-    Raises:
-        WeightsError: as that.
-    """
-    return digest_there(KIND, spec, given, _building(spec))
+def _build(spec: ModelSpec, shapes: Shapes, facts: Mapping[str, str], where: str) -> RetainingHeads:
+    return RetainingHeads(spec, hidden_widths(shapes, spec, where))
 
 
-def _building(spec: ModelSpec) -> Build[RetainingHeads]:
-    return lambda shapes, _, where: RetainingHeads(spec, hidden_widths(shapes, spec, where))
+KIND = Kind("locret", "retaining heads", "heads", PATTERN, NAME.format(layer=0, part=1), _build)
+FILE = KIND.file  # where heads lie beside a model
 
 
 def hidden_widths(shapes: Shapes, spec: ModelSpec, where: str) -> list[int]:
