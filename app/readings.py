@@ -192,11 +192,13 @@ def _read(
     check_model(row, model, method, stream, meta)
     if meta["context"]:  # whoever read it to its end may have died before its row said so
         reader = engine.Reader.resume(model, method, stream.ids, parts, meta["context"])
-    elif meta["reader"]:
-        chunk = plan_reading(model, row.model, method, len(stream.ids), row.tokens_read).chunk
-        reader = engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
     else:
-        reader = engine.Reader(model, method, stream.ids, plan_reading(model, row.model, method, len(stream.ids)).chunk)
+        chunk = plan_reading(model, row.model, method, len(stream.ids), row.tokens_read).chunk
+        reader = (
+            engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
+            if meta["reader"]
+            else engine.Reader(model, method, stream.ids, chunk)
+        )
     reader.memory.adopt(parts)
     service.store.update_context(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)

@@ -153,12 +153,12 @@ def _answer(
     except Stopped:
         return service.store.finish_turn(turn.id, status="cancelled")
     waited, open_one.replay_sec = open_one.replay_sec, 0.0
-    seeds = (options.seed, service.seed, secrets.randbits(32))
+    seed = service.seed if options.seed is None else options.seed
     sampling = engine.Sampling(
         temperature=options.temperature,
         top_p=options.top_p,
         max_tokens=options.max_tokens,
-        seed=next(seed for seed in seeds if seed is not None),
+        seed=secrets.randbits(32) if seed is None else seed,
         max_reasoning=options.max_reasoning,
         stop=tuple(options.stop),
     )

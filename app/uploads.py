@@ -107,14 +107,18 @@ def copy_in(home: Path, files: Sequence[tuple[str, BinaryIO]]) -> list[Path]:
 
 def name_of(service: Service, job: JobRow) -> str:
     """What an upload is called: after the documents that are kept, and the files, that it is to read."""
-    titles = {row.id: row.title for row in service.store.documents()}
-    kept = [titles[id] for id in job.payload.get("documents", []) if id in titles]
+    kept = [row.title for row in service.store.documents(job.payload.get("documents", []))]
     return ", ".join([*kept, *(Path(each).name for each in job.payload["files"])]) or "Documents that were deleted"
 
 
 def is_locked(job: JobRow) -> bool:
     """Whether an upload ended for want of a password, and its files are still here."""
     return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
+
+
+def is_waiting(job: JobRow) -> bool:
+    """Whether something is still to come of an upload: it is under way, or locked."""
+    return job.status in UNDER_WAY or is_locked(job)
 
 
 def is_listed(job: JobRow) -> bool:
@@ -133,7 +137,7 @@ def remove_uploads(files: list[Path], home: Path) -> None:
 def sweep(service: Service) -> None:
     """Remove what is left of uploads: Gradio's cache, copies that no job will come for, and jobs not listed."""
     jobs, contexts = service.store.jobs(kind=INGEST), {row.id for row in service.store.contexts()}
-    wanted = [job for job in jobs if job.status in UNDER_WAY or is_locked(job)]
+    wanted = [job for job in jobs if is_waiting(job)]
     kept = {Path(each).parent for job in wanted for each in job.payload["files"]}
     for folder in (service.home / UPLOADS).glob("*"):
         if folder.is_file():
@@ -146,19 +150,19 @@ def sweep(service: Service) -> None:
 
 def awaited(service: Service, but: str = "") -> set[str]:
     """The documents that uploads, under way or locked, are to read or have made. but: the id of one left aside."""
-    jobs = [job for job in service.store.jobs(kind=INGEST) if job.status in UNDER_WAY or is_locked(job)]
-    given = [each for job in jobs if job.id != but for each in (job.payload, job.progress)]
+    jobs = [job for job in service.store.jobs(kind=INGEST) if is_waiting(job) and job.id != but]
+    given = [each for job in jobs for each in (job.payload, job.progress)]
     return {id for each in given for id in each.get("documents", [])}
 
 
-def unread(service: Service, documents: Collection[str], job: JobRow) -> list[DocumentRow]:
+def unread(service: Service, documents: Sequence[str], job: JobRow) -> list[DocumentRow]:
     """Those of these documents that an upload has made, and that nothing else uses."""
     since, others = job.payload.get("since") or job.started_at or 0.0, awaited(service, job.id)
-    made = [row for row in service.store.documents() if row.id in documents and row.created_at >= since]
+    made = [row for row in service.store.documents(documents) if row.created_at >= since]
     return [row for row in made if row.id not in others and not service.store.contexts(row.id)]
 
 
-def forget_unread(service: Service, documents: Collection[str], job: JobRow) -> None:
+def forget_unread(service: Service, documents: Sequence[str], job: JobRow) -> None:
     """Delete those of these documents that an upload has made, and that nothing else uses."""
     for row in unread(service, documents, job):
         service.library.drop(row.id)

@@ -294,8 +294,8 @@ class Worker(threading.Thread):
             store.update_job(job.id, stage=report.stage)
 
         try:
-            there, wanted = {row.id: row for row in store.documents()}, payload.get("documents", [])
-            kept = [there[id] for id in wanted if id in there]
+            wanted = payload.get("documents", [])
+            kept = store.documents(wanted)
             if len(kept) < len(wanted):
                 added.warnings.append(f"{LEFT_OUT}{plural(len(wanted) - len(kept), 'document')} deleted meanwhile.")
             if not (kept or files):

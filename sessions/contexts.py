@@ -44,7 +44,6 @@ class Contexts(Documents):
             save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
                 raises takes the row back.
         """
-        self._check_documents(document_ids)
         now, id = time.time(), self._id_for_folder("context")
         with self._write() as db:
             self._check_documents(document_ids)

@@ -15,6 +15,11 @@ _FOLDERS = {"document": "documents", "context": "contexts", "session": "sessions
 _INCOMING_SEC = 600.0  # far longer than copying a file takes, or beginning a reading
 
 
+def _with_folders(ids: dict[str, list[str]]) -> list[str]:
+    """Of ids by their kind, those of what has a folder."""
+    return [id for kind in _FOLDERS for id in ids[kind]]
+
+
 class Deletion(Jobs):
     """What goes, and everything derived from it."""
 
@@ -49,9 +54,9 @@ class Deletion(Jobs):
             gone = self._delete_rows(kind, ids)
         except DiskFull:  # to note that rows are gone takes room as well, which their files have
             with self._write():
-                self._remove_folders(self._idle(kind, ids))
+                self._remove_folders(_with_folders(self._idle(kind, ids)))
             gone = self._delete_rows(kind, ids)
-        self._remove_folders(gone)
+        self._remove_folders(_with_folders(gone))
         self._empty_log()
 
     def _empty_log(self) -> None:
@@ -74,7 +79,7 @@ class Deletion(Jobs):
             ):
                 for each in ids:
                     db.execute(f"DELETE FROM {table} WHERE {column} = ?", [each])
-            self._note_leftovers([id for noun in _FOLDERS for id in gone[noun]])
+            self._note_leftovers(_with_folders(gone))
             if gone["turn"]:
                 # The index only notes that an entry is gone; merging takes its words out of the file.
                 db.execute("INSERT INTO turns_fts (turns_fts) VALUES ('optimize')")
@@ -90,12 +95,16 @@ class Deletion(Jobs):
         self._check_idle([*documents, *contexts, *sessions, *turns])
         return {"document": documents, "context": contexts, "session": sessions, "turn": turns}
 
-    def _remove_folders(self, gone: dict[str, list[str]]) -> None:
-        ids = [id for kind in _FOLDERS for id in gone[kind]]
+    def _remove_folders(self, ids: list[str]) -> None:
         for id in ids:
             remove_tree(self._folder(id))
-        with suppress(DiskFull):  # then the next sweep forgets them
-            self._forget_leftovers([id for id in ids if not self._folder(id).exists()])
+        self._forget_gone(ids)
+
+    def _forget_gone(self, ids: list[str]) -> None:
+        """No longer note those of these as leftovers that have no folder."""
+        if gone := [id for id in ids if not self._folder(id).exists()]:
+            with suppress(DiskFull):  # then the next sweep forgets them
+                self._forget_leftovers(gone)
 
     def _ids(self, column: str, table: str, key: str, values: Sequence[str]) -> list[str]:
         found = [
@@ -133,14 +142,14 @@ class Deletion(Jobs):
         """
         with self._write():
             noted = self._rows("SELECT id, noted_at FROM leftovers")
-            folders = [folder for row in noted if (folder := self._folder(row["id"])).exists()]
-            folders += [each for each in (self.home / "incoming").iterdir() if self._is_left(each)]
-        for folder in folders:  # none of them gets a row any more, so nobody has to wait for it
+            left = [row["id"] for row in noted if self._folder(row["id"]).exists()]
+            incoming = [each for each in (self.home / "incoming").iterdir() if self._is_left(each)]
+        # None of them gets a row any more, so nobody has to wait for it.
+        self._remove_folders(left)
+        for folder in incoming:
             remove_tree(folder)
-        gone = [row["id"] for row in noted if time.time() - row["noted_at"] > _INCOMING_SEC]
-        with suppress(DiskFull):  # then another sweep forgets them
-            self._forget_leftovers([id for id in gone if not self._folder(id).exists()])
-        return folders
+        self._forget_gone([row["id"] for row in noted if time.time() - row["noted_at"] > _INCOMING_SEC])
+        return [*map(self._folder, left), *incoming]
 
     @staticmethod
     def _is_left(incoming: Path) -> bool:

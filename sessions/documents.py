@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +106,13 @@ class Documents(Base):
         rows = self._rows("SELECT * FROM documents WHERE sha256 = ?", [sha256])
         return make_row(DocumentRow, rows[0]) if rows else None
 
-    def documents(self) -> list[DocumentRow]:
-        """All documents, newest first."""
-        return [
-            make_row(DocumentRow, row)
-            for row in self._rows("SELECT * FROM documents ORDER BY created_at DESC, rowid DESC")
-        ]
+    def documents(self, among: Sequence[str] | None = None) -> list[DocumentRow]:
+        """All documents, newest first; or those of these ids that are there, in their order."""
+        if among is None:
+            rows = self._rows("SELECT * FROM documents ORDER BY created_at DESC, rowid DESC")
+        else:
+            rows = [row for id in among for row in self._rows("SELECT * FROM documents WHERE id = ?", [id])]
+        return [make_row(DocumentRow, row) for row in rows]
 
     def document_content(self, id: str) -> dict[str, Any]:
         """The ingest room's JSON.

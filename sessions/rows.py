@@ -11,9 +11,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from sessions.errors import StoreCorrupt
 
 READING_STATUSES = ("reading", "paused", "ready", "failed", "cancelled")
-_UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 UNDER_WAY, ENDED = ("queued", "running"), ("done", "failed", "cancelled")
 JOB_STATUSES = (*UNDER_WAY, *ENDED)
+_UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 
 
 @dataclass(frozen=True)

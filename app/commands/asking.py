@@ -100,8 +100,9 @@ def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", 
     from app.shelf import find_context, find_session
     from app.turns import AnswerOptions, new_session
 
-    given = ("temperature", "top_p", "max_tokens", "max_reasoning", "stop")
-    options = AnswerOptions(**{name: getattr(arguments, name) for name in given})
+    options = AnswerOptions(
+        arguments.temperature, arguments.top_p, arguments.max_tokens, arguments.max_reasoning, stop=arguments.stop
+    )
     service = open_service(arguments)
     context = find_context(service, arguments.context)
     note_other_model(arguments, context)

@@ -308,7 +308,7 @@ class Actions:
             return [store.context(chosen.context)]
         if chosen.context:
             return store.context_documents(chosen.context)
-        return [row for row in store.documents() if row.id in chosen.kept]
+        return store.documents(chosen.kept)
 
     def delete(self, chosen: Chosen, named: list[tuple[str, str]]) -> tuple[Chosen, list[Any]]:
         """Delete what was named when it was asked about, whatever has been chosen since."""

@@ -28,20 +28,11 @@ from app.service import Service
 from app.turns import AnswerOptions, new_session
 from app.uploads import copy_in
 from app.web import openai_api
+from app.web.incoming import full_or
 from app.words import byte_size
 from app.worker import Worker
 from ingest import IngestError
-from sessions import (
-    AlreadyRead,
-    DiskFull,
-    InUse,
-    NotFound,
-    StoreCorrupt,
-    StoreError,
-    StoreFailing,
-    disk_free,
-    is_disk_full,
-)
+from sessions import AlreadyRead, DiskFull, InUse, NotFound, StoreCorrupt, StoreError, StoreFailing
 
 MOST_BODY, MOST_FILES = 16 << 20, 16 << 30
 """Bytes of a request without files, and of one with files."""
@@ -283,10 +274,8 @@ def add_error_handlers(app: FastAPI) -> None:
 
     def unreadable(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        cause = error.__cause__
-        if isinstance(cause, OSError):  # files are written as they come
-            folder = Path(tempfile.gettempdir())
-            return answer(request, DiskFull(folder, None, disk_free(folder)) if is_disk_full(cause) else cause)
+        if isinstance(error.__cause__, OSError):  # files are written as they come
+            return answer(request, full_or(error.__cause__, Path(tempfile.gettempdir())))
         if error.status_code == 413:
             most = MOST_FILES if request.url.path == "/api/contexts" else MOST_BODY
             return say(request, f"The request is larger than {byte_size(most)}: send less at once.", 413)

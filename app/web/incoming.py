@@ -17,6 +17,11 @@ DROPPED_AT = "/gradio_api/upload"
 log = logging.getLogger(__name__)
 
 
+def full_or(error: OSError, folder: Path) -> Exception:
+    """What is to be said of an error in writing to a folder: that its disk is full, or the error itself."""
+    return DiskFull(folder, None, disk_free(folder)) if is_disk_full(error) else error
+
+
 class Incoming:
     """ASGI middleware: nothing stays of a file that was not dropped in to its end, and the page is told why not.
 
@@ -68,7 +73,7 @@ class Incoming:
             log.info("an upload was broken off")
         except OSError as error:
             log.info("an upload could not be kept: %s", error)
-            return DiskFull(self.folder, None, disk_free(self.folder)) if is_disk_full(error) else error
+            return full_or(error, self.folder)
         finally:
             self._under_way -= 1
             if not self._under_way and self.folder.exists():

@@ -78,8 +78,7 @@ class Screen:
                 return replace(chosen, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
-        there = {row.id for row in self.store.documents()}
-        return replace(chosen, kept=tuple(id for id in chosen.kept if id in there))
+        return replace(chosen, kept=tuple(row.id for row in self.store.documents(chosen.kept)))
 
     def first_choice(self) -> Chosen:
         """Where a person who comes back finds themselves: the session used last, or what is being read."""
@@ -160,9 +159,8 @@ class Screen:
         card, cancel, resume, discard, locked, others, own = "", False, False, False, False, False, False
         if job is not None:
             active = job.status in UNDER_WAY
-            made = job.progress.get("documents", [])
-            kept = sum(row.id in made for row in self.store.documents())
-            card = ingest_card(job, name_of(self.service, job), kept)
+            kept = self.store.documents(job.progress.get("documents", []))
+            card = ingest_card(job, name_of(self.service, job), len(kept))
             cancel, discard = active and not job.cancel_requested, not active
             locked = is_locked(job)
             others = locked and bool(job.progress.get("documents"))
