@@ -1,15 +1,17 @@
 """What the tests of the app share: a model, a book with facts in it and a home."""
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.home import ASSETS
 from app.service import Service
 from app.worker import Worker
-from tests.app.helpers import book_text
+from tests.app.helpers import Cli, book_text
 from tests.app.slow import hold_back
 from tests.app.tiny import make_tiny_model
 
@@ -53,3 +55,14 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     event = threading.Event()
     hold_back(event.is_set, monkeypatch.setattr)
     return event
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory, model: str) -> tuple[Cli, dict[str, Any], str]:
+    """A home with one reading: the command line, what `ingest --json` printed, and its standard error."""
+    folder = tmp_path_factory.mktemp("cli")
+    book = folder / "The Keeper.txt"
+    book.write_text(book_text(40), encoding="utf-8")
+    cli = Cli(folder / "home", model)
+    done = cli.run("ingest", str(book), "--method", "exact", "--budget", "320", "--json")
+    return cli, json.loads(done.stdout), done.stderr

@@ -18,15 +18,18 @@ from typing import Any
 import pytest
 
 from app.cli import main
-from app.documents import Options
+from app.documents import Options, add_documents
+from app.readings import begin, read
 from app.service import Service
 from app.turns import AnswerOptions
 from app.uploads import copy_in
 from app.worker import Worker
-from sessions import UNDER_WAY
+from sessions import UNDER_WAY, ContextRow
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"budget": 320}
+BUDGET = {"budget": "320"}  # as people type it
+SHORT = AnswerOptions(max_tokens=12)
 PATIENCE_SEC = 240.0
 """Whatever takes longer than this hangs: a slow machine with much else to do takes ten times as long as a good one."""
 FACTS = (
@@ -239,3 +242,14 @@ def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int,
     if wait:
         wait_for(lambda: service.store.context(context).status == "ready", "the reading")
     return context
+
+
+def add(service: Service, *files: Path) -> list[str]:
+    """Turn files into documents; their ids."""
+    return [row.id for row in add_documents(service, files, Options(), lambda *_: None).documents]
+
+
+def read_through(service: Service, ids: list[str], method: str = "exact") -> ContextRow:
+    """Read documents to their end."""
+    row = begin(service, ids, method, BUDGET)
+    return read(service, row.id, lambda report: None)

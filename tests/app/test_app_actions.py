@@ -10,14 +10,14 @@ import pytest
 import engine
 from app.documents import Options
 from app.errors import NotFound
+from app.readings import begin
 from app.service import Service
 from app.web.actions import Actions
 from app.web.screen import AT_ONCE, Chosen, Screen
 from app.worker import Worker
 from sessions import InUse
-from tests.app.helpers import SETTINGS, book_text, upload
+from tests.app.helpers import SETTINGS, add, book_text, read_through, upload
 from tests.app.test_app_find import add_context, add_document
-from tests.app.test_app_readings import add, begin, read_through
 from tests.app.test_app_worker_uploads import fails
 
 

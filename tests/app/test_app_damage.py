@@ -12,7 +12,7 @@ from app.readings import Stopped, begin, read
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question
 from sessions import ContextRow, StoreCorrupt, TurnRow
-from tests.app.test_app_readings import BUDGET, add, read_through
+from tests.app.helpers import BUDGET, add, read_through
 
 SHORT = AnswerOptions(max_tokens=4)
 

@@ -16,8 +16,7 @@ from app.service import Service
 from app.web.openai_api import Message, router, turns_of
 from app.worker import Worker
 from sessions import JobRow
-from tests.app.helpers import PATIENCE_SEC, Server, book_text, wait_for
-from tests.app.test_app_readings import add, read_through
+from tests.app.helpers import PATIENCE_SEC, Server, add, book_text, read_through, wait_for
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,7 @@ from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads, find_heads
 from sessions import ContextRow, Store
-from tests.app.helpers import book_text, wait_for
-from tests.app.test_app_readings import BUDGET, SHORT, add, read_through
+from tests.app.helpers import BUDGET, SHORT, add, book_text, read_through, wait_for
 from tests.app.tiny import make_tiny_model
 
 

@@ -9,7 +9,7 @@ from app.commands.asking import result_of
 from app.opening import open_conversation
 from app.service import Service
 from app.turns import AnswerOptions, answer, keep_question
-from tests.app.test_app_readings import add, read_through
+from tests.app.helpers import add, read_through
 from tests.app.tiny import make_tiny_model
 
 OPTIONS = AnswerOptions(max_tokens=10, max_reasoning=16)

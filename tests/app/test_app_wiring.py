@@ -18,8 +18,8 @@ from app.web.page import build_page
 from app.web.screen import Chosen, Props, Screen
 from app.worker import Worker
 from sessions import InUse, StoreCorrupt
+from tests.app.helpers import add, read_through
 from tests.app.test_app_find import add_document
-from tests.app.test_app_readings import add, read_through
 
 
 class Visitor:

@@ -20,8 +20,18 @@ from app.web.openai_api import session_saying
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from sessions import ContextRow, DiskFull, JobRow
-from tests.app.helpers import SETTINGS, answered, book_text, ended, read_book, upload, wait_for
-from tests.app.test_app_readings import SHORT, add, read_through
+from tests.app.helpers import (
+    SETTINGS,
+    SHORT,
+    add,
+    answered,
+    book_text,
+    ended,
+    read_book,
+    read_through,
+    upload,
+    wait_for,
+)
 from tests.app.tiny import make_tiny_model
 
 

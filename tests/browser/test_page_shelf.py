@@ -13,6 +13,16 @@ from tests.browser.helpers import ask, asked, visit
 pytestmark = pytest.mark.browser
 
 
+def delete(tab: Page, button: str, named: str, place: str = "") -> None:
+    """Ask for something to be deleted, think again, and have it deleted. place: what the question's ids begin with."""
+    tab.locator(button).click()
+    expect(tab.locator(f"#{place}confirm-text")).to_contain_text(named)
+    tab.keyboard.press("Escape")
+    expect(tab.locator(f"#{place}confirm-text")).to_be_hidden()
+    tab.locator(button).click()
+    tab.locator(f"#{place}confirm").click()
+
+
 def test_going_back_leads_to_what_was_shown_before(tab: Page, server: Server, reading: dict[str, Any]) -> None:
     visit(tab, server, f"?context={reading['id']}")
     expect(tab.locator("#context-head .how")).to_be_visible()
@@ -49,14 +59,9 @@ def test_sessions_are_renamed_found_exported_and_deleted(
     assert json.loads((tmp_path / "session.json").read_text(encoding="utf-8"))["session"]["title"] == "About airships"
 
     tab.locator("#delete-session").click()
-    expect(tab.locator("#confirm-text")).to_contain_text("About airships")
-    tab.keyboard.press("Escape")
-    expect(tab.locator("#confirm-text")).to_be_hidden()
-    tab.locator("#delete-session").click()
     tab.locator("#keep").click()
     expect(tab.locator("#confirm-text")).to_be_hidden()
-    tab.locator("#delete-session").click()
-    tab.locator("#confirm").click()
+    delete(tab, "#delete-session", "About airships")
     expect(tab.locator("#sessions")).not_to_contain_text("About airships")
     assert session not in {row["id"] for row in server.get("/api/sessions")}
 
@@ -96,12 +101,7 @@ def test_a_document_that_is_kept_is_read_in_another_way_and_deleted(tab: Page, s
     tab.locator("#kept input").click()
     tab.get_by_role("option", name="Keepsake").click()
     tab.locator(".hello h1").click()
-    tab.locator("#delete-kept").click()
-    expect(tab.locator("#kept-confirm-text")).to_contain_text("“Keepsake” with 2 contexts")
-    tab.keyboard.press("Escape")
-    expect(tab.locator("#kept-confirm-text")).to_be_hidden()
-    tab.locator("#delete-kept").click()
-    tab.locator("#kept-confirm").click()
+    delete(tab, "#delete-kept", "“Keepsake” with 2 contexts", "kept-")
     expect(tab.locator("#contexts")).not_to_contain_text("Keepsake")
     assert first["document_ids"][0] not in {row["id"] for row in server.get("/api/documents")}
 

@@ -1,0 +1,151 @@
+"""Turns over readings, by a real engine with a tiny model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.errors import UsageError
+from app.readings import begin, read
+from app.service import Service
+from app.turns import AnswerOptions, answer, keep_question, new_session
+from app.web.views.turn import turn_article
+from sessions import TurnRow
+from tests.app.helpers import BUDGET, SHORT, add, read_through
+
+
+def test_a_conversation_goes_on_after_everything_was_closed(tmp_path: Path, tiny: Path, book: Path) -> None:
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    context = read_through(service, add(service, book))
+    session = new_session(service, context.id)
+    first = answer(service, keep_question(service, session.id, "Who kept the lamp?").id, SHORT)
+    uninterrupted = answer(service, keep_question(service, session.id, "And who built it?").id, SHORT)
+    other = new_session(service, context.id)
+    answer(service, keep_question(service, other.id, "Who kept the lamp?").id, SHORT)
+    service.close()
+
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    again = answer(service, keep_question(service, other.id, "And who built it?").id, SHORT)
+    assert first.status == again.status == "done"
+    assert again.answer == uninterrupted.answer
+    assert again.measurements["kv_entries"] == uninterrupted.measurements["kv_entries"]
+    service.close()
+
+
+def test_an_answer_has_sources_and_measurements(service: Service, book: Path) -> None:
+    context = read_through(service, add(service, book))
+    pieces: list[str] = []
+    turn = answer(
+        service, keep_question(service, service.store.add_session(context.id).id, "Where?").id, SHORT, pieces.append
+    )
+    assert turn.status == "done"
+    assert "".join(pieces) == turn.answer
+    assert turn.measurements["answer_tokens"] == 12
+    assert turn.measurements["kv_entries"] <= 320
+    assert turn.sources
+    text = service.library.document(context.document_ids[0]).text
+    for source in turn.sources:
+        assert source["quote"] == text[source["start"] : source["end"]]
+    json.dumps(turn.sources)
+
+
+def test_an_answer_that_may_be_worse_than_it_looks_is_warned_of(service: Service, book: Path) -> None:
+    """With `full`, whose conversation nothing bounds, a talk went on past what the model was trained for, unsaid."""
+    ids = add(service, book)
+    warned = {}
+    for method in ("full", "exact"):
+        context = read(service, begin(service, ids, method, BUDGET if method == "exact" else {}).id, lambda _: None)
+        session = service.store.add_session(context.id).id
+        first, long = (
+            answer(service, keep_question(service, session, question).id, SHORT)
+            for question in ("Where?", "Where is the fox? " * 400)
+        )
+        assert first.measurements["finish_reason"] == "length"
+        cut = "Cut at 12 tokens, the longest answer that was asked for."
+        assert first.measurements["warnings"] == [cut] == long.measurements["warnings"][:1]
+        assert f"*({cut})*" in service.store.export_session(session)
+        assert cut in turn_article(first, {})
+        warned[method] = long.measurements["warnings"][1:]
+    assert warned["exact"] == []
+    assert "the model was trained for 4,096 at a time" in warned["full"][0]
+
+
+def test_an_answer_with_a_temperature_is_another_each_time_unless_a_seed_is_given(service: Service, book: Path) -> None:
+    context = read_through(service, add(service, book))
+
+    def asked(seed: int | None = None, temperature: float = 2.0) -> TurnRow:
+        turn = keep_question(service, service.store.add_session(context.id).id, "Who?")
+        return answer(service, turn.id, AnswerOptions(temperature, max_tokens=12, seed=seed))
+
+    first, second = asked(), asked()
+    assert first.answer != second.answer
+    assert asked(first.measurements["seed"]).answer == first.answer
+    assert "seed" not in asked(temperature=0.0).measurements
+    service.seed = second.measurements["seed"]
+    assert asked().answer == second.answer
+    with pytest.raises(UsageError, match="A seed is a whole number"):
+        AnswerOptions(seed=-1)
+
+
+def test_a_stopped_answer_leaves_the_conversation_as_it_was(service: Service, book: Path) -> None:
+    context = read_through(service, add(service, book))
+    one, two = service.store.add_session(context.id), service.store.add_session(context.id)
+    plain = answer(service, keep_question(service, one.id, "Who?").id, SHORT)
+    seen: list[str] = []
+    stopped = answer(
+        service,
+        keep_question(service, two.id, "Something else?").id,
+        AnswerOptions(max_tokens=400),
+        seen.append,
+        lambda: len(seen) >= 3,
+    )
+    assert stopped.status == "cancelled"
+    assert stopped.answer
+    after = answer(service, keep_question(service, two.id, "Who?").id, SHORT)
+    assert after.answer == plain.answer
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "answering"])
+def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Path, status: str) -> None:
+    context = read_through(service, add(service, book))
+    session = service.store.add_session(context.id)
+    turn = answer(service, keep_question(service, session.id, "Who?").id, SHORT)
+    # As if the process had died after the tail was saved: at the next start the store ends the open turn.
+    service.store._db.execute("UPDATE turns SET status = ?, answer = '', sources = '[]', owner = 'dead'", [status])
+    service.store._db.conn.commit()
+    service.forget_open()
+    answer(service, keep_question(service, session.id, "And then?").id, SHORT)
+    mended = service.store.turn(turn.id)
+    assert (mended.status, mended.answer, mended.sources) == ("done", turn.answer, turn.sources)
+
+
+def test_a_session_whose_last_turn_was_lost_goes_on_with_the_others(
+    service: Service, book: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows may be lost where the power fails, and the tail is not: no question in the session was answered any more."""
+    session, same = (service.store.add_session(read_through(service, add(service, book)).id).id for _ in range(2))
+    for each, questions in ((session, ("Who?", "Where was it lost?")), (same, ("Who?",))):
+        turns = [answer(service, keep_question(service, each, question).id, SHORT) for question in questions]
+        if each == session:
+            service.store._db.execute("DELETE FROM turns WHERE id = ?", [turns[-1].id])
+            service.store._db.conn.commit()
+    for _ in range(2):
+        service.forget_open()
+        one, other = (answer(service, keep_question(service, each, "Why?").id, SHORT) for each in (session, same))
+        assert one.answer == other.answer
+    assert [each.message for each in caplog.records if session in each.message] == [
+        f"session {session} remembers a turn that is not kept: it is read anew from those that are"
+    ]
+
+
+def test_only_a_turn_that_is_being_answered_fails(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went wrong after it was finished made a failed one of it."""
+    session = service.store.add_session(read_through(service, add(service, book)).id)
+    turn = keep_question(service, session.id, "Who?")
+    with monkeypatch.context() as late:
+        late.setattr("app.turns._answer", lambda *_: service.store.finish_turn(turn.id, answer="He.") and 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            answer(service, turn.id, SHORT)
+    assert (service.store.turn(turn.id).status, service.store.turn(turn.id).answer) == ("done", "He.")
