@@ -55,7 +55,12 @@
     store("drafts", drafts);
   };
   const sent = (question) => store("asking", asking = question);
-  const submit = () => here && sent({ place: here, before: met });
+  let entered;  // at the press: Gradio takes the field's text a moment later, with what has been typed since
+  const submit = () => {
+    entered = field?.value;
+    if (here) sent({ place: here, before: met });
+  };
+  window.stockpotEntered = (question) => entered ?? question;
   const write = (text) => {
     if (field.value === text) return;
     field.value = text;
@@ -160,11 +165,11 @@
         apply();
       }
       if (button && button.dataset.action === "copy") copy(button);
-      if (event.target.closest("#ask")) submit();
       if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);
     });
+    document.addEventListener("click", (event) => { if (event.target.closest("#ask")) submit(); }, true);
     addEventListener("popstate", () => location.reload());
     document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });
     document.addEventListener("input", (event) => {

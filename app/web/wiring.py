@@ -241,8 +241,9 @@ class Wiring:
     def _connect_talk(self) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
         given = [talk.question, talk.temperature, talk.top_p, talk.max_tokens]
-        self.on(talk.question.submit, do.ask, given)
-        self.on(talk.ask.click, do.ask, given)
+        entered = "(tab, question, t, p, most) => [tab, stockpotEntered(question), t, p, most]"
+        for each in (talk.question.submit, talk.ask.click):
+            self.on(each, do.ask, given, js=entered)
         self.on(talk.earlier.edit, do.edit, told="turn")
         self.on(talk.past.edit, do.edit, told="turn")
         self.on(talk.never_mind.click, do.never_mind)

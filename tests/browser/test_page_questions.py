@@ -83,6 +83,24 @@ def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict
         tab.locator("#stop").click()
 
 
+def test_what_is_asked_is_what_stood_there_at_the_press(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """The first letters of what was typed next went along with it."""
+    session = asked(server, reading)
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    field = tab.locator("#question textarea")
+    field.fill("Who kept the lamp?")
+    with server.held_back():
+        field.evaluate("""field => {
+            for (const kind of ["keydown", "keypress"])
+                field.dispatchEvent(new KeyboardEvent(kind, { key: "Enter", bubbles: true, cancelable: true }));
+            field.value += " And then?";
+            field.dispatchEvent(new Event("input", { bubbles: true }));
+        }""")
+        expect(tab.locator("#live-turn .question")).to_have_text("Who kept the lamp?")
+        expect(field).to_have_value("And then?")
+        tab.locator("#stop").click()
+
+
 def test_a_question_that_is_too_long_is_refused_and_stays(tab: Page, server: Server, reading: dict[str, Any]) -> None:
     """It was cut without a word, and the rest was answered."""
     session = asked(server, reading)

@@ -38,7 +38,9 @@ def test_sessions_are_renamed_found_exported_and_deleted(
     session = asked(server, reading, "Which zeppelin?")
     visit(tab, server, f"?session={session}")
     tab.get_by_role("button", name="Rename, export, delete").click()
-    tab.locator("#rename-to input, #rename-to textarea").first.fill("About airships")
+    title = tab.locator("#rename-to input, #rename-to textarea").first
+    expect(title).to_have_value("Which zeppelin?")
+    title.fill("About airships")
     tab.locator("#rename").click()
     expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
 
