@@ -400,6 +400,16 @@ SECTIONS = {
 }
 
 
+def asked_once(rows: list[Row]) -> list[Row]:
+    """Without rows of `needle` whose questions another row asked too: with equal seeds, that which asked most has all."""
+    most: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        cell = (*(row[what] for what in ("method", "budget", "tokens", "depth", "kind")), row["earlier"])
+        if cell not in most or most[cell]["asked"] < row["asked"]:
+            most[cell] = row
+    return list(most.values())
+
+
 def is_varied(row: Row) -> bool:
     """Whether a row of `needle` belongs into the table of facts read with one setting changed."""
     return ":" in row["method"] and row["kind"] == "facts"
@@ -419,7 +429,7 @@ def main() -> int:
     """Write the page."""
     results = load(RESULTS)
     kept = results.pop("facts-kept-stores", {"rows": []})["rows"]
-    needles = rows_of(results, "needle")
+    needles = asked_once(rows_of(results, "needle"))
     order = list(dict.fromkeys(row["method"] for row in needles))
     needles.sort(key=lambda row: (order.index(row["method"]), row["budget"] or 0))
     varied = [row for row in needles if is_varied(row)]

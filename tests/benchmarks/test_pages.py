@@ -61,6 +61,13 @@ def test_what_was_asked_at_depths_and_what_was_not_stand_in_tables_of_their_own(
     assert not re.search(r"\| /+ \|", (tmp_path / "results.md").read_text())
 
 
+def test_what_two_runs_asked_alike_is_counted_once() -> None:
+    """The forty questions of one run were the first of another's 160, and were counted twice."""
+    cell = {"method": "exact", "budget": 512, "tokens": 2048, "depth": None, "kind": "facts", "earlier": False}
+    rows = [{**cell, "asked": asked} for asked in (40, 160)] + [{**cell, "tokens": 8192, "asked": 40}]
+    assert pages.asked_once(rows) == rows[1:]
+
+
 def test_a_check_of_a_gpu_is_no_part_of_the_page(tmp_path: Path) -> None:
     """Its rows have settings and no budget, of which the page could not be made any more."""
     row = {"part": "reading", "model": "Llama-3.1-8B", "method": "full", "tokens": 65536, "settings": {"budget": None}}
