@@ -166,4 +166,4 @@ def tile_of(width: int, dtype: torch.dtype, coded: bool) -> int:
     """Chunks per program: as many as spill no registers, or few."""
     if dtype == torch.float32:  # no tensor cores
         return 16
-    return 32 if coded or width > 128 else 64
+    return 16 if width > 128 else 32 if coded else 64
