@@ -18,7 +18,7 @@ from torch import Tensor
 
 from engine.host.search import best_among, best_of_all
 from engine.host.slabs import Slab, page_of
-from engine.host.transfers import homeward, pin_exactly
+from engine.host.transfers import Staging, homeward, pin_exactly
 from engine.measure import require_memory
 from engine.memories.coded import level_bytes
 from engine.records import DISK, HOST, LoadedParts, Part, Parts, Usage
@@ -117,6 +117,11 @@ class HostTier:
     levels: list[tuple[Levels, Levels]] = field(default_factory=list)  # per layer of keys and values
     mirror: tuple[Tensor | None, int] = (None, 0)  # source positions on the device, and how many are known there
     arriving: Arriving | None = None  # the last pass, where it comes from a device and has not been waited for
+    staging: Staging = field(default_factory=Staging, init=False)  # where it comes to
+
+    def __post_init__(self) -> None:
+        if self.pinned:
+            pin_exactly()
 
     @property
     def page(self) -> int:
@@ -148,8 +153,6 @@ class HostTier:
 
     def _new_bank(self, layer: LayerSpec, capacity: int, levels: Levels | None) -> Bank:
         pinned = self.pinned
-        if pinned:
-            pin_exactly()
         heads, size = layer.kv_heads, layer.head_size
         if levels is None:
             return torch.empty(heads, capacity, size, dtype=self.dtype, pin_memory=pinned)
@@ -189,7 +192,9 @@ class HostTier:
             stored = self.dtype if self.page == 1 else self.spec.dtype
             heads = [layer.kv_heads for layer in self.spec.layers]
             coming = [x[:count].to(stored) for each in (keys, values) for x, count in zip(each, heads, strict=True)]
-            self.arriving = Arriving(homeward(coming), source, source.nbytes + sum(x.nbytes for x in coming))
+            self.arriving = Arriving(
+                homeward(coming, self.staging), source, source.nbytes + sum(x.nbytes for x in coming)
+            )
             self.length += source.shape[0]
             if not coming[0].is_cuda:
                 self.settle()
@@ -210,6 +215,11 @@ class HostTier:
             keys, values, source, waiting = self._whole_pages(keys, values, source)
         self._fill(keys, values, source)
         self.waiting, self.arriving = waiting, None  # not before: where memory ran out, nothing is lost
+
+    def _rest(self) -> None:
+        """Wait for the last pass, and give the memory back through which it came: for now there will be no other."""
+        self.settle()
+        self.staging = Staging()
 
     def _whole_pages(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> tuple[Any, ...]:
         """What goes into slabs now, and what waits from now on."""
@@ -251,7 +261,7 @@ class HostTier:
     def fork(self) -> HostTier:
         """Sees all entries so far; appends into slabs of its own. What waits in the context fills its first page."""
         assert not self.forked, "a conversation is a fork of a context, not of another conversation"
-        self.settle()
+        self._rest()
         slabs = list(self.slabs)
         if slabs:
             last = slabs[-1]
@@ -378,7 +388,7 @@ class HostTier:
 
     def state(self) -> Parts:
         """Own slabs, one part each; full ones sealed. Codes go as they are, what waits for its page goes along."""
-        self.settle()
+        self._rest()
         parts: Parts = {}
         for number, slab in enumerate(self.slabs[self.shared :]):
             parts[f"host-{number:05d}"] = Part(slab.saved(), sealed=slab.full)
@@ -422,7 +432,6 @@ class HostTier:
         names = sorted(name for name in parts if name.startswith("host-") and name != TAIL)
         copied = self.pinned and not stay
         if copied:
-            pin_exactly()
             every = (tensor for name in names for tensor in parts[name].values())
             needed = sum(tensor.nbytes for tensor in every if not tensor.is_pinned())
             require_memory(needed, torch.device("cpu"), "Opening this reading for a GPU")

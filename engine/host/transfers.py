@@ -14,31 +14,57 @@ PACKED_BYTES = 64 << 20  # room on the device that what goes to the host togethe
 
 @cache
 def pin_exactly() -> None:
-    """Pinned memory takes what it is asked for and goes back when it is freed: by itself PyTorch rounds it up to a
-    power of two, which may be twice as much, and keeps it. What a person has set beside that stays.
+    """Pinned memory takes what it is asked for and goes back when it is freed, if it is more than a MiB: by itself
+    PyTorch rounds it up to a power of two, which may be twice as much, and keeps it. What a person has set beside that
+    stays.
+
+    Both limits must be the same: a block between them is kept without having been rounded, and may then be handed out
+    to whoever asks for more than it holds (pytorch/pytorch#192722).
     """
-    ours = "pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:64"
+    ours = "pinned_max_round_threshold_mb:1,pinned_max_cached_size_mb:1"
     theirs = torch._C._accelerator_getAllocatorSettings()
     torch._C._accelerator_setAllocatorSettings(f"{theirs},{ours}" if theirs else ours)
 
 
+class Staging:
+    """Where tensors of a GPU come to on the host: pinned memory that is kept, since new takes longer than the way."""
+
+    def __init__(self) -> None:
+        """Nothing is taken yet."""
+        self._bytes = torch.empty(0, dtype=torch.uint8)
+
+    def room(self, count: int, like: Tensor) -> Tensor:
+        """For so many numbers like those of a tensor on the device; what came before it is overwritten."""
+        needed = count * like.itemsize
+        if needed > len(self._bytes):
+            self._bytes = torch.empty(0, dtype=torch.uint8)  # its memory may be what the larger one takes
+            self._bytes = torch.empty(needed, dtype=torch.uint8, pin_memory=like.device.type == "cuda")
+        return self._bytes[:needed].view(like.dtype)
+
+
 def on_host(tensors: list[Tensor]) -> list[Tensor]:
     """The same tensors on the host, to which those of a device come in few copies."""
-    return homeward(tensors)()
+    return homeward(tensors, Staging())()
 
 
-def homeward(tensors: list[Tensor]) -> Callable[[], list[Tensor]]:
-    """Send tensors of a GPU to the host, in few copies into pinned memory; what this returns waits for them."""
+def homeward(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tensor]]:
+    """Send tensors of one dtype from a GPU to the host, in few copies; what this returns waits for them.
+
+    They come to lie in `staging`, and are there until it is used again.
+    """
     if not tensors[0].is_cuda:
         return lambda: tensors
-    coming: list[Tensor] = []
-    while len(coming) < len(tensors):
-        first = len(coming)
-        sizes = itertools.accumulate(x.nbytes for x in tensors[first:])
-        several = tensors[first : first + max(1, sum(size <= PACKED_BYTES for size in sizes))]
-        packed = torch.cat([x.reshape(-1) for x in several]).to("cpu", non_blocking=True)
-        parts = torch.split(packed, [x.numel() for x in several])
-        coming += [part.view(x.shape) for part, x in zip(parts, several, strict=True)]
+    counts = [x.numel() for x in tensors]
+    room = staging.room(sum(counts), tensors[0])
+    coming = [there.view(x.shape) for there, x in zip(torch.split(room, counts), tensors, strict=True)]
+    begin = 0
+    while begin < len(tensors):
+        sizes = itertools.accumulate(x.nbytes for x in tensors[begin:])
+        end = begin + max(1, sum(size <= PACKED_BYTES for size in sizes))
+        packed = torch.cat([x.reshape(-1) for x in tensors[begin:end]])
+        first = sum(counts[:begin])
+        room[first : first + len(packed)].copy_(packed, non_blocking=True)
+        begin = end
     gone = torch.cuda.current_stream(tensors[0].device).record_event()
 
     def wait() -> list[Tensor]:

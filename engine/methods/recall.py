@@ -204,7 +204,6 @@ class RecallingMemory(TieredMemory, SlotMemory):
         self.pruning = Pruning(self.spec, parse_stages(settings.stages), rules)
         self._far = 0
         self._in_focus: Tensor | None = None  # what `looked_at` says, for the gist
-        self._passing: list[tuple[Tensor, Tensor]] = []  # keys and values of the pass, layer by layer
         self._made: dict[int, QueryBlocks] = {}  # blocks of the pass by their size
 
     @property
@@ -219,7 +218,7 @@ class RecallingMemory(TieredMemory, SlotMemory):
         looked_at, device = self.looked_at, self.spec.device
         self._in_focus = None if looked_at is None else looked_at.to(device, torch.int32, non_blocking=True)
         self.pruning.begin(self.answering and len(source) == 1)
-        self._passing, self._made = [], {}
+        self._made = {}
 
     def pass_limit(self) -> int:
         """Where queries search, no more than what they pick has room for."""
@@ -228,12 +227,6 @@ class RecallingMemory(TieredMemory, SlotMemory):
         if self.gaze.focus is None and not searching:
             return limit
         return min(limit, pickable(self.spec, recall.selected))
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Causal attention over the gist, and over what is selected."""
-        if not self.answering:
-            self._passing.append((k, v))
-        return super().attend(layer, q, k, v, scaling, softcap)
 
     def _in_sight(self, number: int) -> Tensor | None:
         """In the second look, of the gist what stood out, and what is no part of the text.
@@ -360,13 +353,13 @@ class RecallingMemory(TieredMemory, SlotMemory):
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the text's tokens to the host tier as well; what the template puts before them stays out."""
         if not self.answering:
-            begin = int((self._incoming_here == NOT_IN_SOURCE).sum())
+            begin, count = int((self._incoming_here == NOT_IN_SOURCE).sum()), len(self._incoming_here)
+            ends = [self.length + slots.surplus + count for slots in self.own]
             self.host.append(
-                [k[:, begin:] for k, _ in self._passing],
-                [v[:, begin:] for _, v in self._passing],
+                [slots.keys[:, end - count + begin : end] for slots, end in zip(self.own, ends, strict=True)],
+                [slots.values[:, end - count + begin : end] for slots, end in zip(self.own, ends, strict=True)],
                 self._incoming_here[begin:],
             )
-            self._passing = []
         super().commit(novelty)
         self.pruning.commit()
 

@@ -182,6 +182,10 @@ def _run(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
     kind = _kind(name, args, ours, [x for x in tensors if not isinstance(x, OnDevice)], goes, freely)
     if kind is not None and watched is not None:
         watched.note(kind, name)
+    if kind == "coming" and name == "copy_" and watched is not None:
+        there, numbers = args[0], inner(args[1]).to(args[0].dtype, copy=True)
+        watched.coming.append((there, numbers))
+        return there.fill_(_nothing(there))
     result = function(*map(inner, args), **{key: inner(x) for key, x in kwargs.items()})
     if torch.Tag.inplace_view in function.tags:  # the wrapper takes the new shape as well
         with no_dispatch():
@@ -192,10 +196,15 @@ def _run(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
         written = [x for argument, x in named if argument.is_write] + [kwargs[key] for key in ("out",) if key in kwargs]
         return written[0]
     if kind == "coming" and watched is not None:
-        there = torch.full_like(result, float("nan") if result.is_floating_point() else torch.iinfo(result.dtype).min)
+        there = torch.full_like(result, _nothing(result))
         watched.coming.append((there, result))
         return there
     return _outer(result) if goes else result
+
+
+def _nothing(x: Tensor) -> float:
+    """What stands where nothing has come to yet."""
+    return float("nan") if x.is_floating_point() else torch.iinfo(x.dtype).min
 
 
 def _kind(name: str, args: Any, ours: list[OnDevice], others: list[Tensor], goes: bool, freely: bool) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -305,6 +306,29 @@ def test_what_a_pass_leaves_for_the_host_comes_in_few_copies(
     elsewhere: Elsewhere, most_bytes: int, copies: int
 ) -> None:
     assert elsewhere(packed_alike, most_bytes) == copies
+
+
+def come_after_each_other() -> list[bool]:
+    """Whether tensors come as they are, of passes that are longer and shorter, through the same memory."""
+    device, staging, alike = world().device, transfers.Staging(), []
+    with device:
+        for count in (5, 9, 3):
+            tensors = [torch.randn(2, count, 8, dtype=torch.bfloat16) for _ in range(4)]
+            wait = transfers.homeward([x.to(NAME) for x in tensors], staging)
+            alike.append(all(torch.equal(ours, theirs) for ours, theirs in zip(wait(), tensors, strict=True)))
+    return alike
+
+
+def test_passes_come_to_the_host_through_the_same_memory(elsewhere: Elsewhere) -> None:
+    assert elsewhere(come_after_each_other) == [True] * 3
+
+
+def test_pinned_memory_is_kept_by_pytorch_only_where_it_was_rounded() -> None:
+    """Between the two limits PyTorch 2.13 hands out blocks that are smaller than was asked for."""
+    transfers.pin_exactly()
+    limits = re.findall(r"pinned_max_\w+_mb:(\d+)", torch._C._accelerator_getAllocatorSettings())
+    assert len(limits) == 2
+    assert len(set(limits)) == 1
 
 
 def kept_on_the_way() -> list[tuple[int, int]]:
