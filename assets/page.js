@@ -60,7 +60,11 @@
     entered = field?.value;
     if (here) sent({ place: here, before: met });
   };
-  window.stockpotEntered = (question) => entered ?? question;
+  window.stockpotEntered = (question) => {
+    const text = entered ?? question;
+    entered = undefined;
+    return text;
+  };
   const write = (text) => {
     if (field.value === text) return;
     field.value = text;
@@ -169,7 +173,11 @@
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);
     });
+    // Before Gradio hears of them.
     document.addEventListener("click", (event) => { if (event.target.closest("#ask")) submit(); }, true);
+    document.addEventListener("keypress", (event) => {
+      if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question")) submit();
+    }, true);
     addEventListener("popstate", () => location.reload());
     document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });
     document.addEventListener("input", (event) => {
@@ -194,7 +202,6 @@
         for (const keep of document.querySelectorAll(".confirm .keep")) keep.click();
         document.querySelector("#edit-area #never-mind")?.click();
       }
-      if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question")) submit();
       const typing = event.target.matches("textarea, select, input:not([type=radio], [type=checkbox])");
       if (event.key === "/" && !typing) {
         const field = document.querySelector("#question textarea");

@@ -49,6 +49,7 @@ class Footprint:
     passed: tokens that go through the model, catalyst prompts included.
     attended: entries that a token attends to while reading, on average.
     widest: entries that one pass attends to at most, its own included.
+    positions: to which queries and keys are rotated, if they are more than that.
     answering: entries that a token of an answer attends to.
     searched: entries of the host tier that each token of an answer is compared with, unless it looks only where its
         question found something.
@@ -75,6 +76,7 @@ class Footprint:
     explicit: bool = False
     host_spare_bytes: int = 0
     host_tail_bytes: int = 0
+    positions: int = 0
     operations: int = 190
 
 

@@ -171,7 +171,7 @@ class _Probe:
 
     def note(self, module: nn.Module, sliding_window: int | None) -> None:
         self._window = sliding_window
-        rope = _rope_of(module, self.rotary)
+        rope = rope_of(module, self.rotary)
         self._rope = self._ropes.setdefault((rope.inv_freq.data_ptr(), rope.attention_scaling), rope)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
@@ -179,7 +179,8 @@ class _Probe:
         return v.repeat_interleave(q.shape[0] // v.shape[0], dim=0)
 
 
-def _rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
+def rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
+    """What an attention module's queries and keys are rotated by; rotary: the model's own rotary embedding."""
     if getattr(module, "use_rope", 1) in (0, False):
         return NoRope(next(rotary.buffers()).device)
     kind = getattr(module, "layer_type", None)

@@ -32,7 +32,7 @@ SINKS, STREAM, KEPT, BLOCK = 256, 1024, 2048, 64  # of InfiniteHiP's 3K presets
 FLASH = {"preset": "3k-flash", "first_layers": 0, "budget": SINKS + STREAM + KEPT + BLOCK - 1}
 SMALL = {"stages": "32:16:128:8 32:4:32:4", "first_layers": 0, "first_keep": 32, "budget": 132, "looks": 1}
 PREFILL, RENEWED, DECODE = "prefill", "a token, all stages", "a token, of 96"
-QUERIES = {True: 32, False: 2048}  # of a prefill pass; tiny or not
+QUERIES = {True: 32, False: STREAM}  # of a prefill pass, which may not outgrow the stream; tiny or not
 ANSWER = 96  # tokens: 3k-flash begins all stages anew once in so many
 LAST = 5  # passes before a length whose median is its time
 
@@ -47,7 +47,7 @@ def cells(check: Check) -> Iterator[Row]:
 @torch.no_grad()
 def check_attention(check: Check) -> None:
     """Read noise, and at each length answer with some."""
-    memory = make_method("infinitehip", **(SMALL if check.tiny else FLASH)).new_memory(_spec(check), len)
+    memory = memory_of(check)
     lengths = sorted({cell["length"] for cell in cells(check)})
     memory.reserve(lengths[-1])
     queries = QUERIES[check.tiny]
@@ -68,11 +68,12 @@ def check_attention(check: Check) -> None:
                 row |= {**beside, "seconds": seconds, "to_dense": beside["sdpa_seconds"] / seconds, "status": "done"}
 
 
-def _spec(check: Check) -> ModelSpec:
-    """A model of one layer."""
+def memory_of(check: Check) -> Memory:
+    """InfiniteHiP's, for a model of one layer."""
     frequencies = THETA ** -(torch.arange(0, SIZE, 2, device=check.place) / SIZE)
     layer = LayerSpec(QUERY_HEADS, HEADS, SIZE, None, Rope(frequencies))
-    return ModelSpec((layer,), check.dtype, check.place, 64 if check.tiny else WINDOW)
+    spec = ModelSpec((layer,), check.dtype, check.place, 64 if check.tiny else WINDOW)
+    return make_method("infinitehip", **(SMALL if check.tiny else FLASH)).new_memory(spec, len)
 
 
 def _noise(check: Check, *shape: int) -> Tensor:

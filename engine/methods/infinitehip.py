@@ -7,6 +7,7 @@ in one softmax.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -156,7 +157,7 @@ class InfiniteHiP(Method):
         stages = parse_stages(self.stages)
         units = cache_units(spec, self.cache, self.cached_at_once(), self.tier)
         cached = cache_bytes(spec.looking_far, units, stages[-1].chunk)
-        return plan_retrieving(
+        plain = plan_retrieving(
             spec,
             task,
             self.sinks,
@@ -169,6 +170,8 @@ class InfiniteHiP(Method):
             cached=cached,
             looks=self.looks,
         )
+        original = 0 if self.extend_always else min(task.total, spec.window)  # where the text fits the model's window
+        return dataclasses.replace(plain, positions=original)
 
 
 class InfiniteHiPMemory(RetrievingMemory):

@@ -20,8 +20,7 @@ from engine.method import require
 from engine.models import architectures
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
 from engine.models.refusing import refusing
-from engine.rope import NoRope
-from engine.seam import LayerSpec, ModelSpec, projections_of, window_of
+from engine.seam import LayerSpec, ModelSpec, projections_of, rope_of, window_of
 
 QUANTIZATIONS = ("none", "8bit", "nf4")
 NO_MODEL = "describes no model that can be built, correct it or fetch it anew"
@@ -115,7 +114,7 @@ def skeleton(
         with torch.device("meta"):
             network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
         spec = ModelSpec(
-            _layers(config),
+            _layers(config, network),
             dtype,
             device,
             window_of(config),
@@ -160,14 +159,19 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
     )
 
 
-def _layers(config: Any) -> tuple[LayerSpec, ...]:
+def _layers(config: Any, network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     """What the seam would find out by sending a token through: tests compare the two for every architecture."""
+    base: Any = network.base_model
     count, heads = config.num_hidden_layers, config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * count
     sliding = getattr(config, "sliding_window", None)
+    ropes = [rope_of(layer.self_attn, base.rotary_emb) for layer in base.layers]
+    shared = {id(rope.inv_freq): rope for rope in ropes}  # layers with the same frequencies share their tables
     return tuple(
-        LayerSpec(heads, kv_heads, head_size, sliding if kind == "sliding_attention" else None, NoRope())
-        for kind in kinds
+        LayerSpec(
+            heads, kv_heads, head_size, sliding if kind == "sliding_attention" else None, shared[id(rope.inv_freq)]
+        )
+        for kind, rope in zip(kinds, ropes, strict=True)
     )

@@ -245,7 +245,8 @@ class Planner:
         scored = min(rows, NOVELTY_ROWS) if method.needs_novelty() else 1
         logits = rows * model.hidden * size + scored * model.vocabulary * (size + 8)
         stream = rows * model.hidden * (3 * size + 4)  # residual, its norm in float32, the layer's input and output
-        tables = sum(rope.bytes_for(footprint.widest, size) for rope in model.spec.ropes)
+        positions = max(footprint.widest, footprint.positions)
+        tables = sum(rope.bytes_for(positions, size) for rope in model.spec.ropes)
         return stream + max(attention, mlp, logits) + tables + model.unpacked_bytes(quantize)
 
     def _attention_bytes(self, query_heads: int, kv_heads: int, width: int, footprint: Footprint, rows: int) -> int:

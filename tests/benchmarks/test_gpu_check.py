@@ -17,7 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from benchmarks.gpu_check import caches, methods, parity
 from benchmarks.gpu_check.__main__ import NO_GPU, TINY_LENGTHS, main
-from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, cells, check_attention
+from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.caches import CACHES, check_cache
 from benchmarks.gpu_check.check import PENDING, Check, NotReached
 from benchmarks.gpu_check.methods import check_method
@@ -186,6 +186,14 @@ def test_kernels_that_were_checked_in_time_are_told_of(check: Check, monkeypatch
     assert every["status"].startswith("not reached")
     assert not every["ok"]
     assert [(row["kernel"], row["status"]) for row in check.rows[1:]] == [("pruning", "done"), ("attention", "done")]
+
+
+@pytest.mark.parametrize("tiny", [True, False])
+def test_a_pass_of_prefill_fits_what_is_measured(check: Check, tiny: bool) -> None:
+    """One of 2,048 queries outgrew the stream of 1,024, so that the last of them read what was not there yet."""
+    check.tiny = tiny
+    memory = memory_of(check)
+    assert QUERIES[tiny] <= min(memory.room(), memory.pass_limit())
 
 
 def test_attention_of_one_layer_is_measured(check: Check) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 
 from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, make_method, suited_method
 from engine.footprint import Task
@@ -61,6 +61,8 @@ def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
     loaded = skeleton_of(model.network, model.spec)
     assert dataclasses.replace(loaded, spec=planned.spec) == planned
     assert planned.spec.entry_bytes == model.spec.entry_bytes
+    tables = [sorted(rope.bytes_for(5000, 4) for rope in spec.ropes) for spec in (planned.spec, model.spec)]
+    assert tables[0] == tables[1]
 
 
 @pytest.mark.parametrize("tokens", [40, 301, 1501])
@@ -90,6 +92,20 @@ def test_the_plan_is_what_a_reading_holds(
     assert host <= footprint.usage.bytes.get(HOST, 0) <= host + slack
     saved = sum(each.nbytes for name, part in parts.items() if "host" not in name for each in part.tensors.values())
     assert saved <= footprint.usage.bytes[DEVICE] + 4 * 48  # the last hidden state goes along
+
+
+@pytest.mark.parametrize("extend_always", [False, True])
+def test_tables_of_positions_are_planned(extend_always: bool) -> None:
+    """Blocks that fit the model's window stand where they stood in the text, far beyond what they attend to."""
+    config = tiny_config()
+    config.max_position_embeddings = 8192
+    model = Model(LlamaForCausalLM(config), byte_tokenizer(), "tiny", "-")
+    method = make_method("infinitehip", budget=1024, extend_always=extend_always)
+    read(model, method, torch.randint(4, 260, (6000,)), 64)
+    footprint = method.plan(model.spec, Task(6000, len(model.chat.prefix), 64, model.turn_length))
+    [rope] = model.spec.ropes
+    planned = rope.bytes_for(max(footprint.widest, footprint.positions), model.spec.dtype.itemsize)
+    assert sum(table.nbytes for table in rope.tables()) == planned
 
 
 def fused_operations(q: torch.Size, k: torch.Size, *_: object, **__: object) -> int:
