@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from app.documents import LEFT_OUT
 from app.errors import phrase
 from app.memory_map import keep_map, memory_map
 from app.methods import method_for
@@ -102,8 +103,9 @@ def begin(
     for status in ("ready", "paused", "failed", "reading"):
         if known := service.store.find_context(fingerprint, ids, status):
             known = service.store.take_reading(known.id)
-            more = list(dict.fromkeys([*known.warnings, *warnings]))  # this time other files may have been left out
-            return known if more == known.warnings else service.store.update_context(known.id, warnings=more)
+            lasting = [each for each in known.warnings if not each.startswith(LEFT_OUT)]
+            now = list(dict.fromkeys([*lasting, *warnings]))  # this time other files may have been left out, or none
+            return known if now == known.warnings else service.store.update_context(known.id, warnings=now)
     plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit, before any of it is taken
     method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
     require_disk(plan, service.home)

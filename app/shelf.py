@@ -147,7 +147,9 @@ def search(service: Service, query: str, limit: int) -> list[Found]:
     Raises:
         sessions.StoreError: a limit below 1 or above MOST_HITS.
     """
-    said = [Found(hit.session, hit.turn, hit.snippet, hit.highlights) for hit in service.store.search(query, limit)]
+    most = sessions.MOST_HITS if 1 <= limit <= sessions.MOST_HITS else limit  # which is refused
+    # All of them, since a session that only later ones are in has said it too.
+    said = [Found(hit.session, hit.turn, hit.snippet, hit.highlights) for hit in service.store.search(query, most)]
     title, there = " ".join(query.split()).casefold(), {each.session.id for each in said}
     called = [row for row in service.store.sessions() if title and title in row.title.casefold()]
     return [*(Found(row) for row in called if row.id not in there), *said][:limit]

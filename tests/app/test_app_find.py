@@ -8,7 +8,7 @@ import pytest
 from app.errors import Ambiguous
 from app.service import Service
 from app.shelf import find, listing, search
-from sessions import ContextRow, DocumentRow
+from sessions import MOST_HITS, ContextRow, DocumentRow, StoreError
 
 
 def add_document(service: Service, title: str) -> DocumentRow:
@@ -92,3 +92,17 @@ def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(se
     assert [each.line for each in search(service, "taxes", 20)] == ["0 questions", "Which taxes?"]
     assert [each.session.id for each in search(service, "taxes", 1)] == [taxes.id]
     assert search(service, "  ", 20) == search(service, "nowhere", 20) == []
+
+
+def test_a_session_beyond_the_limit_has_said_it_all_the_same(service: Service) -> None:
+    """It came first, as one that is only called so."""
+    store, context = service.store, add_context(service, add_document(service, "Harbour"))
+    store.update_context(context.id, status="ready")
+    for title in ("Taxes", "Taxes again"):
+        store.finish_turn(store.add_turn(store.add_session(context.id, title).id, "Which taxes?").id, answer="None.")
+    [best] = search(service, "taxes", 1)
+    assert best == search(service, "taxes", 20)[0]
+    assert best.turn is not None
+    for limit in (-1, 0, MOST_HITS + 1):
+        with pytest.raises(StoreError, match=f"1 to 1,000 turns, not {limit}"):
+            search(service, "taxes", limit)

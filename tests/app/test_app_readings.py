@@ -304,6 +304,17 @@ def test_another_title_is_no_other_reading(service: Service, book: Path, tmp_pat
     assert begin(service, add(service, book, second), "exact", BUDGET) == context
 
 
+def test_what_was_left_out_is_said_of_the_last_time_alone(service: Service, book: Path) -> None:
+    """A finished context that once was asked for beside a torn file said so for ever."""
+    ids = add(service, book)
+    first = begin(service, ids, "exact", BUDGET, None, ["Odd font.", "Left out: a.pdf is encrypted."])
+    read(service, first.id, lambda report: None)
+    again = begin(service, ids, "exact", BUDGET, None, ["Left out: b.txt is empty.", "Odd font."])
+    assert (again.id, again.warnings) == (first.id, ["Odd font.", "Left out: b.txt is empty."])
+    assert begin(service, ids, "exact", BUDGET).warnings == ["Odd font."]
+    assert service.store.context(first.id).warnings == ["Odd font."]
+
+
 def test_errors_are_sentences(service: Service, book: Path) -> None:
     ids = add(service, book)
     with pytest.raises(SettingsError) as caught:
