@@ -74,7 +74,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 
 
 def run_plan(arguments: Arguments) -> int:
-    """Plan; 1 if nothing fits."""
+    """Plan; 1 if nothing fits, or the method that is named does not."""
     from app.errors import UsageError
     from app.home import POCKET, canonical_model, home_folder, named_model
     from app.planning import Wanted, bytes_of, rates_of, report, tokens_of
@@ -82,6 +82,8 @@ def run_plan(arguments: Arguments) -> int:
     settings = settings_of(arguments)
     if settings and not arguments.method:
         raise UsageError("--budget and --set are settings of a method: name it with --method.")
+    if arguments.rates is not None and arguments.gpu is None:
+        raise UsageError("--rates says what a GPU reaches: give its memory with --gpu.")
     wanted = Wanted(
         tokens=tokens_of(arguments.tokens),
         method=arguments.method,
@@ -96,11 +98,13 @@ def run_plan(arguments: Arguments) -> int:
     if arguments.json:
         print_json(result)
     else:
-        print(printable(_plan_in_words(result)))
-    return 0 if result["best"] or any(plan["fits"] for plan in result["plans"]) else 1
+        print(printable(_plan_in_words(result, named=bool(arguments.method))))
+    fits = any(plan["fits"] for plan in result["plans"])
+    return 0 if fits or (result["best"] and not arguments.method) else 1
 
 
-def _plan_in_words(result: dict[str, Any]) -> str:
+def _plan_in_words(result: dict[str, Any], *, named: bool) -> str:
+    """The plan for a person. named: of one method that was asked for."""
     limits, weights = result["limits"], result["plans"][0]["bytes"]["weights"]
     memory = (
         f"{byte_size(limits['device'])} of memory"
@@ -117,7 +121,8 @@ def _plan_in_words(result: dict[str, Any]) -> str:
         table([_row(plan) for plan in result["plans"]], PLAN_COLUMNS),
         "",
         *_doubts(result["plans"]),
-        _advice(result),
+        *([_fitting(result["plans"][0])] if named else []),
+        _advice(result, named=named),
     ]
     return "\n".join(lines)
 
@@ -144,14 +149,27 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _advice(result: dict[str, Any]) -> str:
+def _fitting(plan: dict[str, Any]) -> str:
+    """Whether the method that was asked for fits, and if not, what of it would."""
+    from app.planning import in_words
+
+    what, longest = in_words(plan["method"], plan["settings"]), plan["longest_tokens"]
+    if plan["fits"]:
+        return f"{what} fits{' once it is trained' if plan['lacks'] else ''}."
+    return f"{what} does not fit; {f'up to {longest:,} tokens would' if longest else 'nor would a shorter text'}."
+
+
+def _advice(result: dict[str, Any], *, named: bool) -> str:
     from app.planning import in_words
 
     best = result["best"]
+    if best is None and any(plan["fits"] for plan in result["plans"]):
+        return "Of what fits, nothing is recommended."
     if best is None:
         return "Nothing fits: choose a smaller model, a shorter text, or a machine with more memory."
     weights = "" if best["quantize"] == "none" else f" and weights in {best['quantize']}"
-    return f"Best here: {in_words(best['method'], best['settings'])}{weights}: {best['reason']}."
+    label = "Best of all methods" if named else "Best here"
+    return f"{label}: {in_words(best['method'], best['settings'])}{weights}: {best['reason']}."
 
 
 def _count(parameters: int) -> str:

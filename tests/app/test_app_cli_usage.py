@@ -43,6 +43,7 @@ def test_serving_others_without_a_password_is_wrong_usage(
         (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
         (("serve", "--port", "99999"), "65535"),
         (("ask", "c-222222", "Who?", "--seed", "9" * 30), "4,294,967,295"),
+        (("plan", "--tokens", "1K", "--rates", "80,900,20"), "give its memory with --gpu"),
         (("--seed", "-1", "list", "documents"), "4,294,967,295"),
         (("bench", "needle", "--seed", "x"), "whole number"),
     ],

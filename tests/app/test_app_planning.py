@@ -134,6 +134,25 @@ def test_a_plan_for_one_method_with_its_settings(
     assert packed["plans"][0]["bytes"]["weights"] < plan["bytes"]["weights"]
 
 
+def test_a_plan_for_one_method_is_about_that_method(
+    config_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended with 0, and with the praise of another method, where the one that was asked for does not fit."""
+    given = ("plan", "--home", tmp_path, "--model", config_only, "--tokens", "1M", "--gpu", "24GiB", "--host", "64GiB")
+    [full] = planned(capsys, *given, "--method", "full")["plans"]
+    best = planned(capsys, *given)["best"]
+    assert planned(capsys, *given, "--method", "full")["best"] == best
+    status, text = run(capsys, *given, "--method", "full")
+    assert status == 1
+    assert f"full does not fit; up to {full['longest_tokens']:,} tokens would." in text
+    assert text.splitlines()[-1].startswith(f"Best of all methods: {best['method']}")
+    status, text = run(capsys, *given, "--method", "infinipot")
+    assert (status, " fits.\n" in text) == (0, True)
+    status, text = run(capsys, *given[:7], "--gpu", "1GiB", "--host", "1GiB", "--method", "full")
+    assert (status, "full does not fit; nor would a shorter text." in text) == (1, True)
+    assert "Nothing fits" in text
+
+
 def test_methods_that_lack_trained_weights_are_planned_and_not_recommended(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
