@@ -123,12 +123,14 @@ def _home(root: Path) -> Iterator[Check]:
 
 
 def _model(name: str, device: str) -> Iterator[Check]:
-    try:
-        import engine
+    import engine
 
+    advice = ""
+    try:
         model = engine.load_model(model_source(name), device, quantize=split_model(name)[1])
     except Exception as error:
-        advice = "Train it with `stockpot train pocket`, or choose another with --model." if name == POCKET else ""
+        if name == POCKET and isinstance(error, engine.ModelError):
+            advice = "Train it with `stockpot train pocket`, or choose another with --model."
         yield Check("model", False, True, phrase(error), advice)
         return
     yield Check("model", True, True, f"{name}, with a window of {model.window:,} tokens.")

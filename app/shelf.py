@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sessions
-from app.errors import Ambiguous, NotFound
+from app.errors import Ambiguous, AppError, NotFound
 from app.memory_map import kept_map
 from app.service import Service
 from app.uploads import awaited, discard_locked
-from app.words import plural
+from app.words import either, plural
 from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
 
@@ -82,7 +82,7 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[s
     everything = _titled(service, kinds)
     by_id = (
         lambda row, title: row.id == wanted,
-        lambda row, title: bool(wanted) and wanted in (row.id[: len(wanted)], row.id.partition("-")[2][: len(wanted)]),
+        lambda row, title: _begins(row.id, wanted),
     )
     by_title = (
         lambda row, title: title == wanted,
@@ -96,10 +96,59 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[s
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            ids = ", ".join(f"{row.id} ({kind})" for kind, row in fitting[:8])
-            raise Ambiguous(f"{text!r} fits several: {ids}. Give a longer id.")
-    nouns = " or ".join(kinds) if len(kinds) < 3 else "document, context or session"
-    raise NotFound(f"There is no {nouns} {text!r}. `stockpot list {kinds[0]}s` shows what there is.")
+            ids = ", ".join(f"{row.id} ({_told_apart(kind, row)})" for kind, row in fitting[:8])
+            raise Ambiguous(f"{text!r} fits several: {ids}. Name one by its id.")
+    listed = [kind for kind in kinds if kind in KINDS]
+    lists = either([f"`{'' if at else 'stockpot list '}{kind}s`" for at, kind in enumerate(listed)])
+    raise NotFound(
+        _of_another_kind(service, wanted, kinds)
+        or f"There is no {either(listed)} {text!r}. {lists} shows what there is."
+    )
+
+
+def _begins(id: str, wanted: str) -> bool:
+    """Whether a text is an id, or the beginning of one, with or without the letter of its kind."""
+    return bool(wanted) and (id.startswith(wanted) or id.partition("-")[2].startswith(wanted))
+
+
+def _told_apart(kind: str, row: Row) -> str:
+    """What tells things of one title apart: the kind; of a context, how it was read."""
+    if not isinstance(row, ContextRow):
+        return kind
+    return f"{row.method}, {'no budget' if row.budget is None else f'budget {row.budget:,}'}"
+
+
+def _of_another_kind(service: Service, wanted: str, kinds: tuple[str, ...]) -> str:
+    """What to name instead of an id of another kind, or of a unique prefix of one; "" where a text is neither."""
+    others = tuple(kind for kind in KINDS if kind not in kinds)
+    fitting = [(kind, row) for kind, row, _ in _titled(service, others) if "-" in wanted and row.id.startswith(wanted)]
+    with suppress(sessions.NotFound):
+        fitting += [("turn", service.store.turn(wanted))]
+    if len(fitting) != 1:
+        return ""
+    [(kind, row)], noun = fitting, kinds[-1]
+    ids = _related(service, noun, row)
+    if not ids:
+        return f"{row.id} is a {kind}, and has no {noun}."
+    which = f"its {noun}" if len(ids) == 1 else f"one of its {noun}s"
+    return f"{row.id} is a {kind}: name {which}, {either(ids)}."
+
+
+def _related(service: Service, noun: str, row: Row) -> list[str]:
+    """The ids of the documents, contexts or sessions that go with a row of another kind."""
+    store = service.store
+    if isinstance(row, TurnRow):
+        row = store.session(row.session_id)
+    if isinstance(row, SessionRow):
+        if noun == "session":
+            return [row.id]
+        row = store.context(row.context_id)
+    if isinstance(row, ContextRow) and noun == "document":
+        return row.document_ids
+    contexts = [row] if isinstance(row, ContextRow) else store.contexts(row.id)
+    if noun == "context":
+        return [each.id for each in contexts]
+    return [each.id for context in contexts for each in store.sessions(context.id)]
 
 
 def _without_own_contexts(fitting: list[tuple[str, Row]]) -> list[tuple[str, Row]]:
@@ -186,12 +235,14 @@ def own_documents(service: Service, row: ContextRow) -> list[DocumentRow]:
 
 
 def rename(service: Service, kind: str, row: Row, title: str) -> DocumentRow | SessionRow:
-    """Give a document or session another title; a context is called after its documents."""
+    """Give a document or session another title; a context takes its title from its documents."""
     if kind == "session":
         return service.store.rename_session(row.id, title)
     if kind == "document":
         return service.store.rename_document(row.id, title)
-    raise NotFound("A context is called after its documents: rename those.")
+    raise NotFound(
+        "A context takes its title from its documents: rename a document instead (`stockpot rename DOCUMENT TITLE`)."
+    )
 
 
 def _contexts_with(service: Service, kind: str, rows: Sequence[Row]) -> list[str]:
@@ -207,6 +258,28 @@ def derived(service: Service, kind: str, *rows: Row) -> str:
     talks = sum(len(service.store.sessions(each)) for each in contexts)
     parts = [plural(len(contexts), "context")] if contexts and kind == "document" else []
     return " and ".join([*parts, *([plural(talks, "session")] if talks else [])])
+
+
+def to_delete(service: Service, kind: str, row: Row, text: str, *, asked: bool) -> str:
+    """A thing that is named to be deleted, in words: "document d-… (Title) with 1 context".
+
+    Args:
+        text: what it was named by.
+        asked: a person is asked before it is deleted, who then sees what the beginning of a title led to.
+
+    Raises:
+        AppError: nobody is asked, and the text is no more than the beginning of a title.
+    """
+    assert isinstance(row, DocumentRow | ContextRow | SessionRow)
+    title, also, wanted = _title(service, row), derived(service, kind, row), text.strip()
+    what = f"{kind} {row.id} ({title}){f' with {also}' if also else ''}"
+    if not (asked or _begins(row.id, wanted) or title.casefold() == wanted.casefold()):
+        raise AppError(f"{text!r} only begins the title of {what}: to delete it unasked, name it by its id.")
+    return what
+
+
+def _title(service: Service, row: DocumentRow | ContextRow | SessionRow) -> str:
+    return context_title(service, row) if isinstance(row, ContextRow) else row.title
 
 
 def delete(service: Service, kind: str, *rows: Row) -> None:

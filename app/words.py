@@ -1,5 +1,7 @@
 """Numbers in words for people, the same in the command line and on the page."""
 
+from collections.abc import Sequence
+
 
 def byte_size(size: float) -> str:
     """Bytes: "512 B", "8.5 MB"."""
@@ -42,6 +44,11 @@ def short_seconds(seconds: float) -> str:
 def plural(count: int, noun: str) -> str:
     """A number with its noun: "1 page", "1,200 pages"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def either(names: Sequence[str]) -> str:
+    """Names to choose from: "one", "one or two", "one, two or three"."""
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def said_before(done: int, total: int) -> str:

@@ -38,8 +38,9 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "ask",
         parents=[shared],
         help="ask one question",
-        description="Ask one question over a context. Standard output gets the answer alone, standard error where the "
-        "model looked. Ctrl-C stops the answer; what there is of it is kept.",
+        description="Ask one question over a context. Standard output gets the answer alone, standard error the first "
+        "three places where the model looked; --json has all of them. Ctrl-C stops the answer; what there is of it is "
+        "kept.",
     )
     add_context(ask)
     ask.add_argument("question", metavar="QUESTION", help="the question, in quotes")
@@ -99,6 +100,7 @@ def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", 
     """The home, what gives the session to ask in (a new one at every call, if none is named), and how to answer."""
     from app.shelf import find_context, find_session
     from app.turns import AnswerOptions, new_session
+    from engine import device_named
 
     options = AnswerOptions(
         arguments.temperature, arguments.top_p, arguments.max_tokens, arguments.max_reasoning, stop=arguments.stop
@@ -106,6 +108,7 @@ def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", 
     service = open_service(arguments)
     context = find_context(service, arguments.context)
     note_other_model(arguments, context)
+    device_named(arguments.device)  # before a session is begun, or a question kept
     session = find_session(service, arguments.session) if arguments.session else None
     if session and session.context_id != context.id:
         raise AppError(f"Session {session.id} is over context {session.context_id}, not {context.id}.")

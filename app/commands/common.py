@@ -31,11 +31,15 @@ def open_service(arguments: Arguments) -> "Service":
 
 
 def note_other_model(arguments: Arguments, context: "ContextRow") -> None:
-    """Say that --model does not choose the model of a context that there is already."""
-    from app.home import canonical_model
+    """Say that --model and --quantize do not choose the model of a context that there is already."""
+    from app.home import canonical_model, named_model
 
-    if arguments.model and canonical_model(arguments.model) != context.model:
-        note(f"note: context {context.id} stays with its model, {context.model}; --model is for new readings.")
+    wanted = named_model(arguments.model or context.model, arguments.quantize)
+    if wanted and canonical_model(wanted) != context.model:
+        note(
+            f"note: context {context.id} stays with its model, {context.model}; --model and --quantize are for new "
+            "readings."
+        )
 
 
 def add_context(parser: argparse.ArgumentParser) -> None:

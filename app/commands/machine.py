@@ -39,10 +39,15 @@ def run_methods(arguments: Arguments) -> int:
         mark = " (default)" if row["default"] else ""
         print(f"{row['name']}{mark}, {row['family']}: {row['summary']}")
         settings = {"budget": row["budget"]} | row["settings"]
-        print("    " + ", ".join(f"{key}={value}" for key, value in settings.items()))
+        print("    " + ", ".join(f"{key}={_typed(value)}" for key, value in settings.items()))
         if row["presets"]:
             print("    preset: " + ", ".join(row["presets"]))
     return 0
+
+
+def _typed(value: object) -> str:
+    """A setting as --set takes it."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def run_doctor(arguments: Arguments) -> int:

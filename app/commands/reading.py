@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sessions import ContextRow
 
 UNLOCK = "Name the password of an encrypted file with --password."
+KEPT = "A document that is kept is named by its id: `stockpot list documents`."
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -46,8 +47,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "sources",
         metavar="FILE|DOCUMENT",
         nargs="+",
-        help="PDF, EPUB, FB2, MOBI, DOCX, HTML, MHTML, e-mail, Markdown or text; or the id of a document that is kept, "
-        "as `stockpot list documents` shows it",
+        help="PDF, EPUB, FB2, MOBI, DOCX, HTML, MHTML, e-mail, Markdown or text; or the id (or a prefix of it) of a "
+        "document that is kept, as `stockpot list documents` shows it",
     )
     parser.add_argument("--title", metavar="T", help="title of the document (for a single one)")
     parser.add_argument(
@@ -202,6 +203,12 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
     def locked() -> bool:
         return any(isinstance(each, PasswordNeeded | WrongPassword) for each in added.failures)
 
+    def hints() -> list[str]:
+        titles = {row.title.casefold() for row in service.store.documents()}
+        missing = [str(each) for each in sources if isinstance(each, Path) and not each.exists()]
+        titled = any(each.strip().casefold() in titles for each in missing)
+        return [*([UNLOCK] if locked() else []), *([KEPT] if titled else [])]
+
     ids = [each for each in arguments.sources if re.fullmatch(r"d-\w+", each) and not Path(each).exists()]
     sources = [find_document(service, each) if each in ids else Path(each) for each in arguments.sources]
     added = Added()
@@ -211,12 +218,12 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
         with progress:
             add_documents(service, sources, options, on_page, added)
     except (AppError, IngestError) as error:
-        if locked():
-            raise AppError(f"{phrase(error)} {UNLOCK}") from error
+        if more := hints():
+            raise AppError(" ".join([phrase(error), *more])) from error
         raise
     note_warnings(added.warnings)
-    if locked():
-        note(UNLOCK)
+    for each in hints():
+        note(each)
     return added
 
 

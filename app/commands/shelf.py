@@ -61,7 +61,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "show",
         parents=[shared],
         help="show one document, context, session or turn",
-        description="Show one document, context, session or turn, or a page of a document.",
+        description="Show one document, context, session or turn, or a page of a document. Turns are named by the ids "
+        "that `show SESSION` prints.",
     )
     parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title; of a turn, the id")
     parser.add_argument("--page", type=int, metavar="N", help="print this page of a document, as sources number them")
@@ -72,7 +73,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "rename",
         parents=[shared],
         help="give a document or session another title",
-        description="Give a document or session another title. A context is called after its documents.",
+        description="Give a document or session another title. A context takes its title from its documents: "
+        "rename a document instead.",
     )
     parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title")
     parser.add_argument("title", metavar="TITLE", help="the new title")
@@ -84,10 +86,14 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="delete something and everything derived from it",
         description="Delete a document, context or session and everything derived from it: with a document its "
-        "contexts, with a context its sessions.",
+        "contexts, with a context its sessions. Standard output gets its id, standard error what was deleted.",
     )
     parser.add_argument("id", metavar="ID", help="id of a document, context or session, a prefix of it, or its title")
-    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument(
+        "--yes",
+        action="store_true",
+        help="do not ask for confirmation; the beginning of a title is not enough then",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run_delete)
 
@@ -195,7 +201,7 @@ def _describe(facts: dict[str, Any]) -> list[str]:
             lines.append(f"  {key.replace('_', ' ')}: {byte_size(value)}")
         elif key == "turns" and isinstance(value, list):
             for turn in value:
-                lines += _said(turn)
+                lines += _said(turn, f"[{turn['id']}] ")
         elif key == "memory_map":
             shares = tenths([Remembered(**each) for each in value])
             lines.append(f"  kept of each tenth of the text: {', '.join(map(percent, shares))}")
@@ -233,12 +239,13 @@ def _holdings(usage: dict[str, Any]) -> list[str]:
     ]
 
 
-def _said(turn: dict[str, Any]) -> list[str]:
-    """Question and answer of a turn, their further lines under the first."""
+def _said(turn: dict[str, Any], name: str = "") -> list[str]:
+    """Question and answer of a turn, their further lines under the first. name: said before the question."""
     head = f"  {turn['position'] + 1}. "
-    answer = turn["answer"] if turn["status"] == "done" else f"{turn['answer']} [{turn['status']}]".lstrip()
+    status = ": ".join(filter(None, [turn["status"], turn["error"]]))
+    answer = turn["answer"] if status == "done" else f"{turn['answer']} [{status}]".lstrip()
     doubts = "".join(f"\n[{each}]" for each in turn["measurements"].get("warnings", []))
-    return [*_indented(turn["question"], head), *_indented(answer + doubts, " " * len(head))]
+    return [*_indented(name + turn["question"], head), *_indented(answer + doubts, " " * len(head))]
 
 
 def _indented(text: str, head: str) -> list[str]:
@@ -270,20 +277,21 @@ def _print_done(arguments: Arguments, done: str, id: str, **facts: str) -> None:
 
 def run_delete(arguments: Arguments) -> int:
     """Delete something, after asking."""
-    from app.shelf import delete, derived, find
+    from app.shelf import delete, find, to_delete
 
     service = open_service(arguments)
     kind, row = find(service, arguments.id)
+    what = to_delete(service, kind, row, arguments.id, asked=not arguments.yes)
     if not arguments.yes:
-        also = derived(service, kind, row)
-        question = f"Delete {kind} {row.id}{f' with {also}' if also else ''}? [y/N] "
+        question = f"Delete {what}? [y/N] "
         if not sys.stdin.isatty():
             raise UsageError(f"{question.removesuffix(' [y/N] ')} There is nobody to ask: add --yes.")
-        print(question, end="", file=sys.stderr, flush=True)
+        print(printable(question), end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
             note("Nothing was deleted.")
             return 1
     delete(service, kind, row)
+    note(f"Deleted {what}.")
     _print_done(arguments, "deleted", row.id, kind=kind)
     return 0
 

@@ -132,7 +132,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
             shelf.delete(service, kind, find(id))
             return {"deleted": id}
 
-        if kind != "context":  # which is called after its documents
+        if kind != "context":  # which takes its title from its documents
 
             @api.patch(f"/{kind}s/{{id}}")
             def rename(id: str, given: NewTitle) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The command line as programs use it: what is on standard output, what on standard error, and how it ends."""
 
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from ast import literal_eval
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pymupdf
@@ -15,6 +17,7 @@ import pytest
 
 from app.cli import main
 from app.commands.asking import result_of
+from app.doctor import examine
 from app.words import printable
 from sessions import ContextRow, Store
 from tests.app.helpers import PATIENCE_SEC, ROOT, Cli, book_text, in_process
@@ -244,6 +247,95 @@ def test_show_takes_the_turn_that_ask_names(tmp_path: Path, capsys: pytest.Captu
     assert (status, "t-222222" in err) == (1, True)
 
 
+def test_show_names_the_turns_of_a_session_and_says_why_one_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing but --json had the ids that it takes, and nothing at all the reason."""
+    with Store(tmp_path) as store:
+        session = store.add_session(emma(store).id, "About Emma").id
+        done = store.finish_turn(store.add_turn(session, "Who?").id, answer="Emma.").id
+        failed = store.finish_turn(store.add_turn(session, "What?").id, status="failed", error="No memory was left.").id
+        stopped = store.finish_turn(store.add_turn(session, "Why?").id, status="cancelled").id
+    out = in_process(tmp_path, capsys, "show", session)[1]
+    assert f"  1. [{done}] Who?\n     Emma.\n" in out
+    assert f"  2. [{failed}] What?\n     [failed: No memory was left.]\n" in out
+    assert f"  3. [{stopped}] Why?\n     [cancelled]\n" in out
+    assert "[failed: No memory was left.]" in in_process(tmp_path, capsys, "show", failed)[1]
+
+
+def test_a_device_that_is_not_there_is_missed_before_a_session_is_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session with a failed turn was kept."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("sys.stdin", io.StringIO("Who?\n"))
+    with Store(tmp_path) as store:
+        context = store.update_context(emma(store).id, status="ready").id
+        for command in (("ask", context, "Who?"), ("chat", context)):
+            status, out, err = in_process(tmp_path, capsys, *command, "--device", "cuda")
+            assert (status, out) == (2, "")
+            assert "No CUDA device is available" in err
+        assert store.sessions() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "noted"),
+    [
+        ((), False),
+        (("--model", "pocket"), False),
+        (("--quantize", "none"), False),
+        (("--quantize", "nf4"), True),
+        (("--model", "pocket:8bit"), True),
+    ],
+)
+def test_another_model_or_its_bits_are_not_for_a_context_that_there_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...], noted: bool
+) -> None:
+    """--quantize was ignored, and nobody was told."""
+    with Store(tmp_path) as store:
+        context = emma(store).id
+    err = in_process(tmp_path, capsys, *given, "ask", context, "Who?")[2]
+    assert (f"{context} stays with its model, pocket; --model and --quantize are for new readings." in err) == noted
+
+
+def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --yes the two first letters of a title deleted a book with all that was said of it, without a word."""
+    with Store(tmp_path) as store:
+        context = emma(store)
+        for _ in range(2):
+            store.add_session(context.id)
+        [document] = context.document_ids
+        what = f"document {document} (Emma) with 1 context and 2 sessions"
+        status, out, err = in_process(tmp_path, capsys, "delete", "em", "--yes")
+        assert (status, out) == (1, "")
+        assert f"'em' only begins the title of {what}: to delete it unasked, name it by its id." in err
+        with monkeypatch.context() as person:
+            person.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "n\n"))
+            assert f"Delete {what}? [y/N]" in in_process(tmp_path, capsys, "delete", "em")[2]
+        session = store.sessions()[0].id
+        done = in_process(tmp_path, capsys, "delete", session[:-1], "--yes")
+        assert done == (0, f"{session}\n", f"Deleted session {session} (New session).\n")
+        done = in_process(tmp_path, capsys, "delete", context.id, "--yes", "--json")
+        assert json.loads(done[1]) == {"deleted": context.id, "kind": "context"}
+        assert done[2] == f"Deleted context {context.id} (Emma) with 1 session.\n"
+        done = in_process(tmp_path, capsys, "delete", "emma", "--yes")
+        assert done == (0, f"{document}\n", f"Deleted document {document} (Emma).\n")
+
+
+def test_the_title_of_a_document_is_no_file_and_leads_to_its_id(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Store(tmp_path / "home") as store:
+        emma(store)
+    hint = "A document that is kept is named by its id: `stockpot list documents`."
+    status, out, err = in_process(tmp_path / "home", capsys, "ingest", "emma")
+    assert (status, out, hint in err) == (1, "", True)
+    assert hint not in in_process(tmp_path / "home", capsys, "ingest", "emma.txt")[2]
+
+
 def test_a_branch_is_a_session_to_ask_in(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(tmp_path) as store:
         context = emma(store)
@@ -314,7 +406,7 @@ def test_listing_renaming_searching_and_deleting(
     assert done == {"renamed": document, "kind": "document", "title": "The Light"}
     status, _, err = in_process(home, capsys, "rename", result["context"], "The Book")
     assert status == 1
-    assert "called after its documents" in err
+    assert "takes its title from its documents: rename a document instead" in err
     asked = json.loads(
         in_process(home, capsys, "ask", result["context"], "Which cape is it?", "--max-tokens", "4", "--json")[1]
     )
@@ -344,7 +436,8 @@ def test_methods_and_doctor_are_objects_for_programs(
     assert [row["default"] for row in rows].count(True) == 1
     in_words = in_process(tmp_path, capsys, "methods")[1].splitlines()
     budgets = [line.split(",")[0].strip() for line in in_words if line.startswith("    budget=")]
-    assert budgets == [f"budget={row['budget']}" for row in rows]
+    assert budgets == [f"budget={'none' if row['budget'] is None else row['budget']}" for row in rows]
+    assert not any(word in line for line in in_words for word in ("=None", "=True", "=False"))  # which --set refuses
     status, out, _ = in_process(tmp_path / "home", capsys, "doctor", "--json", "--model", str(tiny))
     found = json.loads(out)
     assert (status, found["ok"]) == (0, True)
@@ -368,6 +461,18 @@ def test_doctor_names_what_is_broken_and_looks_at_the_rest(tmp_path: Path, missi
     names = {"python", "torch", "memory", "disk", "home", "model", "attention", "ocr", "sample book"}
     assert names <= {name for name, _ in literal_eval(ran.stdout)}
     assert not all(ok for _, ok in literal_eval(ran.stdout))
+
+
+def test_doctor_advises_to_train_the_pocket_model_only_where_it_is_what_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did so too where there was no GPU."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    [model] = [each for each in examine(str(tmp_path), device="cuda") if each.name == "model"]
+    assert (model.ok, "No CUDA device" in model.detail, model.advice) == (False, True, "")
+    monkeypatch.setattr("app.doctor.model_source", lambda name: str(tmp_path / "none"))
+    [model] = [each for each in examine(str(tmp_path)) if each.name == "model"]
+    assert (model.ok, "stockpot train pocket" in model.advice) == (False, True)
 
 
 def test_a_model_of_a_long_window_is_read_with_settings_that_suit_it(

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.errors import Ambiguous
+from app.errors import Ambiguous, NotFound
 from app.service import Service
-from app.shelf import find, listing, search
+from app.shelf import KINDS, find, find_context, find_document, find_session, listing, search
 from sessions import MOST_HITS, ContextRow, DocumentRow, StoreError
 
 
@@ -17,8 +17,9 @@ def add_document(service: Service, title: str) -> DocumentRow:
     return service.store.add_document(sha256=f"{number:064x}", title=title, **facts)
 
 
-def add_context(service: Service, *documents: DocumentRow) -> ContextRow:
+def add_context(service: Service, *documents: DocumentRow, **other: Any) -> ContextRow:
     reading: dict[str, Any] = {"model": "pocket", "method": "exact", "settings": {}, "budget": 320, "tokens": 9}
+    reading |= other
     number = len(service.store.contexts())
     return service.store.add_context(**reading, fingerprint=str(number), document_ids=[each.id for each in documents])
 
@@ -76,6 +77,57 @@ def test_a_prefix_of_two_ids_is_no_title(service: Service) -> None:
         pass
     with pytest.raises(Ambiguous, match=f"fits several.*-{letter}"):  # of which eight are named
         find(service, letter)
+
+
+def test_contexts_of_one_title_are_told_apart_by_how_they_were_read(service: Service) -> None:
+    """They were listed as two ids, each with the word context."""
+    document = add_document(service, "Harbour")
+    exact, full = add_context(service, document), add_context(service, document, method="full", budget=None)
+    with pytest.raises(Ambiguous) as several:
+        find_context(service, "Harbour")
+    told = f"{full.id} (full, no budget), {exact.id} (exact, budget 320)"
+    assert str(several.value) == f"'Harbour' fits several: {told}. Name one by its id."
+
+
+def test_an_id_of_another_kind_leads_to_what_to_name(service: Service) -> None:
+    """It was said that there is none, and where the list of the others is."""
+    store, document = service.store, add_document(service, "Harbour")
+    with pytest.raises(NotFound, match=rf"^{document.id} is a document, and has no context\.$"):
+        find_context(service, document.id)
+    one, other = add_context(service, document), add_context(service, document)
+    store.update_context(one.id, status="ready")
+    session = store.add_session(one.id)
+    turn = store.add_turn(session.id, "Who?")
+    for look, given, said in (
+        (find_context, document.id, f"a document: name one of its contexts, {other.id} or {one.id}."),
+        (find_context, document.id[:-1], f"a document: name one of its contexts, {other.id} or {one.id}."),
+        (find_context, session.id, f"a session: name its context, {one.id}."),
+        (find_context, turn.id, f"a turn: name its context, {one.id}."),
+        (find_session, document.id, f"a document: name its session, {session.id}."),
+        (find_session, one.id, f"a context: name its session, {session.id}."),
+        (find_session, other.id, "a context, and has no session."),
+        (find_session, turn.id, f"a turn: name its session, {session.id}."),
+        (find_document, one.id, f"a context: name its document, {document.id}."),
+        (find_document, session.id, f"a session: name its document, {document.id}."),
+    ):
+        with pytest.raises(NotFound) as missing:
+            look(service, given)
+        assert str(missing.value).startswith(given)
+        assert str(missing.value).endswith(f" is {said}")
+    with pytest.raises(NotFound, match=session.id):
+        find(service, turn.id)
+
+
+def test_what_is_not_there_is_looked_for_in_every_list(service: Service) -> None:
+    """`delete Emma` named the list of documents alone."""
+    lists = "`stockpot list documents`, `contexts` or `sessions`"
+    for kinds, said in (
+        (KINDS, f"There is no document, context or session 'Emma'. {lists} shows what there is."),
+        (("session",), "There is no session 'Emma'. `stockpot list sessions` shows what there is."),
+    ):
+        with pytest.raises(NotFound) as missing:
+            find(service, "Emma", kinds)
+        assert str(missing.value) == said
 
 
 def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(service: Service) -> None:
