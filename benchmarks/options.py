@@ -110,6 +110,9 @@ def open_model(options: argparse.Namespace) -> Model:
     return load_model(model_source(options), options.device, quantize=options.quantize)
 
 
+PARTED = "parted by commas, settings after colons, as in locret:pooling=1"
+"""How methods are named, in a help."""
+
 VARIANTS = {
     "exact-int8": "exact:store=int8",
     "exact-int4": "exact:store=int4",

@@ -176,7 +176,9 @@ def consistency(rows: list[Row]) -> list[str]:
     note = (
         "Columns are prefixes of the text, by their length in tokens. Of the tenth of a prefix that scores highest "
         "once the whole text is known: the share, in %, that also scores highest when only the prefix has been "
-        "read (Locret's Figure 1)."
+        "read (Locret's Figure 1). `locret` is the score of the retaining head, `nuc` -log p of an entry's token and "
+        "`cap` attention from a catalyst prompt (InfiniPot's two scores), `snapkv-like` attention from the last 64 "
+        "tokens and `h2o-like` from all."
     )
     table = markdown(["", *(str(prefix) for prefix in prefixes)], lines)
     return ["## What a scorer knows before the end", note, table, _save(figure, "consistency")]
@@ -401,7 +403,7 @@ SECTIONS = {
 
 
 def asked_once(rows: list[Row]) -> list[Row]:
-    """Without rows of `needle` whose questions another row asked too: with equal seeds, that which asked most has all."""
+    """Without rows of `needle` whose questions another asked too: with equal seeds, that which asked most has all."""
     most: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         cell = (*(row[what] for what in ("method", "budget", "tokens", "depth", "kind")), row["earlier"])
@@ -425,6 +427,14 @@ def legend(results: dict[str, dict[str, Any]]) -> list[str]:
     ]
 
 
+NAMES = (
+    "`method:setting=value` is a method with that setting. Of InfiniPot's two scores `infinipot-cap` has CaP alone "
+    "(`infinipot:novelty_share=0`) and `infinipot-nuc` NuC alone (`infinipot:novelty_share=1`); `exact-int8` is "
+    "`exact:store=int8`, and `exact-int4` is `exact:store=int4`."
+)
+"""What the names of methods mean that are not those of a method alone: see `VARIANTS` in options.py."""
+
+
 def main() -> int:
     """Write the page."""
     results = load(RESULTS)
@@ -438,6 +448,7 @@ def main() -> int:
     text = [
         "# Results",
         f"Made by `python -m benchmarks.pages` from `benchmarks/results/`. Devices: {', '.join(devices)}.",
+        NAMES,
         *legend(results),
         "## Accuracy",
     ]

@@ -19,7 +19,9 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "benchmark", choices=("needle", "latency", "mass", "ablation", "growth"), help="what to measure"
     )
-    parser.add_argument("options", nargs=argparse.REMAINDER, help="such as --methods exact,locret --tokens 2K,8K")
+    parser.add_argument(
+        "options", nargs=argparse.REMAINDER, help="such as --methods exact,locret:pooling=1 --tokens 2K,8K"
+    )
     add_json_flag(parser)
     parser.set_defaults(run=lambda arguments: run(arguments, shared))
 

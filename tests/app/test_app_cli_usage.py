@@ -92,6 +92,7 @@ def test_the_help_of_a_benchmark_names_its_command(
     status, out, _ = in_process(tmp_path, capsys, "bench", name, "--home", str(tmp_path), "--help")
     assert status == 0
     assert out.startswith(f"usage: stockpot bench {name} [-h]")
+    assert ("locret:pooling=1" in out) == (name in ("needle", "latency", "growth"))
 
 
 @pytest.mark.parametrize("command", ["bench", "train"])

@@ -14,7 +14,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from benchmarks import freshness, pages
-from benchmarks.options import POCKET
+from benchmarks.options import POCKET, VARIANTS
 from benchmarks.report import RESULTS, named
 from engine import load_model
 
@@ -59,6 +59,16 @@ def test_what_was_asked_at_depths_and_what_was_not_stand_in_tables_of_their_own(
     """Pass keys of a method with a setting once emptied the table of facts with settings."""
     page_of(lambda result: None, tmp_path, monkeypatch)
     assert not re.search(r"\| /+ \|", (tmp_path / "results.md").read_text())
+
+
+def test_the_names_of_variants_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page_of(lambda result: None, tmp_path, monkeypatch)
+    page = (tmp_path / "results.md").read_text()
+    for name, method in VARIANTS.items():
+        assert re.search(f"`{name}`.*`{method}`", page.partition("##")[0])
+    scorers = {row["scorer"] for row in json.loads((RESULTS / "consistency.json").read_text())["rows"]}
+    note = page.partition("## What a scorer knows")[2].partition("|")[0]
+    assert all(f"`{scorer}`" in note for scorer in scorers)
 
 
 def test_what_two_runs_asked_alike_is_counted_once() -> None:
