@@ -17,12 +17,13 @@ class TrainingSettings:
         data: JSONL file with a {"text": ..., "question": ..., "answer": ...} a line; without it, documents with facts
             and questions are made on the spot, which is for the pocket model.
         out: file for the weights, instead of METHOD.safetensors beside the model. A card goes beside it. What is there
-            already is kept beside it, as NAME.before.
+            already is kept beside it, with .before in front of its ending.
         work_dir: folder of checkpoint and loss log.
         pocket_dir: folder of the tokenised prose of the pocket model's own training; only without `data`.
         data_dir: folder with the books that this prose is made from, where it is not there.
         device: auto, cpu or cuda.
-        quantize: none, 8bit or nf4: what the model's weights are kept in while others are trained for it.
+        quantize: none, 8bit or nf4: what the model's weights are kept in while others are trained for it; beacons take
+            only none.
         resume: continue from the checkpoint in `work_dir`.
         seed: fixes weights, documents, their order, and all else that is drawn.
         steps: length of the run.

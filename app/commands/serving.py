@@ -24,14 +24,14 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "--memory",
         metavar="SIZE",
         default="8GiB",
-        help="what open contexts may take together, of the GPU's memory and of the machine's each; those not used for "
-        "longest are put away (default: 8GiB)",
+        help="what open contexts may take together, of the GPU's memory and of the machine's each; the least recently "
+        "used are put away (default: 8GiB)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser once it is there")
     parser.add_argument(
         "--auth",
         metavar="USER:PASSWORD",
-        help="name and password that everybody must give ($STOCKPOT_AUTH keeps them off the screen)",
+        help="name and password that everybody must give ($STOCKPOT_AUTH keeps them out of the list of processes)",
     )
     parser.set_defaults(run=run)
 

@@ -36,7 +36,8 @@ class PocketSettings:
         adam_rate: learning rate of all else.
         checkpoint_seconds: time between checkpoints.
         workers: training processes of one thread each; the result depends on their number.
-        autocast: matrix products in bfloat16: a quarter faster where the processor has them; the weights differ.
+        autocast: matrix products in bfloat16: a fifth to a third less time where the processor has them; the
+            weights differ.
         scale: multiplies rows a step (small values make tests quick).
     """
 

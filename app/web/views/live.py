@@ -129,7 +129,7 @@ def _machine(live: Live) -> str:
         figure = _figure(
             f"Open contexts, at most {byte_size(live.open_limit)}",
             held,
-            "Contexts that are ready to be asked; those not used for longest are put away first",
+            "Contexts that are ready to be asked; the least recently used are put away first",
         )
         opened = f'<dl class="figures-grid">{figure}</dl>'
     return (
