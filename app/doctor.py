@@ -123,8 +123,11 @@ def _home(root: Path) -> Iterator[Check]:
 
 
 def _model(name: str, device: str) -> Iterator[Check]:
-    import engine
-
+    try:
+        import engine
+    except Exception as error:
+        yield Check("model", False, True, phrase(error))
+        return
     advice = ""
     try:
         model = engine.load_model(model_source(name), device, quantize=split_model(name)[1])
