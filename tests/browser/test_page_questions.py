@@ -197,8 +197,8 @@ def test_an_answer_is_followed_unless_the_reader_has_gone_up(
         tab.mouse.wheel(0, -300)
         tab.wait_for_function(f"{top} > {above}")
         before = None
-        while before != (before := tab.evaluate(top)):  # it goes up in steps
-            tab.wait_for_timeout(300)
+        while before != (before := tab.evaluate(top)):  # it goes up in steps, which a busy machine takes late
+            tab.wait_for_timeout(1000)
         grown(100)
         assert tab.evaluate(top) == before
         while tab.evaluate("document.querySelector('#conversation').dataset.follow") != "yes":  # to the end, no further
