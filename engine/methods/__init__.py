@@ -27,7 +27,7 @@ DEFAULT_METHOD = Exact.name
 HOST_STORES = ("bfloat16", "int8", "int4")  # of the host tier, the least lossy first
 
 
-def make_method(name: str, **settings: Any) -> Method:
+def make_method(name: str, /, **settings: Any) -> Method:
     """The method of that name with these settings; text values are read as the field's own type.
 
     Where a method has presets, `preset` names one; other settings given beside it go before its own.
@@ -94,5 +94,5 @@ def _read(method: str, key: str, value: Any, kind: str) -> Any:
                 raise ValueError
             return int(value)
         return float(value) if wanted == "float" else str(value)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         raise SettingsError(f"'{method}' wants {kinds[wanted]} for '{key}', not {value!r}.") from None

@@ -247,6 +247,10 @@ def test_errors_say_what_to_do(model: Model, ids: Tensor) -> None:
         make_method("exact", size=3)
     with pytest.raises(SettingsError, match="wants a whole number for"):
         make_method("exact", budget="many")
+    with pytest.raises(SettingsError, match="no setting 'name'"):  # a traceback, as it is also a parameter
+        make_method("exact", **{"name": "x"})
+    with pytest.raises(SettingsError, match="wants a number for 'keep'"):  # JSON knows numbers of any length
+        make_method("infinipot", keep=10**400)
     with pytest.raises(ModelNotFound, match="no model"):
         load_model("/nowhere/at/all")
     with pytest.raises(SettingsError, match="at least one token"):
