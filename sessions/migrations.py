@@ -90,12 +90,18 @@ def m005_leftovers(db: Database) -> None:
     db.execute("CREATE TABLE leftovers (id TEXT PRIMARY KEY, noted_at REAL NOT NULL)")
 
 
+def m006_measurements_of_subjects(db: Database) -> None:
+    """Whoever deletes something knows its id, and not of what kinds its measurements are."""
+    db.execute("CREATE INDEX measurements_of_subject ON measurements(subject_id)")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
     m003_jobs_and_measurements,
     m004_reasoning,
     m005_leftovers,
+    m006_measurements_of_subjects,
 ):
     migrations()(step)
 

@@ -185,6 +185,26 @@ def test_deleting_a_context_or_session_leaves_what_is_above(filled: Any) -> None
         store.delete_context(session.context_id)
 
 
+def test_deleting_looks_up_what_it_deletes(filled: Any) -> None:
+    """All measurements were gone through for every turn and every job: 3 s for 300 turns, and nobody else could write."""
+    session = filled.session()
+    turn = filled.answered(session, "Who?", "Emma.")
+    filled.store.add_job("answer", turn)
+    asked: list[str] = []
+    filled.store._db.conn.set_trace_callback(asked.append)
+    filled.store.delete_document(filled.store.context_documents(session.context_id)[0].id)
+    filled.store._db.conn.set_trace_callback(None)
+    deleting = [statement for statement in asked if statement.startswith(("SELECT", "DELETE"))]
+    assert any(statement.startswith("DELETE FROM measurements") and turn in statement for statement in deleting)
+    gone_through = [
+        statement
+        for statement in deleting
+        if any("SCAN" in step["detail"] for step in filled.store._rows(f"EXPLAIN QUERY PLAN {statement}"))
+    ]
+    (jobs,) = gone_through  # once for each context, as what made it says so in its progress alone
+    assert "'$.context'" in jobs
+
+
 def test_what_a_live_worker_holds_is_not_deleted(filled: Any) -> None:
     store, session = filled.store, filled.session()
     turn = store.add_turn(session.id, "q")
