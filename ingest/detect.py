@@ -65,8 +65,10 @@ _HTML = re.compile(
     rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]|\A\s*(?:<!--.*?-->\s*)?<(?:div|p|h1|table|meta|title|article)[\s>]",
     re.IGNORECASE | re.DOTALL,
 )
-# The lines that an e-mail begins with; MIME-Version is among them where its text may be coded.
-_MAIL = re.compile(rb"(?:\xef\xbb\xbf)?(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?MIME-Version:", re.IGNORECASE)
+# The lines that an e-mail begins with: MIME-Version is among them where its text may be coded, but not always.
+_FIELDS = rb"(?:\xef\xbb\xbf)?(?:[!-9;-~]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?"
+_MAIL = re.compile(_FIELDS + rb"MIME-Version:", re.IGNORECASE)
+_NAMED_MAIL = re.compile(_FIELDS + rb"(?:MIME-Version|From|Content-Type):", re.IGNORECASE)
 
 
 def detect(path: Path, limits: Limits) -> tuple[str, list[str]]:
@@ -155,8 +157,10 @@ def _textual(path: Path, head: bytes, named: str) -> str:
     if re.search(rb"<FictionBook[\s>]", plain[:4096]):
         return "fb2"
     by_name = named not in ("md", "txt") and not LINED.fullmatch(path.suffix.casefold())  # such may speak of HTML
+    if named in ("mhtml", "eml") and _NAMED_MAIL.match(head):
+        return named
     if by_name and _MAIL.match(head):
-        return named if named in ("mhtml", "eml") else "eml"
+        return "eml"
     if (by_name and _HTML.search(plain[:4096])) or re.match(rb"\W*<!doctype html|\W*<html", plain, re.I):
         return "html"
     if named in ("pdf", "epub", "mobi", "docx", "fb2"):

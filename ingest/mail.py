@@ -1,11 +1,13 @@
 """E-mail (.eml) and web pages saved in one file (.mhtml), which are kept as e-mail is.
 
-Read are all parts of its text, of alternatives the one of HTML. Attachments, mails that are forwarded whole, and all
-other files are named in a warning.
+Read are all parts of its text, of alternatives the one of HTML. Attachments, mails that are forwarded whole, and
+whatever else is not read are named in a warning; not so the pictures and style sheets of a page.
 """
 
 import email
-from collections.abc import Iterator
+import re
+from collections.abc import Container, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from email import policy
 from email.message import MIMEPart
@@ -15,12 +17,17 @@ from ingest import html
 from ingest.charset import decode
 from ingest.clean import one_line
 from ingest.document import Reading, listed
-from ingest.errors import EmptyDocument
+from ingest.errors import BrokenFile, EmptyDocument
 from ingest.limits import Limits
 from ingest.sections import Block, first_heading, paginate
 from ingest.text import plain_blocks
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
+_LOOKS = re.compile(
+    r"(?:image|audio|video|font)/.*|text/(?:css|(?:x-)?(?:java|ecma)script)"
+)  # of a page, and not words
+_FILLED = re.compile(r"text/(?:plain|markdown|enriched)|multipart/.*")  # their lines may be those of paragraphs
+_MAILS = ("message/rfc822", "message/global")
 
 
 def read(path: Path, limits: Limits) -> Reading:
@@ -30,16 +37,17 @@ def read(path: Path, limits: Limits) -> Reading:
         TooLarge, EmptyDocument; BrokenFile where the HTML parser found nothing.
     """
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    message = email.message_from_bytes(path.read_bytes(), policy=policy.default)
+    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # behind which no line would be taken for a header
+    message = email.message_from_bytes(data, policy=policy.default)
     texts = _texts(message, path.name)
     blocks = [block for text in texts for block in text.blocks]
     warnings = list(dict.fromkeys(warning for text in texts for warning in text.warnings))
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
-    if "@" in one_line(str(message["From"] or "")):  # browsers say "Saved by" there
+    sender = one_line(str(message["From"] or ""))
+    if sender and not re.match(r"\W*saved by\b", sender, re.IGNORECASE):  # as browsers say there
         said = [f"{name}: {one_line(str(message[name]))}" for name in _HEADERS if message[name]]
         blocks.insert(0, Block("\n".join(said)))
-    read_parts = {id(text.part) for text in texts}
-    if unread := [name for part in _leaves(message) if id(part) not in read_parts and (name := _file_name(part))]:
+    if unread := list(dict.fromkeys(_unread(message, {id(text.part) for text in texts}))):
         warnings.append(f"Attached and not read: {listed(unread, 12)}. Save what you need and add it.")
     pages, toc = paginate(blocks)
     if not pages:
@@ -61,21 +69,33 @@ def _texts(part: MIMEPart, name: str) -> list[_Text]:
     kind = part.get_content_type()
     if part.is_attachment():
         return []
-    if kind in ("text/plain", "text/html"):
+    if _is_text(part):
         blocks, warnings = _blocks(part, name)
         return [_Text(part, blocks, warnings)] if blocks else []
     parts = list(_parts(part))
     if kind == "multipart/alternative":
         parts.reverse()  # the last is the best (RFC 2046)
-        parts.sort(key=lambda each: all(leaf.get_content_type() != "text/html" for leaf in each.walk()))
+        parts.sort(key=lambda each: min(_rank(leaf) for leaf in each.walk()))
         return next((texts for each in parts if (texts := _texts(each, name))), [])
     if kind == "multipart/related" and parts:
         others = list(part.iter_attachments())  # all but the part that it begins with, or says to start with
         root = next(each for each in parts if each not in others)
-        parts = others
         if texts := _texts(root, name):
             return texts
+        parts = [each for each in others if not _LOOKS.fullmatch(each.get_content_type())]
     return [text for each in parts for text in _texts(each, name)]
+
+
+def _is_text(part: MIMEPart) -> bool:
+    """Whether it is read as text; so is what should have parts, and has none as their border is not to be found."""
+    if part.get_content_maintype() == "multipart":
+        return not part.is_multipart()
+    return part.get_content_maintype() == "text" and part.get_content_subtype() != "rtf"
+
+
+def _rank(leaf: MIMEPart) -> int:
+    """Of alternatives, the lowest is read: an invitation says in its text what its calendar says in code."""
+    return {"text/html": 0, "text/plain": 1}.get(leaf.get_content_type(), 2)
 
 
 def _parts(part: MIMEPart) -> Iterator[MIMEPart]:
@@ -84,18 +104,42 @@ def _parts(part: MIMEPart) -> Iterator[MIMEPart]:
         yield from part.iter_parts()
 
 
-def _leaves(part: MIMEPart) -> Iterator[MIMEPart]:
-    parts = list(_parts(part))
+def _unread(part: MIMEPart, read: Container[int], page: bool = False, passed_over: bool = False) -> Iterator[str]:
+    """What there is in a part that is not read: files by their name, the rest by its type.
+
+    Args:
+        read: the ids of the parts that are.
+        page: it belongs to a page, whose looks are not missed.
+        passed_over: it is an alternative to what is read, and so is missed only if it is a file.
+    """
+    parts, kind = list(_parts(part)), part.get_content_type()
+    chosen = []
+    if kind == "multipart/alternative":
+        chosen = [each for each in parts if any(id(leaf) in read for leaf in each.walk())]
     for each in parts:
-        yield from _leaves(each)
-    if not parts:
-        yield part
+        instead = bool(chosen) and each not in chosen
+        yield from _unread(each, read, page or kind == "multipart/related", passed_over or instead)
+    if parts or id(part) in read:
+        return
+    if name := _file_name(part):
+        yield name
+    elif not (passed_over or (page and _LOOKS.fullmatch(kind))) and _says_something(part):
+        yield kind
+
+
+def _says_something(part: MIMEPart) -> bool:
+    """Whether a part has a body, which a mail server's report has not; one of text, words in it."""
+    if _is_text(part):
+        with suppress(BrokenFile):
+            return bool(_blocks(part, "")[0])
+    payload = part.get_payload(decode=True)
+    return isinstance(payload, bytes) and bool(payload.strip())
 
 
 def _file_name(part: MIMEPart) -> str:
     """What a part is called that is a file, or a mail within this one; nothing for other parts."""
     name = part.get_filename()
-    if not name and part.get_content_type() == "message/rfc822":
+    if not name and part.get_content_type() in _MAILS:
         name = next((str(mail["Subject"] or "") for mail in part.iter_parts()), "") or "a mail"
     return one_line(name or (part.get_content_type() if part.is_attachment() else ""))
 
@@ -103,6 +147,7 @@ def _file_name(part: MIMEPart) -> str:
 def _blocks(part: MIMEPart, name: str) -> tuple[list[Block], list[str]]:
     payload = part.get_payload(decode=True)
     text, warnings = decode(payload if isinstance(payload, bytes) else b"", part.get_content_charset())
-    if part.get_content_type() == "text/plain":
-        return plain_blocks(text), warnings
-    return html.extract(text, name)[0], warnings
+    kind = part.get_content_type()
+    if kind == "text/html":
+        return html.extract(text, name)[0], warnings
+    return plain_blocks(text, by_lines=not _FILLED.fullmatch(kind)), warnings

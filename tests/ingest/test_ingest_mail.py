@@ -3,6 +3,8 @@
 from email.message import EmailMessage
 from pathlib import Path
 
+import pytest
+
 from ingest import Document
 from tests.ingest import makers
 
@@ -100,3 +102,76 @@ def test_many_files_are_counted(tmp_path: Path) -> None:
     document = read(tmp_path, many("mixed", leaf("Words."), *files))
     names = ", ".join(f"{number}.pdf" for number in range(12))
     assert document.warnings == (f"Attached and not read: {names} and 3 more. Save what you need and add it.",)
+
+
+def raw(folder: Path, name: str, *lines: str) -> Document:
+    return makers.read(folder / name, "\n".join(lines))
+
+
+def test_text_of_every_kind_is_read(tmp_path: Path) -> None:
+    """Of a table or a patch within a mail, or a mail in Markdown, nothing was there, and nothing said so."""
+    assert read(tmp_path, leaf("The lamp\nis *lit*.", "markdown")).text == "The lamp\nis *lit*."
+    table = leaf("ship,guns\nLark,7\n", "csv")
+    patch = leaf("-old\n+  new\n", "x-patch", filename="a.patch", disposition="inline")
+    document = read(tmp_path, many("mixed", leaf("<p>See.</p>", "html"), table, patch))
+    assert (document.text, document.warnings) == ("See.\n\nship,guns\nLark,7\n\n-old\n+  new", ())
+
+
+def test_whatever_else_is_not_read_is_named(tmp_path: Path) -> None:
+    """Only files were."""
+    rich, picture, data = leaf("{\\rtf1 Words}", "rtf"), EmailMessage(), EmailMessage()
+    picture.set_content(b"GIF89a", "image", "gif")
+    data.set_content(b"{}", "application", "json")
+    document = read(tmp_path, many("mixed", leaf("Words."), rich, picture, data, data, leaf("<p> </p>", "html")))
+    assert document.text == "Words."
+    assert document.warnings == (
+        "Attached and not read: text/rtf, image/gif, application/json. Save what you need and add it.",
+    )
+
+
+def test_neither_alternatives_nor_the_looks_of_a_page_are_missed(tmp_path: Path) -> None:
+    plain, rich, frame = leaf("Plain."), leaf("<p>Rich.</p>", "html"), leaf("<p>Frame.</p>", "html")
+    invitation, style, picture = leaf("BEGIN:VCALENDAR", "calendar"), leaf("p { margin: 0 }", "css"), EmailMessage()
+    picture.set_content(b"GIF89a", "image", "gif")
+    for parts, text in (([plain, invitation], "Plain."), ([plain, rich, invitation], "Rich.")):
+        document = read(tmp_path, many("alternative", *parts))
+        assert (document.text, document.warnings) == (text, ())
+    document = read(tmp_path, many("related", rich, picture, style))
+    assert (document.text, document.warnings) == ("Rich.", ())
+    document = read(tmp_path, many("related", leaf("<frameset>", "html"), style, frame))
+    assert (document.text, document.warnings) == ("Frame.", ())
+    document = read(tmp_path, many("related", rich, frame, leaf("<script>no()</script>", "html")))
+    assert document.text == "Rich."
+    assert document.warnings == ("Attached and not read: text/html. Save what you need and add it.",)
+
+
+def test_parts_whose_border_is_not_named_are_text(tmp_path: Path) -> None:
+    head = ("MIME-Version: 1.0", "Content-Type: multipart/mixed; boundary=x", "", "--x")
+    lost = ("Content-Type: multipart/alternative", "", "The lamp.", "--x", "", "The ship.", "--x--")
+    assert raw(tmp_path, "a.eml", *head, *lost).text == "The lamp.\n\nThe ship."
+
+
+def test_the_lines_above_a_mail_are_those_of_any_sender(tmp_path: Path) -> None:
+    """A sender without an address was taken for a browser."""
+    body = ("Subject: Lamps", "MIME-Version: 1.0", "", "Lit.")
+    assert raw(tmp_path, "a.eml", "From: MAILER-DAEMON", *body).text == "From: MAILER-DAEMON\nSubject: Lamps\n\nLit."
+    for browser in ("<Saved by Blink>", '"Saved by WebKit"'):
+        assert raw(tmp_path, "a.mht", f"From: {browser}", *body).text == "Lit."
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff"], ids=["plain", "byte order mark"])
+@pytest.mark.parametrize("version", [(), ("MIME-Version: 1.0",)], ids=["without a version", "with one"])
+def test_a_mail_is_known_by_its_name_and_its_first_lines(tmp_path: Path, start: str, version: tuple[str, ...]) -> None:
+    """Without a line that few read, it was plain text: markup, base64 and all."""
+    first = (f"{start}Received: from a", "\tby b", "From: a@b.c", "Subject: =?utf-8?b?TGFtcHM=?=", *version)
+    coded = ("Content-Type: text/html", "Content-Transfer-Encoding: base64", "", "PHA+TGl0LjwvcD4=")
+    document = raw(tmp_path, "a.eml", *first, *coded)
+    assert (document.format, document.title, document.warnings) == ("eml", "Lamps", ())
+    assert document.text == "From: a@b.c\nSubject: Lamps\n\nLit."
+    saved = raw(tmp_path, "a.mht", "Content-Type: text/html", *version, "", "<p>Lit.</p>")
+    assert (saved.format, saved.text) == ("mhtml", "Lit.")
+
+
+def test_what_only_begins_like_a_mail_is_none(tmp_path: Path) -> None:
+    assert raw(tmp_path, "a.txt", "From: a@b.c", "", "Lit.").format == "txt"
+    assert raw(tmp_path, "a.eml", "Dear Anne,", "From: there", "", "Lit.").format == "txt"
