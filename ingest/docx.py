@@ -1,7 +1,8 @@
 """DOCX, through python-docx for the package and the styles, with an own walk over the body.
 
 The walk also reads what python-docx's paragraphs pass over: content controls, text boxes, tracked insertions (tracked
-deletions are left out), footnotes and endnotes. Headers and footers are left out.
+deletions are left out), footnotes and endnotes. Headers and footers are left out. Documents that Word only puts in when
+it opens the file are named in a warning.
 """
 
 import io
@@ -16,7 +17,7 @@ import docx as python_docx
 from lxml import etree
 
 from ingest.clean import joined, one_line, pictured, raised, tidy
-from ingest.document import Reading
+from ingest.document import Reading, count
 from ingest.errors import BrokenFile, EmptyDocument, IngestError
 from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive, read_member
@@ -76,8 +77,8 @@ def read(path: Path, limits: Limits) -> Reading:
                 if member.filename.endswith((".xml", ".rels")):
                     limits.check(member.filename, "bytes", member.file_size, limits.text_member_bytes)
             document = python_docx.Document(_package(path, archive, limits))
-        blocks, characters = [], 0
-        for block in _Walk(document).blocks():
+        blocks, characters, walk = [], 0, _Walk(document)
+        for block in walk.blocks():
             blocks.append(block)
             characters += len(block.text)
             limits.check(path.name, "characters", characters, limits.characters)
@@ -89,10 +90,19 @@ def read(path: Path, limits: Limits) -> Reading:
             f"{path.name} cannot be opened as a Word document ({one_line(str(error))[:120]}). "
             "The file is damaged: fetch it again, or open and re-save it in Word or LibreOffice."
         ) from error
+    warnings = []
+    if walk.embedded:
+        within = f"{count(walk.embedded, 'document')} within the file, put in place only when Word opens it"
+        warnings.append(f"Not read: {within}. Open the file in Word, save it again and add that.")
+    if walk.linked:
+        warnings.append(
+            f"Not read: {count(walk.linked, 'part')} of the document kept in files beside it. Add them too."
+        )
     pages, toc = paginate(blocks)
     if not pages:
-        raise EmptyDocument(f"{path.name} has no text in it: if it holds scanned pictures, save it as PDF and use OCR.")
-    return Reading(pages, toc, [title, first_heading(blocks)], [])
+        scanned = "if it holds scanned pictures, save it as PDF and use OCR."
+        raise EmptyDocument(" ".join([f"{path.name} has no text in it: {scanned}", *warnings]))
+    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
 
 
 def _package(path: Path, archive: zipfile.ZipFile, limits: Limits) -> str | io.BytesIO:
@@ -119,6 +129,7 @@ class _Walk:
         self.notes = {kind: _notes(document, kind) for kind in ("footnote", "endnote")}
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
+        self.embedded = self.linked = 0  # documents that are not read, within the file and beside it
 
     def blocks(self) -> Iterator[Block]:
         headed = False
@@ -139,6 +150,8 @@ class _Walk:
                 yield from self._paragraph(child)
             elif child.tag == f"{W}tbl":
                 yield from self._table(child)
+            elif child.tag == f"{W}altChunk":
+                self.embedded += 1
             elif child.tag not in _DELETED and isinstance(child.tag, str):  # content controls, custom XML
                 yield from self._container(child)
 
@@ -216,6 +229,8 @@ class _Walk:
                 yield f"[{len(self.cited)}]"
             elif tag == f"{M}oMath":
                 yield of_word(child)
+            elif tag == f"{W}subDoc":
+                self.linked += 1
             else:
                 yield from self._runs(child)
 

@@ -8,7 +8,7 @@ import docx
 import pytest
 from docx.oxml import parse_xml
 
-from ingest import ingest
+from ingest import EmptyDocument, ingest
 from tests.ingest import makers
 
 
@@ -239,6 +239,20 @@ def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path:
         b"purl.oclc.org/ooxml/package/", b"schemas.openxmlformats.org/package/2006/"
     )
     assert ingest(makers.archive(tmp_path / "strict.docx", strict)).text == "Words."
+
+
+def test_documents_within_a_word_document_are_no_silent_loss(tmp_path: Path) -> None:
+    """What programs that know HTML but not Word put in whole: it was left out without a word."""
+    before, chunk = "<w:p><w:r><w:t>Before.</w:t></w:r></w:p>", "<w:altChunk/>"
+    document = ingest(word(tmp_path / "a.docx", f"{before}{chunk}{chunk}<w:p><w:subDoc/></w:p>"))
+    assert document.text == "Before."
+    assert document.warnings == (
+        "Not read: 2 documents within the file, put in place only when Word opens it. Open the file in Word, save it "
+        "again and add that.",
+        "Not read: 1 part of the document kept in files beside it. Add them too.",
+    )
+    with pytest.raises(EmptyDocument, match=r"Not read: 1 document within the file.*save it again"):
+        ingest(word(tmp_path / "b.docx", chunk))
 
 
 LEVEL = '<w:lvl w:ilvl="{}">{}<w:numFmt w:val="{}"/><w:lvlText w:val="{}"/></w:lvl>'
