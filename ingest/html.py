@@ -36,7 +36,7 @@ _BLOCKS = frozenset(
         *("html", "body", "address", "article", "aside", "blockquote", "center", "dd", "details", "dir", "div", "dl"),
         *("dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "legend", "li", "main"),
         *("menu", "ol", "p", "pre", "section", "summary", "ul", "h1", "h2", "h3", "h4", "h5", "h6"),
-        *("table", "tbody", "thead", "tfoot", "tr", "td", "th", "caption"),
+        *("table", "tbody", "thead", "tfoot", "tr", "td", "th", "caption", "dialog", "template"),
     }
 )
 _TABLE_PARTS = frozenset({"thead", "tbody", "tfoot", "tr"})
@@ -104,6 +104,8 @@ def read(path: Path, limits: Limits) -> Reading:
         warnings.append(
             "The page shows others in frames, which are files of their own and were not read: add them too."
         )
+    if re.search(r"<iframe\s[^<>]*\bsrcdoc\s*=", markup, re.IGNORECASE):
+        warnings.append("The page holds others in frames, which were not read: save what you need of them and add it.")
     limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
     pages, toc = paginate(blocks)
     if not pages:
@@ -263,7 +265,8 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         walk.inline.append(one_line(alt or "") if formula else pictured(alt))
         return
     if tag == "svg":
-        lettering = (one_line("".join(text.itertext())) for text in element.iter("text", "{*}text"))
+        drawn = element.iter("text", "foreignobject", "{*}text", "{*}foreignObject")
+        lettering = (one_line("".join(text.itertext())) for text in drawn)
         walk.inline.append(pictured("; ".join(filter(None, lettering))))
         return
     if tag == "ins" and (before := element.getprevious()) is not None and not before.tail:
@@ -417,6 +420,8 @@ def _kind(element: etree._Element) -> str:
 
 def _skipped(element: etree._Element, tag: str) -> bool:
     if tag == "button" and any(_tag(ancestor) in _HEADINGS for ancestor in element.iterancestors()):
+        return _hidden(element)
+    if (tag == "dialog" and "open" in element.attrib) or (tag == "template" and "shadowrootmode" in element.attrib):
         return _hidden(element)
     kind = element.get("class") or ""
     offered = "mw-editsection" in kind or (_ANCHOR.search(kind) and not re.search(r"\w", "".join(element.itertext())))

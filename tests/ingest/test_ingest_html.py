@@ -112,6 +112,15 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
             "<p>See <svg><title>no</title><text>Ships in the</text><text>harbour</text></svg>",
             "See [picture: Ships in the; harbour]",
         ),
+        (
+            "<svg><foreignObject><div>Ships in the <b>harbour</b></div></foreignObject></svg>",
+            "[picture: Ships in the harbour]",
+        ),
+        ("<dialog open><p>Shown.</dialog><dialog>Not yet.</dialog>", "Shown."),
+        (
+            "<x-card><template shadowrootmode=open><p>Shown.</template>Too.</x-card><template>no</template>",
+            "Shown.\n\nToo.",
+        ),
         ("<p>He said <q>no</q>.", "He said “no”."),
         ("<p>in 1990<a href='#fn1'><sup>1</sup></a>", "in 1990[1]"),
         ("<p>in 1990<a href='#fn1'><b><sup>1</sup></b></a>", "in 1990[1]"),
@@ -189,6 +198,12 @@ def test_a_page_of_frames_says_so(tmp_path: Path) -> None:
     )
     assert (document.text, len(document.warnings)) == ("No frames.", 1)
     assert "were not read: add them too" in document.warnings[0]
+    document = read(
+        tmp_path / "b.html", "<html><p>Page.<iframe title=a srcdoc='<p>Frame.'></iframe><iframe src=b></iframe>"
+    )
+    assert (document.text, len(document.warnings)) == ("Page.", 1)
+    assert "holds others in frames, which were not read" in document.warnings[0]
+    assert read(tmp_path / "c.html", "<html><p>Page.<iframe src=b></iframe>").warnings == ()
 
 
 def test_page_breaks_that_do_not_end_do_not_take_for_ever(tmp_path: Path) -> None:
