@@ -7,7 +7,8 @@ through MuPDF, which lays the book out and thereby loses paragraphs.
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,7 +18,7 @@ from lxml import etree
 from ingest import html
 from ingest.charset import decode
 from ingest.clean import one_line
-from ingest.document import Reading, count
+from ingest.document import Reading, count, listed
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge, UnsupportedFormat
 from ingest.limits import Limits, check_archive, read_member
 from ingest.sections import LONGEST_LABEL, Block, first_heading, paginate
@@ -81,6 +82,7 @@ class _Book:
             raise BrokenFile(f"{self.name} names no chapters in its spine ({package_path}). Fetch it again.")
         self.limits.check(self.name, "chapters", len(chapters), self.limits.pages)
         contents = self._contents(items, spine)
+        self._name_unread(items, set(chapters))
         blocks = self._blocks(chapters, contents, on_page)
         headings = sum(0 < block.level <= 2 for block in blocks)
         placed = sum(len(block.toc) for block in blocks)
@@ -153,6 +155,23 @@ class _Book:
             names = ", ".join(wordless[:5]) + (", ..." if len(wordless) > 5 else "")
             self.warnings.append(f"No text in {len(wordless)} of {count(len(chapters), 'file')} of the book: {names}.")
         return blocks
+
+    def _name_unread(self, items: dict[str | None, etree._Element], chapters: Container[str]) -> None:
+        """Warn of pages of text that the spine leaves out: of notes, it may be, that are only shown by their links."""
+        pages = (item for item in items.values() if item.get("media-type") in _MARKUP)
+        others = (page for page in pages if "nav" not in (page.get("properties") or "").split())
+        files = {_resolve(self.folder, page.get("href", ""))[0]: None for page in others}
+        unread = []
+        for file in files:
+            if file not in chapters and file.casefold() in self.members and self._has_words(file):
+                unread.append(posixpath.basename(file))
+        if unread:
+            self.warnings.append(f"Not among the chapters of the book, and not read: {listed(unread, 5)}.")
+
+    def _has_words(self, file: str) -> bool:
+        with suppress(BrokenFile, TooLarge):
+            return bool(html.extract(decode(self._bytes(file))[0], file)[0])
+        return True
 
     def _contents(self, items: dict[str | None, etree._Element], spine: etree._Element | None) -> dict[str, Entries]:
         """The table of contents, by file: EPUB 3's navigation document, else EPUB 2's NCX. Absent is no error."""

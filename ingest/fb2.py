@@ -7,7 +7,7 @@ from pathlib import Path
 from lxml import etree
 
 from ingest.charset import decode
-from ingest.clean import joined, one_line, raised
+from ingest.clean import joined, one_line, pictured, raised
 from ingest.document import Reading
 from ingest.errors import BrokenFile, EmptyDocument, TooLarge
 from ingest.limits import Limits, check_archive, read_member
@@ -66,7 +66,9 @@ def _bytes(path: Path, limits: Limits) -> bytes:
 
 
 def _set_down(root: etree._Element) -> None:
-    """Put the marks of notes and whatever is raised on the line."""
+    """Put the marks of notes, whatever is raised, and what pictures show on the line."""
+    for image in root.iter("{*}image"):
+        image.text = pictured(image.get("alt") or image.get("title"))
     for element in list(root.iter("{*}a", "{*}sup")):
         text = "".join(map(str, element.itertext()))
         noted = any(link.get("type") == "note" for link in element.iter("{*}a"))
@@ -76,29 +78,39 @@ def _set_down(root: etree._Element) -> None:
 
 
 def _visit(element: etree._Element, depth: int, blocks: list[Block]) -> None:
+    _loose(element.text, blocks)
     for child in element:
-        if not isinstance(child.tag, str):
-            continue
-        tag = etree.QName(child).localname
-        if depth > DEEPEST:
-            blocks.append(Block(one_line(" ".join(map(str, child.itertext())))))
-        elif tag == "section":
-            _visit(child, depth + 1, blocks)
-        elif tag in ("title", "subtitle"):
-            lines = [_words(line) for line in child.iterfind("{*}p")]
-            text = ": ".join(line for line in lines if line) or _words(child)
-            level = min(6, max(1, depth)) if tag == "title" else 6
-            blocks.append(Block(text, level))
-        elif tag == "table":
-            rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iterfind("{*}tr")]
-            blocks.extend(rows_of(table_lines(rows)))
-        elif tag == "stanza":
-            verses = [_words(verse) for verse in child.iterfind("{*}*")]  # or a title
-            blocks.append(Block("\n".join(verses)))
-        elif tag in _PARAGRAPHS:
-            blocks.append(Block(_words(child)))
-        elif tag not in ("image", "empty-line"):  # epigraph, cite, poem, annotation and what is unknown
-            _visit(child, depth + 1, blocks)
+        if isinstance(child.tag, str):
+            _visit_child(child, child.tag.rpartition("}")[2], depth, blocks)
+        _loose(child.tail, blocks)
+
+
+def _loose(text: str | None, blocks: list[Block]) -> None:
+    """What stands between the elements, where no text should be."""
+    if words := one_line(text or ""):
+        blocks.append(Block(words))
+
+
+def _visit_child(child: etree._Element, tag: str, depth: int, blocks: list[Block]) -> None:
+    if depth > DEEPEST:
+        blocks.append(Block(one_line(" ".join(map(str, child.itertext())))))
+    elif tag == "section":
+        _visit(child, depth + 1, blocks)
+    elif tag in ("title", "subtitle"):
+        lines = [_words(line) for line in child.iterfind("{*}p")]
+        text = ": ".join(line for line in lines if line) or _words(child)
+        level = min(6, max(1, depth)) if tag == "title" else 6
+        blocks.append(Block(text, level))
+    elif tag == "table":
+        rows = [[_cell(cell) for cell in row.iterfind("{*}*")] for row in child.iter("{*}tr")]
+        blocks.extend(rows_of(table_lines(rows)))
+    elif tag == "stanza":
+        verses = [_words(verse) for verse in child.iterfind("{*}*")]  # or a title
+        blocks.append(Block("\n".join(verses)))
+    elif tag in _PARAGRAPHS:
+        blocks.append(Block(_words(child)))
+    else:  # epigraph, cite, poem, annotation and what is unknown
+        _visit(child, depth + 1, blocks)
 
 
 def _cell(element: etree._Element) -> Cell:

@@ -15,7 +15,7 @@ from unicodedata import category
 
 from lxml.html import defs
 from markdown_it import MarkdownIt
-from markdown_it.rules_block import StateBlock, reference
+from markdown_it.rules_block import StateBlock, html_block, reference
 from markdown_it.rules_inline import StateInline, html_inline
 
 from ingest import html
@@ -47,7 +47,10 @@ _TABBED, _MAYBE_TABBED = (".tsv", ".tab"), (".txt", ".csv", "")
 _BORDER = re.compile(r"\t|[|]|[,;:](?=\S)")
 DEEPEST = 100  # lists and quotations of Markdown within one another, counted in tokens: a list is two
 _NOTE = re.compile(r"\[\^[^\]\s]+\]:")
-_FRONT_MATTER = re.compile(r"\A(?:---\n(.*?)\n(?:---|\.\.\.)|\+\+\+\n(.*?)\n\+\+\+)\n", re.DOTALL)
+_FIELD = r"(?:[\w\"'.][^\n:]*:(?:[ \t][^\n]*)?|[ \t#\-\]}][^\n]*)?\n"  # a name and its value, or more of that
+_FRONT_MATTER = re.compile(
+    rf"\A(?:---\n(?=[^\n])((?:{_FIELD})*?)(?:---|\.\.\.)|\+\+\+\n((?:[^\n]*\n)*?)\+\+\+)[ \t]*\n"
+)
 _FORMULA = re.compile(
     r"\$\$[^$]+\$\$|\$(?=\S)(?:[^$\\]|\\.)*(?<=\S)\$(?!\d)|\\(?:\((?:(?!\\\().)+?\\\)|\[(?:(?!\\\[).)+?\\\])", re.DOTALL
 )
@@ -100,6 +103,7 @@ def read_markdown(path: Path, limits: Limits) -> Reading:
             title = re.sub(r"^[\"']|[\"']$", "", named[1].strip())
     markdown = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable(["table", "strikethrough"])
     markdown.block.ruler.at("reference", _link_definition, {"alt": ["paragraph"]})
+    markdown.block.ruler.at("html_block", _html_lines, {"alt": ["paragraph", "reference", "blockquote"]})
     markdown.inline.ruler.before("escape", "formula", _formula)
     markdown.inline.ruler.at("html_inline", _html_tag)
     parts = markdown.parse(text)
@@ -135,10 +139,20 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 def _html_tag(state: StateInline, silent: bool) -> bool:
     """CommonMark's rule, but "Vec<String>" has no tag in it."""
-    tag = _TAG.match(state.src, state.pos)
-    if tag and not (tag[1].casefold() in _KNOWN_TAGS and (tag[1].islower() or tag[1].isupper())):
-        return "-" in tag[1] and html_inline(state, silent)  # an element of the page's own has a hyphen
-    return html_inline(state, silent)
+    return not _is_no_tag(state.src, state.pos) and html_inline(state, silent)
+
+
+def _html_lines(state: StateBlock, first: int, last: int, silent: bool) -> bool:
+    """The same of lines: "<file>" may stand alone on one."""
+    start = state.bMarks[first] + state.tShift[first]
+    return not _is_no_tag(state.src, start) and html_block(state, first, last, silent)
+
+
+def _is_no_tag(text: str, start: int) -> bool:
+    tag = _TAG.match(text, start)
+    if not tag or (tag[1].casefold() in _KNOWN_TAGS and (tag[1].islower() or tag[1].isupper())):
+        return False
+    return "-" not in tag[1]  # an element of the page's own has a hyphen
 
 
 def _decode(path: Path, limits: Limits) -> tuple[str, list[str]]:

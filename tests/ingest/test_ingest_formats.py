@@ -90,6 +90,20 @@ def test_the_spine_loses_no_chapter_without_a_warning(tmp_path: Path) -> None:
     assert "'3.xhtml'" in document.warnings[1]
 
 
+def test_pages_outside_the_spine_are_named(tmp_path: Path) -> None:
+    """Notes that are only shown by their links were left out without a word."""
+    files = {"book/notes.xhtml": "<p>A note.</p>", "book/cover.xhtml": "<img src=a.png>"}
+    path = makers.epub(tmp_path / "a.epub", {"a.xhtml": "<p>Word.</p>"}, "<li><a href='a.xhtml'>A</a></li>", **files)
+    with zipfile.ZipFile(path) as archive:
+        package = archive.read("book/package.opf").decode()
+    items = "".join(f'<item id="{n}" href="{n}.xhtml" media-type="text/html"/>' for n in ("notes", "cover", "lost"))
+    document = ingest(
+        makers.with_member(path, "book/package.opf", package.replace("</manifest>", f"{items}</manifest>").encode())
+    )
+    assert document.text == "Word."
+    assert document.warnings == ("Not among the chapters of the book, and not read: notes.xhtml.",)
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "palmdoc"])
 def test_mobi(tmp_path: Path, packed: bool) -> None:
     chapters = "".join(
@@ -213,6 +227,25 @@ def test_fb2_annotations_are_read(tmp_path: Path) -> None:
     assert [page.text for page in document.pages] == ["Of a lamp.", "One\n\nIt burns."]
 
 
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        (
+            "Before<p>a</p>loose <emphasis>b</emphasis> text<ul><li>c</li></ul>",
+            "Before\n\na\n\nloose\n\nb\n\ntext\n\nc",
+        ),
+        ("<table><tbody><tr><td>a</td><td>b</td></tr></tbody></table>", "a | b"),
+        ("<image alt='Ships in the harbour'/><p>See.</p>", "[picture: Ships in the harbour]\n\nSee."),
+        ("<p>See <image title='Ships in the harbour'/>.</p>", "See [picture: Ships in the harbour] ."),
+        ("<p>a</p><q:z>b</q:z>", "a\n\nb"),
+    ],
+    ids=["loose", "table", "picture", "picture in a line", "namespace of nobody"],
+)
+def test_fb2_as_programs_write_it_loses_no_words(tmp_path: Path, section: str, expected: str) -> None:
+    body = f"<FictionBook><body><section>{section}</section></body></FictionBook>"
+    assert read(tmp_path / "a.fb2", body).text == expected
+
+
 def test_fb2_note_marks_and_powers(tmp_path: Path) -> None:
     link = '<a xmlns:l="http://www.w3.org/1999/xlink" l:href="#n1" type="note">{}</a>'
     notes = [link.format(mark) for mark in ("1", "<sup>2</sup>", "[3]")]
@@ -239,6 +272,23 @@ def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
     ]
     document = read(tmp_path / "b.md", '+++\ntitle = "The Tides"\n+++\n\nIntro.\n')
     assert (document.title, document.text) == ("The Tides", "Intro.")
+
+
+def test_markdown_between_two_rules_is_text(tmp_path: Path) -> None:
+    """All before the second line was taken for front matter, and left out."""
+    assert read(tmp_path / "a.md", "---\n\nFirst.\n\n---\n\nSecond.\n").text == "First.\n\nSecond."
+    assert read(tmp_path / "b.md", "---\nFirst: one.\nTwo.\n---\n\nThird.\n").text == "First: one. Two.\n\nThird."
+    front = (
+        "---\n# about\ntitle: Tides\ntags:\n- sea\n\nabout: |\n  Of\n  water\nat: 12:30\nlist: [\n]\n...\n\nWords.\n"
+    )
+    document = read(tmp_path / "c.md", front)
+    assert (document.title, document.text) == ("Tides", "Words.")
+
+
+def test_markdown_may_speak_of_a_name_in_angles_alone_on_a_line(tmp_path: Path) -> None:
+    """It was taken for an element, and left out."""
+    text = "Save as\n\n<file>\n\nor\n\n- <folder>\n\n<div>\nor *both*\n</div>\n"
+    assert read(tmp_path / "a.md", text).text == "Save as\n\n<file>\n\nor\n\n- <folder>\n\nor *both*"
 
 
 PROSE = (
