@@ -23,6 +23,7 @@ from ingest.sections import Block, first_heading, paginate
 from ingest.text import plain_blocks
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
+_HTML = ("text/html", "application/xhtml+xml")
 _LOOKS = re.compile(
     r"(?:image|audio|video|font)/.*|text/(?:css|(?:x-)?(?:java|ecma)script)"
 )  # of a page, and not words
@@ -90,12 +91,14 @@ def _is_text(part: MIMEPart) -> bool:
     """Whether it is read as text; so is what should have parts, and has none as their border is not to be found."""
     if part.get_content_maintype() == "multipart":
         return not part.is_multipart()
-    return part.get_content_maintype() == "text" and part.get_content_subtype() != "rtf"
+    kind = part.get_content_type()
+    return kind in _HTML or (kind.startswith("text/") and kind != "text/rtf")
 
 
 def _rank(leaf: MIMEPart) -> int:
     """Of alternatives, the lowest is read: an invitation says in its text what its calendar says in code."""
-    return {"text/html": 0, "text/plain": 1}.get(leaf.get_content_type(), 2)
+    kind = leaf.get_content_type()
+    return 0 if kind in _HTML else 1 if kind == "text/plain" else 2
 
 
 def _parts(part: MIMEPart) -> Iterator[MIMEPart]:
@@ -148,6 +151,6 @@ def _blocks(part: MIMEPart, name: str) -> tuple[list[Block], list[str]]:
     payload = part.get_payload(decode=True)
     text, warnings = decode(payload if isinstance(payload, bytes) else b"", part.get_content_charset())
     kind = part.get_content_type()
-    if kind == "text/html":
+    if kind in _HTML:
         return html.extract(text, name)[0], warnings
     return plain_blocks(text, by_lines=not _FILLED.fullmatch(kind)), warnings

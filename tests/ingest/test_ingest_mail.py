@@ -92,6 +92,9 @@ def test_of_a_page_with_what_belongs_to_it_the_page_is_read_or_else_its_frames(t
     empty = leaf("<frameset><frame src=b.html></frameset>", "html")
     assert read(tmp_path, many("related", page, frame, other)).text == "Page."
     assert read(tmp_path, many("related", empty, frame, pdf("lamp.pdf"), other)).text == "Frame.\n\nOther."
+    strict = EmailMessage()
+    strict.set_content(b"<p>Strict.</p>", "application", "xhtml+xml", disposition="inline")
+    assert read(tmp_path, many("related", strict, frame)).text == "Strict."
     late = many("related", frame, page)
     late.set_param("start", "<Page>")
     assert read(tmp_path, late).text == "Page."

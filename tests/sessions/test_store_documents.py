@@ -186,7 +186,7 @@ def test_deleting_a_context_or_session_leaves_what_is_above(filled: Any) -> None
 
 
 def test_deleting_looks_up_what_it_deletes(filled: Any) -> None:
-    """All measurements were gone through for every turn and every job: 3 s for 300 turns, and nobody else could write."""
+    """All measurements were gone through for every turn and job: 3 s for 300 turns, while nobody else could write."""
     session = filled.session()
     turn = filled.answered(session, "Who?", "Emma.")
     filled.store.add_job("answer", turn)
