@@ -10,7 +10,9 @@ import re
 import secrets
 import shutil
 import time
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,8 +27,12 @@ UPLOADS = "uploads"
 """Their folder in the home; each upload has one of its own there."""
 MOST_BYTES = 1 << 30
 """Of one file."""
+LONGEST_NAME = 180
+"""Bytes of a file's name before its suffix: file systems take 255 of all."""
 RECENT_SEC = 24 * 3600.0
 """A failed upload is listed this long, unless it is removed; one that waits for a password, until it is."""
+_HARMFUL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff/\\<>:"|?*]')
+"""Signs that separate, control, turn text around or are none, and those that other file systems refuse."""
 
 
 def cache(home: Path) -> Path:
@@ -36,9 +42,13 @@ def cache(home: Path) -> Path:
 
 def safe_name(name: str) -> str:
     """One harmless path component that a person still recognises."""
-    plain = re.sub(r"[^\w .,()'-]", "_", Path(name).name).strip(" .")
+    plain = _HARMFUL.sub("_", unicodedata.normalize("NFC", Path(name).name)).strip(" .")
     stem, dot, suffix = plain.rpartition(".")
-    return f"{stem[:100]}{dot}{suffix[:10]}" if stem else plain[:100] or "document"
+    return f"{_cut(stem)}{dot}{suffix[:10]}" if stem else _cut(plain) or "document"
+
+
+def _cut(name: str) -> str:
+    return name.encode()[:LONGEST_NAME].decode(errors="ignore")
 
 
 def uploads(home: Path) -> Path:
@@ -62,21 +72,31 @@ def _target(folder: Path, name: str) -> Path:
 
 
 def move_in(home: Path, cached: Iterable[str]) -> list[Path]:
-    """Move files from Gradio's cache to a folder of their own; the cache keeps nothing.
+    """Move files from Gradio's cache to a folder of their own, one that was dropped in twice once.
+
+    The cache keeps nothing: a copy there would outlive the document.
 
     Raises:
-        AppError: the cache has let go of one of them. None is moved.
+        AppError: the cache has let go of one of them, or another tab took it, for which Gradio keeps the same file.
+            As after any other error, none is moved.
     """
-    sources = [Path(each) for each in cached]
+    sources = [Path(each) for each in dict.fromkeys(cached)]
     if not all(source.is_file() for source in sources):
-        raise AppError("The files were dropped in too long ago: drop them in again.")
+        raise AppError("The files were read from another tab, or dropped in too long ago: drop them in again.")
     folder, moved = _folder(home), []
+    try:
+        for source in sources:
+            moved.append(_target(folder, source.name))
+            shutil.move(source, moved[-1])
+    except BaseException:
+        for source, target in zip(sources, moved, strict=False):
+            if not source.exists():
+                shutil.move(target, source)
+        shutil.rmtree(folder)
+        raise
     for source in sources:
-        target = _target(folder, source.name)
-        shutil.move(source, target)
-        if not any(source.parent.iterdir()):
+        with suppress(OSError):  # something else is in it
             source.parent.rmdir()
-        moved.append(target)
     return moved
 
 

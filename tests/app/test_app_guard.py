@@ -171,7 +171,18 @@ def test_the_page_is_in_no_frame_and_asks_nobody_else() -> None:
         ("...", "document"),
         ("", "document"),
         ("a\x00b\n.txt", "a_b_.txt"),
-        ("x" * 500 + ".pdf", "x" * 100 + ".pdf"),
+        ("a/..", "document"),
+        ("..\\", "_"),
+        ("C:\\x.txt", "C__x.txt"),
+        ('<a>"b"|c?*:\u202egpj.txt', "_a__b__c____gpj.txt"),
+        ("\udcff.txt", "_.txt"),
+        ("Tom & Jerry! #1 — “x”.txt", "Tom & Jerry! #1 — “x”.txt"),
+        ("हिन्दी पाठ.txt", "हिन्दी पाठ.txt"),
+        ("ภาษาไทยที่นี่.pdf", "ภาษาไทยที่นี่.pdf"),
+        ("Cafe\u0301 u\u0308ber.txt", "Café über.txt"),
+        ("x" * 500 + ".pdf", "x" * 180 + ".pdf"),
+        ("y" + "书" * 100 + ".pdf", "y" + "书" * 59 + ".pdf"),
+        ("書" * 100, "書" * 60),
     ],
 )
 def test_no_path_is_made_from_a_file_name(name: str, kept: str) -> None:
@@ -185,13 +196,44 @@ def test_files_of_which_one_is_gone_all_stay_where_they_are(tmp_path: Path) -> N
         each.parent.mkdir(parents=True)
         each.write_text("words")
     cached[1].unlink()
-    with pytest.raises(AppError, match="too long ago: drop them in again"):
+    with pytest.raises(AppError, match="another tab, or dropped in too long ago: drop them in again"):
         move_in(tmp_path, map(str, cached))
     assert cached[0].exists()
     assert not (tmp_path / "uploads").exists()
     cached[1].write_text("words")
     assert [each.read_text() for each in move_in(tmp_path, map(str, cached))] == ["words", "words"]
     assert not any(each.parent.exists() for each in cached)
+
+
+def test_a_file_that_was_dropped_in_twice_is_taken_once(tmp_path: Path) -> None:
+    """It was gone when it came the second time, and the others were lost with it."""
+    twice, other = (tmp_path / "incoming" / name / f"{name}.txt" for name in ("twice", "other"))
+    for each in (twice, other):
+        each.parent.mkdir(parents=True)
+        each.write_text(each.stem)
+    assert [each.read_text() for each in move_in(tmp_path, map(str, (twice, other, twice)))] == ["twice", "other"]
+
+
+def test_files_of_which_one_cannot_be_moved_all_stay_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before it were lost, in a folder that nobody looks into."""
+    cached = [tmp_path / "incoming" / name / f"{name}.txt" for name in ("one", "two")]
+    for each in cached:
+        each.parent.mkdir(parents=True)
+        each.write_text("words")
+    move = shutil.move
+
+    def fails(source: Path, target: Path) -> None:
+        if source == cached[1]:
+            raise OSError("not now")
+        move(source, target)
+
+    monkeypatch.setattr(shutil, "move", fails)
+    with pytest.raises(OSError, match="not now"):
+        move_in(tmp_path, map(str, cached))
+    assert [each.read_text() for each in cached] == ["words", "words"]
+    assert list((tmp_path / "uploads").iterdir()) == []
 
 
 def test_uploads_of_the_same_name_do_not_overwrite_each_other(tmp_path: Path) -> None:
