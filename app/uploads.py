@@ -125,26 +125,31 @@ def copy_in(home: Path, files: Sequence[tuple[str, BinaryIO]]) -> list[Path]:
     return copied
 
 
+def files_of(service: Service, job: JobRow) -> list[Path]:
+    """The files of an upload: named within the home, which may be moved; those of older jobs by whole paths."""
+    return [service.home / each for each in job.payload["files"]]
+
+
 def name_of(service: Service, job: JobRow) -> str:
     """What an upload is called: after the documents that are kept, and the files, that it is to read."""
     kept = [row.title for row in service.store.documents(job.payload.get("documents", []))]
     return ", ".join([*kept, *(Path(each).name for each in job.payload["files"])]) or "Documents that were deleted"
 
 
-def is_locked(job: JobRow) -> bool:
+def is_locked(service: Service, job: JobRow) -> bool:
     """Whether an upload ended for want of a password, and its files are still here."""
-    return bool(job.progress.get("locked")) and all(Path(each).exists() for each in job.payload["files"])
+    return bool(job.progress.get("locked")) and all(path.exists() for path in files_of(service, job))
 
 
-def is_waiting(job: JobRow) -> bool:
+def is_waiting(service: Service, job: JobRow) -> bool:
     """Whether something is still to come of an upload: it is under way, or locked."""
-    return job.status in UNDER_WAY or is_locked(job)
+    return job.status in UNDER_WAY or is_locked(service, job)
 
 
-def is_listed(job: JobRow) -> bool:
+def is_listed(service: Service, job: JobRow) -> bool:
     """Whether an upload is shown: it is under way, or a person may still want to know why it failed."""
     over = job.status in ("done", "cancelled") or job.progress.get("dismissed")
-    return not over and (time.time() - job.updated_at <= RECENT_SEC or is_locked(job))
+    return not over and (time.time() - job.updated_at <= RECENT_SEC or is_locked(service, job))
 
 
 def remove_uploads(files: list[Path], home: Path) -> None:
@@ -157,20 +162,20 @@ def remove_uploads(files: list[Path], home: Path) -> None:
 def sweep(service: Service) -> None:
     """Remove what is left of uploads: Gradio's cache, copies that no job will come for, and jobs not listed."""
     jobs, contexts = service.store.jobs(kind=INGEST), {row.id for row in service.store.contexts()}
-    wanted = [job for job in jobs if is_waiting(job)]
-    kept = {Path(each).parent for job in wanted for each in job.payload["files"]}
+    wanted = [job for job in jobs if is_waiting(service, job)]
+    kept = {path.parent for job in wanted for path in files_of(service, job)}
     for folder in (service.home / UPLOADS).glob("*"):
         if folder.is_file():
             folder.unlink(missing_ok=True)
         elif folder not in kept:
             shutil.rmtree(folder, ignore_errors=True)
     stay = {job.id for job in wanted} | {job.id for job in jobs if job.progress.get("context") in contexts}
-    service.store.delete_job(*(job.id for job in jobs if job.id not in stay and not is_listed(job)))
+    service.store.delete_job(*(job.id for job in jobs if job.id not in stay and not is_listed(service, job)))
 
 
 def awaited(service: Service, but: str = "") -> set[str]:
     """The documents that uploads, under way or locked, are to read or have made. but: the id of one left aside."""
-    jobs = [job for job in service.store.jobs(kind=INGEST) if is_waiting(job) and job.id != but]
+    jobs = [job for job in service.store.jobs(kind=INGEST) if is_waiting(service, job) and job.id != but]
     given = [each for job in jobs for each in (job.payload, job.progress)]
     return {id for each in given for id in each.get("documents", [])}
 
@@ -199,12 +204,12 @@ def discard(service: Service, job: JobRow) -> None:
         if job.progress.get("dismissed"):
             return
         service.store.update_job(job.id, progress={"dismissed": True})
-    remove_uploads([Path(each) for each in job.payload["files"]], service.home)
+    remove_uploads(files_of(service, job), service.home)
     forget_unread(service, job.progress.get("documents", []), job)
 
 
 def discard_locked(service: Service, hashes: Collection[str]) -> None:
     """Let go of uploads that wait for the password of a file with one of these SHA-256."""
     for job in service.store.jobs(status="failed", kind=INGEST):
-        if is_locked(job) and not set(hashes).isdisjoint(job.progress.get("sha256", [])):
+        if is_locked(service, job) and not set(hashes).isdisjoint(job.progress.get("sha256", [])):
             discard(service, job)

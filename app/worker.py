@@ -24,7 +24,7 @@ from app.documents import LEFT_OUT, Added, OnPage, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
 from app.service import Service
-from app.uploads import INGEST, discard, discard_locked, forget_unread, is_locked, remove_uploads
+from app.uploads import INGEST, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
 from app.words import plural
 from ingest import PasswordNeeded, WrongPassword, fingerprint
 from sessions import DocumentRow, JobRow, NotFound, StoreError, TurnRow, stamp
@@ -53,7 +53,7 @@ class Worker(threading.Thread):
         self._stopping = threading.Event()
         self._late: list[Callable[[], object]] = []  # writes that the store is still to take
         self._look_at = 0.0
-        self._passwords: dict[tuple[str, ...], str | None] = {}  # of an upload, by its files; never on disk
+        self._passwords: dict[str, str] = {}  # of uploads, by their jobs; never on disk
 
     # Asking for work: called from any thread.
 
@@ -75,7 +75,7 @@ class Worker(threading.Thread):
                 Otherwise nobody will be asked, and they go also where a password is missing or wrong.
         """
         payload = {
-            "files": [str(path) for path in files],
+            "files": [str(path.relative_to(self.service.home)) for path in files],
             "documents": list(documents),
             "method": method,
             "settings": settings,
@@ -94,15 +94,13 @@ class Worker(threading.Thread):
 
     def _queue_ingest(self, payload: dict[str, Any], password: str | None, made: Sequence[str] = ()) -> JobRow:
         """made: the documents that have been made of it before."""
-        files = tuple(payload["files"])
-        self._passwords[files] = password  # first, as the job may be claimed at once
         if password is not None:
             payload = {**payload, "holder": stamp()}  # nobody else knows it
-        try:
-            return self.service.store.add_job(INGEST, UPLOAD, payload, {"documents": list(made)})
-        except BaseException:
-            self._passwords.pop(files, None)
-            raise
+        with self.service.store.together():  # before anybody can claim the job
+            job = self.service.store.add_job(INGEST, UPLOAD, payload, {"documents": list(made)})
+            if password is not None:
+                self._passwords[job.id] = password
+        return job
 
     def read(self, context_id: str) -> JobRow:
         """Queue a reading that was begun; one that is queued or running already is left as it is.
@@ -123,7 +121,7 @@ class Worker(threading.Thread):
         """
         with self.service.store.together():
             job = self.service.store.job(job_id)
-            if not is_locked(job):
+            if not is_locked(self.service, job):
                 raise AppError("That upload is not here any more: drop the file in again, with its password.")
             payload = {"since": job.started_at, **job.payload}
             payload["wait"] = bool(job.payload.get("wait")) and password is not None
@@ -136,7 +134,7 @@ class Worker(threading.Thread):
         """Ask for a job to stop. Of an upload that nobody has begun with, nothing is kept."""
         job = self.service.store.request_cancel(job_id)
         if job.kind == INGEST and job.status == "cancelled":
-            self._passwords.pop(tuple(job.payload["files"]), None)
+            self._passwords.pop(job.id, None)
             discard(self.service, job)
         return job
 
@@ -269,8 +267,8 @@ class Worker(threading.Thread):
 
     def _ingest(self, job: JobRow) -> None:
         payload, store = job.payload, self.service.store
-        files = [Path(each) for each in payload["files"]]
-        options = Options(payload["title"], self._passwords.pop(tuple(payload["files"]), None), payload["ocr"])
+        files = files_of(self.service, job)
+        options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"])
         last, locked, failed, added = 0.0, False, False, Added()
 
         def look_for_stop() -> None:

@@ -126,10 +126,12 @@ class Screen:
 
     def _context_choices(self) -> list[tuple[str, str]]:
         choices = []
-        for job in filter(is_listed, reversed(self.store.jobs(kind=INGEST))):
+        for job in reversed(self.store.jobs(kind=INGEST)):
+            if not is_listed(self.service, job):
+                continue
             name = name_of(self.service, job)
             states = {"queued": "waiting", "running": "opening", "failed": "could not be read"}
-            state = "needs a password" if is_locked(job) else states[job.status]
+            state = "needs a password" if is_locked(self.service, job) else states[job.status]
             choices.append((f"{name}\n{state}", job.id))
         for title, context in shelf.titled_contexts(self.service):
             choices.append((f"{title}\n{_state_of(context, self._percent(context))}", context.id))
@@ -162,7 +164,7 @@ class Screen:
             kept = self.store.documents(job.progress.get("documents", []))
             card = ingest_card(job, name_of(self.service, job), len(kept))
             cancel, discard = active and not job.cancel_requested, not active
-            locked = is_locked(job)
+            locked = is_locked(self.service, job)
             others = locked and bool(job.progress.get("documents"))
         elif context is not None and context.status != "ready":
             jobs = self.store.jobs(subject_id=context.id, kind=READ)

@@ -1,6 +1,7 @@
 """The worker and encrypted uploads: kept until a password is given, and never longer than that."""
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from app.documents import Options
 from app.errors import AppError
 from app.service import Service
 from app.uploads import discard, is_locked, sweep
-from app.worker import Worker
+from app.worker import IDLE_SEC, Worker
 from sessions import JobRow
 from tests.app.helpers import SETTINGS, book_text, ended, upload, wait_for
 
@@ -31,7 +32,7 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
     job = worker.ingest(files, "exact", SETTINGS, Options(title="The Keeper"), wait=True)
     for password, status in (("herring", "failed"), ("swordfish", "done")):
         assert ended(service, job.id) == "failed"
-        assert is_locked(service.store.job(job.id))
+        assert is_locked(service, service.store.job(job.id))
         before, job = job, worker.unlock(job.id, password)
         assert ended(service, job.id) == status
         assert service.store.job(before.id).progress == {"dismissed": True}
@@ -50,7 +51,7 @@ def test_files_whose_password_nobody_will_be_asked_for_are_not_kept(
     job = worker.ingest(files, "exact", SETTINGS, Options(password=password))
     assert ended(service, job.id) == "failed"
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the upload to be removed")
-    assert not is_locked(service.store.job(job.id))
+    assert not is_locked(service, service.store.job(job.id))
 
 
 @pytest.mark.parametrize("how", ["ingested", "deleted"])
@@ -67,7 +68,7 @@ def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
 
     if how == "ingested":
         waits = ingest(None)
-        assert is_locked(waits)
+        assert is_locked(service, waits)
         assert ingest("swordfish").status == "done"
         wait_for(lambda: service.store.job(waits.id).progress == {"dismissed": True}, "the copy to go")
     else:
@@ -76,7 +77,7 @@ def test_a_locked_copy_goes_when_its_file_is_ingested_or_deleted(
         with pytest.MonkeyPatch.context() as unknown:  # another upload that began before the file was known
             unknown.setattr(service.store, "find_document", lambda sha256: None)
             waits = ingest(None)
-        assert is_locked(waits)
+        assert is_locked(service, waits)
         shelf.delete(service, "document", service.store.document(document))
         assert service.store.job(waits.id).progress == {"dismissed": True}
     wait_for(lambda: list((service.home / "uploads").iterdir()) == [], "the copies to be gone")
@@ -123,7 +124,7 @@ def test_an_upload_that_was_unlocked_and_cancelled_at_once_leaves_nothing(servic
         full.setattr(service.store, "_new_id", lambda kind: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             worker.unlock(job.id, "swordfish")
-    assert is_locked(service.store.job(job.id))  # and can be unlocked later
+    assert is_locked(service, service.store.job(job.id))  # and can be unlocked later
     worker.cancel(worker.unlock(job.id, "swordfish").id)
     assert service.store.documents() == []
     assert list((service.home / "uploads").iterdir()) == []
@@ -157,8 +158,8 @@ def test_an_upload_that_two_tabs_unlock_at_once_is_queued_once(
         except AppError as error:
             refused.append(str(error))
 
-    def looked_at_by_both(row: JobRow) -> bool:
-        locked = is_locked(row)
+    def looked_at_by_both(service: Service, row: JobRow) -> bool:
+        locked = is_locked(service, row)
         if not others:
             others.append(threading.Thread(target=unlock))
             others[0].start()
@@ -207,10 +208,29 @@ def test_a_password_is_known_when_its_upload_is_claimed_at_once(
     def slow(kind: str, *rest: Any) -> JobRow:
         job = add_job(kind, *rest)
         if kind == "ingest":
-            ended(service, job.id)
+            time.sleep(4 * IDLE_SEC)  # the worker looks for jobs meanwhile
         return job
 
     monkeypatch.setattr(service.store, "add_job", slow)
     files = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
     job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
-    assert service.store.job(job.id).status == "done"
+    assert ended(service, job.id) == "done"
+    assert worker._passwords == {}
+
+
+def test_a_locked_upload_can_be_unlocked_in_a_home_that_came_back_under_another_name(
+    service: Service, tmp_path: Path
+) -> None:
+    """Its files were looked for in the old place, and those in the new one swept up."""
+    job = Worker(service).ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
+    Worker(service)._work_once()
+    service.close()
+    restored = Service(service.home.rename(tmp_path / "restored"), service.models.default, "cpu")
+    sweep(restored)
+    worker = Worker(restored)
+    assert is_locked(restored, restored.store.job(job.id))
+    unlocked = worker.unlock(job.id, "swordfish")
+    worker._work_once()
+    assert restored.store.job(unlocked.id).status == "done"
+    assert list((restored.home / "uploads").iterdir()) == []
+    restored.close()

@@ -1,5 +1,6 @@
 """The worker and uploads: what is left out, stopped or not finished, and what becomes of the files."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,30 @@ def test_an_upload_that_cannot_be_queued_leaves_nothing(
         worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"))
     assert list((service.home / "uploads").iterdir()) == []
     assert worker._passwords == {}
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_an_upload_that_waits_is_read_from_a_home_under_another_name_or_by_a_whole_path(
+    service: Service, tmp_path: Path, moved: bool
+) -> None:
+    """Files were named by whole paths, so that a copy of the home that came back elsewhere lost them."""
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = Worker(service).ingest(files, "exact", SETTINGS, Options())
+    assert job.payload["files"] == [f"uploads/{files[0].parent.name}/book.txt"]
+    home = service.home
+    service.close()
+    if moved:
+        home = home.rename(tmp_path / "restored")
+    else:  # as older versions did
+        payload = json.dumps({**job.payload, "files": [str(files[0])]})
+        service.store._db.execute("UPDATE jobs SET payload = ? WHERE id = ?", [payload, job.id])
+        service.close()
+    again = Service(home, service.models.default, "cpu")
+    sweep(again)
+    Worker(again)._work_once()
+    assert again.store.job(job.id).status == "done"
+    assert list((home / "uploads").iterdir()) == []
+    again.close()
 
 
 def test_an_upload_whose_context_is_deleted_before_it_is_handed_over_ends(
