@@ -15,6 +15,7 @@ from app.errors import UsageError
 
 OPEN_PATHS = ("/healthz",)
 MOST_WRONG, WITHIN = 10, 60.0  # different wrong passwords from one address, and in how many seconds
+MOST_WRONG_OF_ALL = 200  # from all addresses, of which a program on this machine can claim any by X-Forwarded-For
 MOST_CALLERS = 10_000  # whose wrong passwords are remembered
 CLOSED = {
     # Gradio's page writes its scripts and styles into itself; nothing comes from, or goes to, anywhere else.
@@ -69,6 +70,8 @@ class Guard:
         self.app = app
         self.login = login
         self._wrong: dict[str, dict[int, float]] = {}  # by caller: wrong passwords, hashed, and when each came last
+        self._all_wrong: dict[int, float] = {}  # the same of all callers together
+        self._let_in: set[str] = set()  # callers who have given the right one
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer 400, 401, 403 or 429."""
@@ -98,26 +101,29 @@ class Guard:
         if self.login is None or scope["path"] in OPEN_PATHS:
             return None
         given, caller = headers.get("authorization", ""), _caller(scope)
-        if given and self._has_guessed(caller):
-            text = f"Too many wrong passwords came from this address: wait {WITHIN:.0f} seconds."
+        if given and self._must_wait(caller):
+            text = f"Too many wrong passwords came: wait {WITHIN:.0f} seconds."
             return PlainTextResponse(text, 429, {"Retry-After": f"{WITHIN:.0f}"})
         if self._knows(given):
+            self._let_in.add(caller)
             return None
         if given:
             if len(self._wrong) >= MOST_CALLERS:
                 del self._wrong[next(iter(self._wrong))]
-            self._wrong.setdefault(caller, {})[hash(given)] = time.monotonic()
+            self._wrong.setdefault(caller, {})[hash(given)] = self._all_wrong[hash(given)] = time.monotonic()
         return PlainTextResponse(
             "A name and password are needed.", 401, {"WWW-Authenticate": 'Basic realm="Stockpot", charset="UTF-8"'}
         )
 
-    def _has_guessed(self, caller: str) -> bool:
-        """Whether so many wrong passwords came from there that no more are looked at; what is long ago is forgotten."""
-        since = time.monotonic() - WITHIN
-        recent = {one: at for one, at in self._wrong.pop(caller, {}).items() if at > since}
-        if recent:
+    def _must_wait(self, caller: str) -> bool:
+        """Whether so many wrong passwords came, from there or from everywhere, that no more are looked at.
+
+        Who was let in before need not wait for what others guess.
+        """
+        self._all_wrong = _recent(self._all_wrong)
+        if recent := _recent(self._wrong.pop(caller, {})):
             self._wrong[caller] = recent
-        return len(recent) >= MOST_WRONG
+        return len(recent) >= MOST_WRONG or (len(self._all_wrong) >= MOST_WRONG_OF_ALL and caller not in self._let_in)
 
     def _knows(self, authorization: str) -> bool:
         assert self.login is not None
@@ -134,12 +140,21 @@ class Guard:
         return hmac.compare_digest(given, ":".join(self.login).encode())
 
 
+def _recent(wrong: dict[int, float]) -> dict[int, float]:
+    """What did not come too long ago to count."""
+    since = time.monotonic() - WITHIN
+    return {one: at for one, at in wrong.items() if at > since}
+
+
 def _caller(scope: Scope) -> str:
     """Where a request comes from: an address, or of IPv6 the network, in which one machine may have any."""
     address: str = (scope.get("client") or ("",))[0]
     if ":" not in address or address.startswith("::ffff:"):  # which stands for one of IPv4
         return address
-    return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
+    try:
+        return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
+    except ValueError:  # a proxy may say anything
+        return address
 
 
 def _split(address: str) -> SplitResult:

@@ -12,10 +12,11 @@ from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.errors import AppError, UsageError
 from app.uploads import copy_in, move_in, safe_name
-from app.web.guard import MOST_WRONG, WITHIN, Guard, credentials, is_loopback
+from app.web.guard import MOST_WRONG, MOST_WRONG_OF_ALL, WITHIN, Guard, credentials, is_loopback
 from app.web.server import _announce
 
 
@@ -120,6 +121,7 @@ def test_passwords_cannot_be_guessed_at_leisure(monkeypatch: pytest.MonkeyPatch)
         ("2001:db8::7", "2001:db8:0:1::7", False),
         ("fe80::1%eth0", "fe80::2%eth0", True),
         ("::ffff:192.0.2.7", "::ffff:192.0.2.8", False),
+        ("a:b", "a:c", False),  # what is no address, as a proxy may send it
     ],
 )
 def test_who_guesses_is_known_by_address(one: str, other: str, same: bool) -> None:
@@ -129,6 +131,29 @@ def test_who_guesses_is_known_by_address(one: str, other: str, same: bool) -> No
         assert first.get("/", headers=basic(f"me:{number}")).status_code == 401
     assert first.get("/", headers=basic("me:secret")).status_code == 429
     assert second.get("/", headers=basic("me:secret")).status_code == (429 if same else 200)
+
+
+def test_passwords_cannot_be_guessed_under_many_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has an account on this machine could name another address with each guess."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    proxied = ProxyHeadersMiddleware(client(("me", "secret")).app, "127.0.0.1")  # as uvicorn does
+    http = TestClient(proxied, base_url="http://127.0.0.1:7860", client=("127.0.0.1", 50000))
+
+    def status(password: str, address: str) -> int:
+        return http.get("/", headers={**basic(f"me:{password}"), "X-Forwarded-For": address}).status_code
+
+    assert status("secret", "192.0.2.7") == 200
+    for number in range(MOST_WRONG_OF_ALL - 1):
+        assert status("old", f"2001:db8:1:{number:x}::1") == 401  # which many pages may still give, and is one
+        assert status(f"{number}", f"2001:db8:2:{number:x}::1") == 401
+    assert status("secret", "198.51.100.1") == 429
+    for number in range(MOST_WRONG):
+        assert status("secret", "192.0.2.7") == 200  # who was let in before stays in
+        assert status(f"{number}", "192.0.2.7") == 401  # and can guess no more than before
+    assert status("secret", "192.0.2.7") == 429
+    now[0] += WITHIN + 1
+    assert status("secret", "198.51.100.1") == 200
 
 
 def test_other_sites_cannot_use_the_page_of_a_person_at_this_machine() -> None:
