@@ -99,7 +99,7 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
         rates = measure_rates(device, dtype)
     try:
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, json.dumps({**known, key: asdict(rates)}, indent=2).encode())
     except (OSError, ValueError, TypeError):
         path.unlink(missing_ok=True)

@@ -1,8 +1,10 @@
 """Plans on the command line and before every reading, and the list of models."""
 
 import json
+import os
 import re
 import shutil
+import stat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -247,6 +249,22 @@ def test_rates_are_measured_once_and_a_broken_file_is_replaced(tmp_path: Path, c
     measured_rates(tmp_path, *here)
     assert measured_rates(tmp_path, *here).flops > 0
     assert json.loads((tmp_path / "rates.json").read_text())
+
+
+def test_nobody_else_can_look_into_a_home_that_a_plan_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was for everybody to read, and stayed so when documents came into it."""
+    import torch
+
+    rates = engine.Rates(1e9, 1e9, 1e9, host_flops=1e9, host_memory=1e9)
+    monkeypatch.setattr(engine, "measure_rates", lambda *given: rates)
+    home = tmp_path / "home"
+    before = os.umask(0o022)
+    try:
+        assert measured_rates(home, torch.device("cpu"), torch.float32) == rates
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert (home / "rates.json").exists()
 
 
 @pytest.mark.parametrize(
