@@ -13,6 +13,8 @@ from sessions.errors import StoreCorrupt
 READING_STATUSES = ("reading", "paused", "ready", "failed", "cancelled")
 UNDER_WAY, ENDED = ("queued", "running"), ("done", "failed", "cancelled")
 JOB_STATUSES = (*UNDER_WAY, *ENDED)
+LONGEST_TITLE = 200
+"""Characters of a title that are kept."""
 _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 
 
@@ -187,8 +189,8 @@ def clean(text: str) -> str:
 
 
 def one_line(title: str | None) -> str:
-    """A title as lists show it: `clean`, without line breaks, and with single blanks."""
-    return " ".join(clean(title or "").split())
+    """A title as lists show it: `clean`, without line breaks, with single blanks, and no longer than LONGEST_TITLE."""
+    return " ".join(clean(title or "").split())[:LONGEST_TITLE].rstrip()
 
 
 def to_json(value: Any) -> str:

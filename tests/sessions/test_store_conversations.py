@@ -172,6 +172,16 @@ def test_a_title_is_one_line(filled: Any) -> None:
         filled.store.search("words", 0)
 
 
+def test_of_a_long_title_the_beginning_is_kept(filled: Any) -> None:
+    """A program could give one of megabytes, which every list then showed."""
+    document, session, title = filled.document(title="é" * 10**6), filled.session(), "word " * 10**5
+    assert document.title == "é" * 200
+    kept = ("word " * 40).rstrip()
+    assert filled.store.add_session(session.context_id, title).title == kept
+    assert filled.store.rename_session(session.id, title).title == kept
+    assert filled.store.rename_document(document.id, title).title == kept
+
+
 def test_operators_are_words(filled: Any) -> None:
     filled.answered(filled.session(), "black", "white")
     assert filled.store.search("black OR nothing") == []
