@@ -106,15 +106,12 @@ def _add(service: Service, source: Path | DocumentRow, options: Options, on_page
         raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then read the file again with it.")
     document = ingest_apart(
         source,
-        title=options.title,
+        title=options.title or (known.title if known else None),
         password=options.password,
         ocr=options.ocr,
         on_page=lambda done, total: on_page(source.name, done, total),
     )
-    if known is not None:  # not before it is there with OCR
-        service.library.drop(known.id)
-        service.store.delete_document(known.id)
-    return service.store.add_document(
+    row = service.store.add_document(
         sha256=document.sha256,
         title=document.title,
         format=document.format,
@@ -123,7 +120,11 @@ def _add(service: Service, source: Path | DocumentRow, options: Options, on_page
         content=document.to_json(),
         file=source,
         warnings=list(document.warnings),
+        instead_of=known.id if known else None,
     )
+    if known:
+        service.library.drop(known.id)
+    return row
 
 
 def _find(service: Service, file: Path) -> DocumentRow | None:

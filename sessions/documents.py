@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sessions.database import Base
-from sessions.errors import DiskFull, StoreCorrupt, StoreError, StoreFailing, is_disk_full
+from sessions.errors import DiskFull, InUse, StoreCorrupt, StoreError, StoreFailing, is_disk_full
 from sessions.files import disk_free, flush_directory, flush_file, remove_tree, sha256_of, write_whole
 from sessions.rows import DocumentRow, clean, make_row, one_line, to_json
 
@@ -32,6 +32,7 @@ class Documents(Base):
         content: dict[str, Any],
         file: Path | None = None,
         warnings: list[str] | None = None,
+        instead_of: str | None = None,
     ) -> DocumentRow:
         """Keep a document. The same sha256 again gives the row that is already there, unchanged.
 
@@ -39,11 +40,13 @@ class Documents(Base):
             sha256: hash of the original file: what makes a document the same document.
             content: the ingest room's JSON, given back by `document_content`.
             file: the original, copied into the home if given.
+            instead_of: id of the one with this sha256 that goes in the same step, if it is still there. The new one has
+                an id of its own: whoever holds the old text must not take it for this.
 
         Raises:
-            DiskFull: no room; nothing was added.
+            DiskFull: no room. InUse: a context reads the one that was to go. Nothing was added, and nothing went.
         """
-        if known := self.find_document(sha256):
+        if (known := self.find_document(sha256)) and known.id != instead_of:
             return known
         # Prepared aside and renamed inside the transaction: a row never lacks its files, and a folder that got none
         # (a crash between rename and commit) is swept up at the next start.
@@ -60,7 +63,9 @@ class Documents(Base):
             flush_directory(staging)
             with self._write() as db:
                 if known := self.find_document(sha256):
-                    return known
+                    if known.id != instead_of:
+                        return known
+                    self._give_way(known)
                 db.table("documents").insert(
                     {
                         "id": id,
@@ -86,7 +91,20 @@ class Documents(Base):
             raise StoreFailing(f"Cannot keep {title!r} in {self.home}: {error}.") from error
         finally:
             remove_tree(staging)
+        if known:
+            remove_tree(self.home / "documents" / known.id)
         return self.document(id)
+
+    def _give_way(self, row: DocumentRow) -> None:
+        """Take out a document's row, and note its folder as a leftover; InUse if a context reads it. In `_write`."""
+        if self._rows("SELECT 1 FROM context_documents WHERE document_id = ?", [row.id]):
+            raise InUse(
+                f"{row.title!r} was read meanwhile, so it stays as it is: delete {row.id} with what was read of it, "
+                "then read the file again."
+            )
+        with self._write() as db:
+            db.execute("DELETE FROM documents WHERE id = ?", [row.id])
+            self._note_leftovers([row.id])
 
     @staticmethod
     def _keep_original(file: Path, folder: Path) -> Path:

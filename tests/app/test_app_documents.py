@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,8 +10,9 @@ from app.documents import Options, add_documents
 from app.errors import AppError
 from app.readings import begin
 from app.service import Service
-from ingest import BrokenFile, Limits, OcrUnavailable, TooLarge
-from sessions import DiskFull, DocumentRow, InUse
+from ingest import BrokenFile, Document, Limits, OcrUnavailable, TooLarge
+from ingest.apart import ingest_apart
+from sessions import ContextRow, DiskFull, DocumentRow, InUse
 from tests.ingest import makers
 
 OCR = Options(ocr=True)
@@ -53,6 +55,38 @@ def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
     begin(service, after, "exact", {"budget": 320})
     with pytest.raises(AppError, match=f"delete {after[0]}, then read the file again"):
         add(service, file, options=OCR)
+
+
+def test_what_is_read_of_a_document_while_ocr_goes_on_stays(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was deleted with its sessions, since it had been looked for before a recognition of half an hour."""
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    (tmp_path / "eng.traineddata").touch()
+    file = scan(tmp_path)
+    [id] = add(service, file)
+    contexts: list[ContextRow] = []
+
+    def read_meanwhile(*given: Any, **settings: Any) -> Document:
+        contexts.append(begin(service, [id], "exact", {"budget": 320}))
+        return ingest_apart(*given, **settings)
+
+    monkeypatch.setattr("app.documents.ingest_apart", read_meanwhile)
+    with pytest.raises(InUse, match=f"delete {id} with what was read of it, then read the file again"):
+        add(service, file, options=OCR)
+    assert [row.id for row in service.store.documents()] == [id]
+    assert service.store.contexts() == contexts
+
+
+def test_a_title_that_somebody_gave_stays_where_ocr_is_asked_for(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    (tmp_path / "eng.traineddata").touch()
+    file = scan(tmp_path)
+    service.store.rename_document(*add(service, file), "The Lamp")
+    for options, title in ((OCR, "The Lamp"), (Options(title="The Log", ocr=True), "The Log")):
+        assert service.store.document(*add(service, file, options=options)).title == title
 
 
 def test_a_document_that_is_kept_is_not_read_with_ocr_without_its_file(service: Service, tmp_path: Path) -> None:

@@ -77,6 +77,40 @@ def test_no_room_for_a_document(filled: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert not list((filled.store.home / "incoming").iterdir())
 
 
+def test_a_document_takes_the_place_of_another_in_one_step(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other was deleted first, so that on a full disk there was neither."""
+    store, old, file = filled.store, filled.document(file=Path(__file__)), Path(__file__)
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name, fails, error in (("disk_free", lambda _: 10, DiskFull), ("os.rename", crash, KeyboardInterrupt)):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"sessions.documents.{name}", fails)
+            with pytest.raises(error):
+                filled.document(content={"pages": ["new"]}, file=file, instead_of=old.id)
+        store.sweep()
+        assert store.documents() == [old]
+        assert store.document_content(old.id) == {"pages": ["one", "two"]}
+        assert store.document_file(old.id).exists()
+    new = filled.document(content={"pages": ["new"]}, file=file, instead_of=old.id)
+    assert new.id != old.id
+    assert store.documents() == [new]
+    assert store.document_content(new.id) == {"pages": ["new"]}
+    assert [each.name for each in (store.home / "documents").iterdir()] == [new.id]
+    assert filled.document(content={"pages": ["newer"]}, instead_of=old.id) == new  # another program was first
+
+
+def test_a_document_that_was_read_is_not_replaced(filled: Any) -> None:
+    store, context = filled.store, filled.context()
+    [old] = store.documents()
+    with pytest.raises(InUse, match=f"delete {old.id} with what was read of it"):
+        filled.document(content={"pages": ["new"]}, instead_of=old.id)
+    assert (store.documents(), store.contexts()) == ([old], [context])
+    assert store.document_content(old.id) == {"pages": ["one", "two"]}
+    assert not list((store.home / "incoming").iterdir())
+
+
 def test_contexts_are_found_by_fingerprint_documents_and_status(filled: Any) -> None:
     store = filled.store
     one, two = filled.document("1" * 64), filled.document("2" * 64)
