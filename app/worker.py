@@ -370,9 +370,7 @@ class Worker(threading.Thread):
             if now.usage and (time.monotonic() - history >= MEASURE_SEC or now.stage == "ready"):
                 history = time.monotonic()
                 store.add_measurement("reading", job.subject_id, {**asdict(now), **_memory()})
-            leaving = self._another_is_asked(model)  # two models may not fit: the reading makes room, and goes on later
-            if not leaving:
-                self._answer_waiting()
+            leaving = self._answer_waiting(model)
 
         def should_stop() -> bool:
             return leaving or self._stopping.is_set() or store.cancel_requested(job.id)
@@ -397,15 +395,26 @@ class Worker(threading.Thread):
                     return True
         return False
 
-    def _answer_waiting(self) -> None:
-        """Let waiting questions go before what calls this, a reading or an upload; it goes on however they end."""
+    def _answer_waiting(self, model: str | None = None) -> bool:
+        """Let waiting questions go before what calls this, a reading or an upload; it goes on however they end.
+
+        Args:
+            model: the one that reads.
+
+        Returns:
+            Whether a question waits for another model: two may not fit, so the reading makes room, and goes on later.
+        """
         self._put_right()
         store = self.service.store
         while not self._stopping.is_set() and store.jobs(status="queued", kind=ANSWER):
-            job = store.next_job(self.name, ANSWER)
+            with store.together():  # nobody asks between the look and the claim
+                if model is not None and self._another_is_asked(model):
+                    return True
+                job = store.next_job(self.name, ANSWER)
             if job is None:
-                return
+                return False
             self._do(job)
+        return False
 
     def _answer(self, job: JobRow) -> None:
         store = self.service.store

@@ -19,7 +19,7 @@ from app.web.actions import Actions
 from app.web.openai_api import session_saying
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
-from sessions import ContextRow, DiskFull, JobRow
+from sessions import ContextRow, DiskFull, JobRow, TurnRow
 from tests.app.helpers import (
     SETTINGS,
     SHORT,
@@ -32,6 +32,7 @@ from tests.app.helpers import (
     upload,
     wait_for,
 )
+from tests.app.test_app_find import add_context
 from tests.app.tiny import make_tiny_model
 
 
@@ -162,6 +163,27 @@ def test_a_reading_makes_no_room_for_a_question_that_has_to_wait(service: Servic
     service.store.finish_turn(before.id)
     assert worker._another_is_asked("another")
     assert not worker._another_is_asked(service.models.default)
+
+
+def test_a_question_to_another_model_that_comes_while_one_is_answered_waits_for_room(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was answered in the middle of the reading, with two models in memory."""
+    store, worker, asked = service.store, Worker(service), list[TurnRow]()
+    ours = read_through(service, add(service, book))
+    theirs = store.update_context(add_context(service, *store.documents()).id, status="ready")
+    assert theirs.model != ours.model
+    first = worker.ask(lambda: store.add_session(ours.id).id, "Who?", SHORT)
+
+    def answered_meanwhile(job: JobRow) -> None:
+        if job.subject_id == first.id:
+            asked.append(worker.ask(lambda: store.add_session(theirs.id).id, "Where?", SHORT))
+        store.finish_turn(job.subject_id, answer="He.")
+        store.end_job(job.id, "done")
+
+    monkeypatch.setattr(worker, "_do", answered_meanwhile)
+    assert worker._answer_waiting(ours.model)
+    assert [store.turn(each.id).status for each in (first, *asked)] == ["done", "answering"]
 
 
 def test_stopping_an_answer(held: threading.Event, service: Service, worker: Worker, tmp_path: Path) -> None:
