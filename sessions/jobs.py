@@ -59,10 +59,9 @@ class Jobs(Measurements):
         """
         with self._write():
             self._check_unread(context_id)  # also where the job that read it is about to end
-            for job in self.jobs(subject_id=context_id, kind=kind):
-                if job.status in UNDER_WAY:
-                    self._update("job", job.id, {"cancel_requested": 0})
-                    return self.job(job.id)
+            if job := self.work_on(context_id, kind):
+                self._update("job", job.id, {"cancel_requested": 0})
+                return self.job(job.id)
             if self._held_by_others([context_id]):
                 raise InUse(f"Another program is reading {context_id}: wait for it, or stop it there first.")
             self.update_context(context_id, status="reading", error=None)
@@ -72,15 +71,18 @@ class Jobs(Measurements):
         """Set a context to "reading", by this process and without a job, one in the queue too; one that is ready stays.
 
         Raises:
-            InUse: it is being read.
+            InUse: it is being read, or the job that read it is yet to end.
         """
         with self._write():
+            self.requeue_interrupted()  # so that a job that runs is of somebody alive
             for job in self.jobs(status="queued", subject_id=context_id):
                 self.request_cancel(job.id)
             row = self.context(context_id)
-            if row.status == "reading":
+            if row.status == "ready":
+                return row
+            if row.status == "reading" or self.work_on(context_id):
                 raise InUse(f"This is being read right now (context {context_id}); wait for it, or cancel it first.")
-            return row if row.status == "ready" else self.update_context(context_id, status="reading")
+            return self.update_context(context_id, status="reading")
 
     def job(self, id: str) -> JobRow:
         """One job; NotFound if there is none with this id."""
@@ -94,6 +96,11 @@ class Jobs(Measurements):
         return [
             make_row(JobRow, row) for row in self._rows(f"SELECT * FROM jobs {where} ORDER BY key", [*given.values()])
         ]
+
+    def work_on(self, subject_id: str, kind: str | None = None) -> JobRow | None:
+        """The job (of a kind, if given) that is queued or running for a subject."""
+        jobs = self.jobs(subject_id=subject_id, kind=kind)
+        return next((job for job in reversed(jobs) if job.status in UNDER_WAY), None)
 
     def next_job(self, worker: str, kind: str | None = None) -> JobRow | None:
         """Claim the oldest queued job (of a kind, if given) that this worker can do; None if there is none.

@@ -146,9 +146,8 @@ class Screen:
         }
 
     def _percent(self, context: ContextRow) -> float:
-        done = context.tokens_read
-        if context.status == "reading":
-            done = max([done, *(job.done for job in self.store.jobs(status="running", subject_id=context.id))])
+        work = self.store.work_on(context.id) if context.status == "reading" else None
+        done = max(context.tokens_read, work.done if work else 0)
         return done / context.tokens if context.tokens else 0.0
 
     def _session_choices(self, context: ContextRow) -> list[tuple[str, str]]:
@@ -167,8 +166,7 @@ class Screen:
             locked = is_locked(self.service, job)
             others = locked and bool(job.progress.get("documents"))
         elif context is not None and context.status != "ready":
-            jobs = self.store.jobs(subject_id=context.id, kind=READ)
-            work = next((each for each in reversed(jobs) if each.status in UNDER_WAY), None)
+            work = self.store.work_on(context.id, READ)
             title = shelf.context_title(self.service, context)
             progress = work.progress if work else {}
             card = reading_card(context, title, self.store.context_documents(context.id), work, progress)
@@ -234,9 +232,8 @@ class Screen:
         """What happens before the first word of an answer."""
         if context.id not in self.service.contexts:
             return "Opening the context"
-        jobs = self.store.jobs(status="running", subject_id=turn.id)
-        before = next((said_before(job.done, job.total) for job in jobs if job.done < job.total), "")
-        return before or "Thinking"
+        work = self.store.work_on(turn.id)
+        return said_before(work.done, work.total) if work and work.done < work.total else "Thinking"
 
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:

@@ -203,6 +203,39 @@ input()
     assert store.take_reading(context.id) == ready
 
 
+def test_a_reading_is_not_taken_from_a_worker_that_is_just_leaving_it(filled: Any) -> None:
+    """Both read it, and a stop meant for the worker paused what a command was reading."""
+    store, context = filled.store, filled.context(status="failed")
+    job = store.add_reading("reading", context.id)
+    assert store.next_job("w")
+    for status in ("paused", "failed"):  # as the worker notes it before its job ends
+        store.update_context(context.id, status=status)
+        with pytest.raises(InUse, match="being read right now"):
+            store.take_reading(context.id)
+        assert store.context(context.id).status == status
+    store._db.execute("UPDATE jobs SET owner = ?", [processes.stamp().rpartition("|")[0] + "|1"])
+    store._db.conn.commit()
+    assert store.take_reading(context.id).status == "reading"  # the worker has died
+    assert store.job(job.id).status == "cancelled"
+    ready = filled.context(filled.document("b" * 64))
+    store.add_job("reading", ready.id)
+    assert store.next_job("w")
+    assert store.take_reading(ready.id) == ready  # whether or not its worker has come to end the job
+
+
+def test_the_work_on_a_subject_is_what_has_not_ended(filled: Any) -> None:
+    store, context = filled.store, filled.context()
+    assert store.work_on(context.id) is None
+    ended, job = (store.add_job("reading", context.id) for _ in range(2))
+    store.end_job(ended.id, "failed")
+    for _ in range(2):
+        assert store.work_on(context.id) == store.work_on(context.id, "reading") == store.job(job.id)
+        assert store.work_on(context.id, "answering") is None
+        store.next_job("w")
+    store.end_job(job.id, "done")
+    assert store.work_on(context.id) is None
+
+
 def test_what_a_job_leaves_unfinished_ends_with_it(filled: Any) -> None:
     store, session = filled.store, filled.session()
     for status, tokens_read, expected in (("failed", 7, "failed"), ("cancelled", 7, "paused"), ("cancelled", 0, None)):
