@@ -9,7 +9,7 @@ Beside the answer come the session and the sources, which clients that do not kn
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Literal
 
 from anyio import CancelScope
@@ -18,13 +18,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, model_validator
 
-from app.errors import NotFound, UsageError
+import sessions
+from app.errors import NotFound, UsageError, phrase
 from app.service import Service
 from app.shelf import context_title, find_context, titled_contexts
 from app.turns import AnswerOptions, checked_question, keep_question, new_session
 from app.words import shorten
 from app.worker import Worker
-from sessions import ContextRow, SessionRow, TurnRow
+from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
 PREFIX = "/v1"
 POLL_SEC = 0.05
@@ -206,7 +207,8 @@ def router(service: Service, worker: Worker) -> APIRouter:
                     yield now
             finally:
                 if now.status == "answering":
-                    with CancelScope(shield=True):  # whoever has gone away took what waited for the answer along
+                    # Whoever has gone away took what waited for the answer along; the turn may be deleted.
+                    with CancelScope(shield=True), suppress(sessions.NotFound):
                         await run_in_threadpool(worker.stop_answer, turn.id)
 
         if given.stream:
@@ -246,14 +248,18 @@ async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_
 
     yield event({"role": "assistant", "content": ""})
     thought = told = ""
-    async with aclosing(turns):
-        async for now in turns:
-            if now.reasoning != thought:
-                yield event({"reasoning_content": now.reasoning[len(thought) :]})
-                thought = now.reasoning
-            if now.answer != told:
-                yield event({"content": now.answer[len(told) :]})
-                told = now.answer
+    try:
+        async with aclosing(turns):
+            async for now in turns:
+                if now.reasoning != thought:
+                    yield event({"reasoning_content": now.reasoning[len(thought) :]})
+                    thought = now.reasoning
+                if now.answer != told:
+                    yield event({"content": now.answer[len(told) :]})
+                    told = now.answer
+    except StoreError as error:  # too late for a status
+        yield _line(error_body(phrase(error), 404 if isinstance(error, sessions.NotFound) else 500))
+        return
     if now.status == "failed":
         yield _line(error_body(now.error or "It could not be answered.", 500))
         return

@@ -197,6 +197,29 @@ def test_an_answer_that_somebody_else_stopped_is_not_whole(server: Server, conte
     assert last["choices"][0]["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_session_that_is_deleted_meanwhile_is_said_to_be_gone(server: Server, context: str, stream: bool) -> None:
+    """A stream broke off, and nothing said why."""
+    url, before = f"{server.url}/v1/chat/completions", server.send("/api/sessions", {"context": context})["id"]
+    body = {"model": context, "messages": asked(f"Who is gone, {stream}?"), "stream": stream}
+
+    def begun() -> list[str]:
+        return [row["id"] for row in server.get("/api/sessions") if row["title"] == f"Who is gone, {stream}?"]
+
+    with server.held_back(), ThreadPoolExecutor(1) as pool:
+        first = server.send(f"/api/sessions/{before}/turns", {"question": "Who is first?", "max_tokens": 4000})["id"]
+        wait_for(lambda: bool(server.get(f"/api/turns/{first}")["answer"]), "the first words")
+        asking = pool.submit(httpx.post, url, json=body, timeout=PATIENCE_SEC)
+        wait_for(lambda: bool(begun()), "the question to wait for its turn")
+        server.send(f"/api/sessions/{begun()[0]}", method="DELETE")
+        answer = asking.result()
+        server.send(f"/api/turns/{first}/cancel")
+    *_, last = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
+    error = json.loads(last)["error"]
+    assert (answer.status_code, error["type"]) == (200 if stream else 404, "invalid_request_error")
+    assert "it was deleted" in error["message"]
+
+
 def test_null_is_as_good_as_nothing(server: Server, context: str) -> None:
     nothing = dict.fromkeys(("stream", "stream_options", "response_format", "temperature", "n", "stop", "tools"))
     assert complete(server, context, asked("Who?"), **nothing)["object"] == "chat.completion"
