@@ -27,7 +27,7 @@ from app.service import Service
 from app.uploads import INGEST, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
 from app.words import plural
 from ingest import PasswordNeeded, WrongPassword, fingerprint
-from sessions import DocumentRow, JobRow, NotFound, StoreError, TurnRow, stamp
+from sessions import DocumentRow, InUse, JobRow, NotFound, StoreError, TurnRow, stamp
 
 READ, ANSWER = "read", "answer"
 UPLOAD = "upload"
@@ -103,7 +103,7 @@ class Worker(threading.Thread):
         return job
 
     def read(self, context_id: str) -> JobRow:
-        """Queue a reading that was begun; one that is queued or running already is left as it is.
+        """Queue a reading that was begun; one that is queued or running goes on, also if it was asked to stop.
 
         Raises:
             sessions.AlreadyRead: it is finished.
@@ -156,10 +156,20 @@ class Worker(threading.Thread):
         self._wake.set()
         return turn
 
-    def stop_answer(self, turn_id: str) -> None:
-        """Ask for the answer to a turn to be stopped."""
-        for job in self.service.store.jobs(subject_id=turn_id, kind=ANSWER):
-            self.cancel(job.id)
+    def stop_answer(self, *turn_ids: str) -> None:
+        """Ask for the answers to turns to be stopped; those that have ended stay as they are.
+
+        Raises:
+            sessions.InUse: another program answers one of them, without a job; the others are stopped all the same.
+        """
+        store, theirs = self.service.store, []
+        for id in turn_ids:
+            if work := store.work_on(id, ANSWER):
+                self.cancel(work.id)
+            elif store.turn(id).status == "answering":
+                theirs.append(id)
+        if theirs:
+            raise InUse(f"A command, or another program, answers {', '.join(theirs)}: stop it there (Ctrl-C).")
 
     def stop(self, timeout_sec: float = 20.0) -> None:
         """Let the job at hand save its checkpoint, then end the thread."""

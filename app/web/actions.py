@@ -215,7 +215,7 @@ class Actions:
     def new_session(self, chosen: Chosen) -> Chosen:
         """Begin another conversation over the same context; one without a question is used again."""
         empty = [row for row in self.service.store.sessions(chosen.context) if not row.turns]
-        row = empty[0] if empty else self.service.store.add_session(chosen.context)
+        row = empty[0] if empty else new_session(self.service, chosen.context)
         return Chosen(chosen.context, row.id)
 
     def ask(self, chosen: Chosen, question: str | None, temperature: float, top_p: float, max_tokens: float) -> Chosen:
@@ -252,9 +252,8 @@ class Actions:
 
     def stop_answer(self, chosen: Chosen) -> Chosen:
         """Stop the answer that is being written."""
-        for turn in self.service.store.turns(chosen.session):
-            if turn.status == "answering":
-                self.worker.stop_answer(turn.id)
+        turns = self.service.store.turns(chosen.session)
+        self.worker.stop_answer(*(turn.id for turn in turns if turn.status == "answering"))
         return chosen
 
     def choose_renamed(self, chosen: Chosen, what: str | None) -> Chosen:

@@ -9,7 +9,7 @@ import pytest
 
 import engine
 from app.documents import Options
-from app.errors import NotFound
+from app.errors import AppError, NotFound
 from app.readings import begin
 from app.service import Service
 from app.web.actions import Actions
@@ -119,6 +119,18 @@ def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service:
     assert actions.screen.settle(chosen) == chosen
     assert actions.delete(chosen, doomed)[0] == Chosen()
     assert store.documents() == []
+
+
+def test_nobody_talks_with_what_is_still_being_read(service: Service) -> None:
+    """A session was made, in which nothing could be asked."""
+    actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
+    context = add_context(service, add_document(service, "Lamp")).id
+    with pytest.raises(AppError, match="it can be asked when its documents have been read"):
+        actions.new_session(Chosen(context))
+    store.update_context(context, status="ready")
+    chosen = actions.new_session(Chosen(context))
+    assert [row.id for row in store.sessions(context)] == [chosen.session]
+    assert actions.new_session(chosen) == chosen  # it is still without a question
 
 
 def test_every_session_is_found_however_often_one_has_the_words(service: Service, book: Path) -> None:

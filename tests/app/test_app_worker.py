@@ -19,7 +19,7 @@ from app.web.actions import Actions
 from app.web.openai_api import session_saying
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
-from sessions import ContextRow, DiskFull, JobRow, TurnRow
+from sessions import ContextRow, DiskFull, InUse, JobRow, TurnRow
 from tests.app.helpers import (
     SETTINGS,
     SHORT,
@@ -195,6 +195,20 @@ def test_stopping_an_answer(held: threading.Event, service: Service, worker: Wor
     assert ended(service, service.store.jobs(subject_id=turn.id)[0].id) == "cancelled"
     turn = service.store.turn(turn.id)
     assert (turn.status, len(turn.answer) > 5) == ("cancelled", True)
+
+
+def test_an_answer_of_another_program_is_stopped_there(service: Service, book: Path) -> None:
+    """Stop did nothing, without a word, where a command answered."""
+    actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
+    context = read_through(service, add(service, book)).id
+    session = store.add_session(context).id
+    theirs, ours = keep_question(service, session, "Who?"), actions.worker.ask(lambda: session, "Where?", SHORT)
+    with pytest.raises(InUse, match=f"answers {theirs.id}: stop it there"):
+        actions.stop_answer(Chosen(context, session))
+    assert [each.status for each in store.turns(session)] == ["answering", "cancelled"]
+    store.finish_turn(theirs.id)
+    actions.worker.stop_answer(theirs.id, ours.id)
+    assert [each.status for each in store.turns(session)] == ["done", "cancelled"]
 
 
 def test_a_question_that_cannot_be_queued_is_not_kept_nor_what_was_made_for_it(
