@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.errors import AppError
@@ -190,9 +190,10 @@ def save_conversation(service: "Service", session_id: str, open_one: OpenConvers
     """Save the session's tail, with the turn that it ends in (id, answer, reasoning, sources, measurements)."""
     parts, meta = open_one.conversation.state()
     folder = service.store.session_state(session_id)
-    folder.save(
-        {name: Part(part.tensors, part.sealed) for name, part in parts.items()},
-        {"conversation": meta, "turn": turn},
-        open_one.opened.row.fingerprint,
-    )
+    folder.save(to_keep(parts), {"conversation": meta, "turn": turn}, open_one.opened.row.fingerprint)
     open_one.stamps = folder.stamps()
+
+
+def to_keep(parts: "Mapping[str, engine.Part]") -> dict[str, Part]:
+    """Parts of the engine's as the store keeps them."""
+    return {name: Part(part.tensors, part.sealed) for name, part in parts.items()}

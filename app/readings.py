@@ -10,7 +10,7 @@ from app.documents import LEFT_OUT
 from app.errors import phrase
 from app.memory_map import keep_map, memory_map
 from app.methods import method_for
-from app.opening import check_model
+from app.opening import check_model, to_keep
 from app.planning import plan_reading, require_disk, require_memory
 from app.service import Service
 from app.stream import PART, Stream, compose
@@ -136,8 +136,7 @@ def _save(
 
     The ids that the model's chat template puts before a text are kept to be compared: see `check_model`.
     """
-    kept = {name: Part(part.tensors, part.sealed) for name, part in (parts or {}).items()}
-    kept[PART] = Part(stream.tensors(), sealed=True)
+    kept = {**to_keep(parts or {}), PART: Part(stream.tensors(), sealed=True)}
     meta = {"stretches": stream.meta(), "prefix": model.chat.prefix, "reader": reader, "context": context}
     service.store.context_state(row.id).save(kept, meta, row.fingerprint)
 
