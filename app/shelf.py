@@ -11,7 +11,7 @@ from app.memory_map import kept_map
 from app.service import Service
 from app.uploads import awaited, discard_locked
 from app.words import either, plural
-from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
         facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
         facts["sessions"] = [each.id for each in store.sessions(row.id)]
         facts["memory_map"] = [asdict(each) for each in kept_map(store, row.id)]
-        facts["job"] = next((asdict(job) for job in store.jobs(subject_id=row.id) if job.status in UNDER_WAY), None)
+        facts["job"] = asdict(work) if (work := store.work_on(row.id)) else None
     elif isinstance(row, SessionRow):
         facts["turns"] = [asdict(each) for each in store.turns(row.id)]
     if kind in KINDS:
