@@ -124,7 +124,7 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
     result = json.loads(out)
     assert (status, result["context"], result["method"]) == (0, row.id, "infinipot")
     assert result["warnings"] == ["It is torn."]
-    assert "--model is for new readings" in err
+    assert "--model and --quantize are for new readings" in err
     with Store(home) as store:
         done = store.context(row.id)
     assert (done.status, 0 < before < done.tokens_read == done.tokens) == ("ready", True)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.app.helpers import Server
 
@@ -12,18 +12,22 @@ def visit(tab: Page, server: Server, query: str = "") -> None:
     tab.wait_for_selector("#panel .live")
 
 
+def fill(field: Locator, text: str) -> None:
+    """Fill in a control that has just been unfolded: for a moment Gradio still sets its own value into it."""
+    for _ in range(5):
+        field.fill(text)
+        field.press("Tab")
+        field.page.wait_for_timeout(1000)
+        if field.input_value() == text:
+            break
+    expect(field).to_have_value(text)
+
+
 def ask(tab: Page, question: str, tokens: int) -> None:
     """Ask through the page, for an answer of so many tokens."""
     if not tab.locator("#max-tokens input[type=number]").is_visible():
         tab.get_by_role("button", name="How to answer").click()
-    field = tab.locator("#max-tokens input[type=number]")
-    for _ in range(5):  # the page may still be setting its own value into a control that has just appeared
-        field.fill(str(tokens))
-        field.press("Tab")
-        tab.wait_for_timeout(1000)
-        if field.input_value() == str(tokens):
-            break
-    expect(field).to_have_value(str(tokens))
+    fill(tab.locator("#max-tokens input[type=number]"), str(tokens))
     tab.locator("#question textarea").fill(question)
     tab.locator("#question textarea").press("Enter")
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.helpers import PATIENCE_SEC, Server, book_text
-from tests.browser.helpers import ask, asked, visit
+from tests.browser.helpers import ask, asked, fill, visit
 
 pytestmark = pytest.mark.browser
 
@@ -40,7 +40,7 @@ def test_sessions_are_renamed_found_exported_and_deleted(
     tab.get_by_role("button", name="Rename, export, delete").click()
     title = tab.locator("#rename-to input, #rename-to textarea").first
     expect(title).to_have_value("Which zeppelin?")
-    title.fill("About airships")
+    fill(title, "About airships")
     tab.locator("#rename").click()
     expect(tab.locator("#sessions label.selected")).to_contain_text("About airships")
 
