@@ -27,6 +27,13 @@ def add(service: Service, *sources: Path | DocumentRow, options: Options = Optio
     return [row.id for row in add_documents(service, sources, options, lambda *_: None).documents]
 
 
+@pytest.fixture
+def recognising(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where Tesseract is installed, for pages in which there is nothing to recognise."""
+    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
+    (tmp_path / "eng.traineddata").touch()
+
+
 def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,10 +50,8 @@ def test_a_known_document_stays_where_ocr_is_asked_for_and_impossible(
 
 
 def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
-    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, recognising: None, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
-    (tmp_path / "eng.traineddata").touch()
     file = scan(tmp_path)
     before = add(service, file)
     after = add(service, file, options=OCR)
@@ -58,11 +63,9 @@ def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
 
 
 def test_what_is_read_of_a_document_while_ocr_goes_on_stays(
-    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, recognising: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was deleted with its sessions, since it had been looked for before a recognition of half an hour."""
-    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
-    (tmp_path / "eng.traineddata").touch()
     file = scan(tmp_path)
     [id] = add(service, file)
     contexts: list[ContextRow] = []
@@ -79,10 +82,8 @@ def test_what_is_read_of_a_document_while_ocr_goes_on_stays(
 
 
 def test_a_title_that_somebody_gave_stays_where_ocr_is_asked_for(
-    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, recognising: None, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TESSDATA_PREFIX", str(tmp_path))
-    (tmp_path / "eng.traineddata").touch()
     file = scan(tmp_path)
     service.store.rename_document(*add(service, file), "The Lamp")
     for options, title in ((OCR, "The Lamp"), (Options(title="The Log", ocr=True), "The Log")):
