@@ -2,11 +2,12 @@
 
 import secrets
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_ready, open_context, open_conversation, save_conversation
@@ -27,37 +28,6 @@ WAIT_SEC = 0.1
 
 LONGEST_QUESTION = 20_000
 """Characters."""
-
-
-@dataclass(frozen=True)
-class AnswerOptions:
-    """How to answer: the engine's sampling settings that a person may change.
-
-    seed: of an answer with a temperature; None takes the service's, and where it has none another each time.
-    stop: texts that end an answer, and do not belong to it.
-    """
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    max_tokens: int = 200
-    max_reasoning: int = 4096
-    seed: int | None = None
-    stop: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be."""
-        if not 0.0 <= self.temperature <= 5.0:
-            raise UsageError(f"temperature must be between 0 and 5, not {self.temperature}.")
-        if not 0.0 < self.top_p <= 1.0:
-            raise UsageError(f"top-p must be above 0 and at most 1, not {self.top_p}.")
-        if not 1 <= self.max_tokens <= 100_000:
-            raise UsageError(f"An answer has 1 to 100,000 tokens, not {self.max_tokens}.")
-        if not 1 <= self.max_reasoning <= 100_000:
-            raise UsageError(f"A reasoning has 1 to 100,000 tokens, not {self.max_reasoning}.")
-        if self.seed is not None and not 0 <= self.seed < 2**63:
-            raise UsageError(f"A seed is a whole number from 0 to 2^63 - 1, not {self.seed}.")
-        if not all(self.stop):
-            raise UsageError("A text that ends an answer cannot be empty.")
 
 
 def new_session(service: Service, context_id: str, title: str | None = None) -> SessionRow:

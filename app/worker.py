@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from app import readings, turns
+from app.answer_options import AnswerOptions
 from app.documents import LEFT_OUT, Added, OnPage, Options, add_documents
 from app.errors import AppError, expected, phrase
 from app.readings import Report, Stopped
@@ -138,7 +139,7 @@ class Worker(threading.Thread):
             discard(self.service, job)
         return job
 
-    def ask(self, session: Callable[[], str], question: str, options: turns.AnswerOptions) -> TurnRow:
+    def ask(self, session: Callable[[], str], question: str, options: AnswerOptions) -> TurnRow:
         """Keep a question and queue it, in one step.
 
         Args:
@@ -443,7 +444,7 @@ class Worker(threading.Thread):
                 told = time.monotonic()
                 store.update_job(job.id, done=done, total=total)
 
-        options = turns.AnswerOptions(**job.payload)
+        options = AnswerOptions(**job.payload)
         turn = turns.answer(self.service, job.subject_id, options, should_stop=should_stop, on_turn=on_turn)
         self._end(job, turn.status)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from app.answer_options import AnswerOptions
 from app.commands.common import (
     Arguments,
     Commands,
@@ -24,7 +25,6 @@ from app.words import printable, said_before
 
 if TYPE_CHECKING:
     from app.service import Service
-    from app.turns import AnswerOptions
     from sessions import SessionRow, TurnRow
 
 
@@ -76,43 +76,57 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--session", metavar="S", help="session to go on with (default: a new one)")
     parser.add_argument(
-        "--temperature", metavar="X", type=float, default=0.0, help="0 takes the likeliest token (default: 0)"
+        "--temperature",
+        metavar="X",
+        type=float,
+        default=AnswerOptions.temperature,
+        help="0 takes the likeliest token (default: %(default)g)",
     )
     parser.add_argument(
-        "--top-p", metavar="X", type=float, default=1.0, help="share of probability to sample from (default: 1)"
+        "--top-p",
+        metavar="X",
+        type=float,
+        default=AnswerOptions.top_p,
+        help="share of probability to sample from (default: %(default)g)",
     )
     parser.add_argument(
-        "--max-tokens", metavar="N", type=int, default=200, help="longest answer, in tokens (default: 200)"
+        "--max-tokens",
+        metavar="N",
+        type=int,
+        default=AnswerOptions.max_tokens,
+        help="longest answer, in tokens (default: %(default)s)",
     )
     parser.add_argument(
         "--max-reasoning",
         metavar="N",
         type=int,
-        default=4096,
-        help="tokens that a model that reasons first may take for it (default: 4096)",
+        default=AnswerOptions.max_reasoning,
+        help="tokens that a model that reasons first may take for it (default: %(default)s)",
     )
     parser.add_argument(
         "--stop", metavar="TEXT", action="append", default=[], help="end the answer before TEXT (may be repeated)"
     )
 
 
-def _open(arguments: Arguments) -> tuple["Service", "Callable[[], SessionRow]", "AnswerOptions"]:
-    """The home, what gives the session to ask in (a new one at every call, if none is named), and how to answer."""
-    from app.shelf import find_context, find_session
-    from app.turns import AnswerOptions, new_session
-    from engine import device_named
-
-    options = AnswerOptions(
+def _options_of(arguments: Arguments) -> AnswerOptions:
+    return AnswerOptions(
         arguments.temperature, arguments.top_p, arguments.max_tokens, arguments.max_reasoning, stop=arguments.stop
     )
-    service = open_service(arguments)
+
+
+def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], SessionRow]":
+    """What gives the session to ask in: the one that is named, or a new one at every call."""
+    from app.shelf import find_context, find_session
+    from app.turns import new_session
+    from engine import device_named
+
     context = find_context(service, arguments.context)
     note_other_model(arguments, context)
     device_named(arguments.device)  # before a session is begun, or a question kept
     session = find_session(service, arguments.session) if arguments.session else None
     if session and session.context_id != context.id:
         raise AppError(f"Session {session.id} is over context {session.context_id}, not {context.id}.")
-    return service, lambda: session or new_session(service, context.id), options
+    return lambda: session or new_session(service, context.id)
 
 
 def run_ask(arguments: Arguments) -> int:
@@ -120,27 +134,27 @@ def run_ask(arguments: Arguments) -> int:
     from app.turns import checked_question
 
     question = checked_question(arguments.question)  # before a session is begun for it
-    service, begin, options = _open(arguments)
-    try:
+    options = _options_of(arguments)
+    with open_service(arguments) as service:
+        begin = _session_of(service, arguments)
         turn = _answer(service, begin(), question, options, quiet=arguments.json)
-        if turn.status == "cancelled":
-            return 1
-        if arguments.json:
-            print_json(result_of(turn))
-        return 0
-    finally:
-        service.close()
+    if turn.status == "cancelled":
+        return 1
+    if arguments.json:
+        print_json(result_of(turn))
+    return 0
 
 
 def run_chat(arguments: Arguments) -> int:
     """Answer questions from standard input until it ends; 1 if, to a program, one could not be asked."""
     from app.turns import checked_question
 
-    service, begin, options = _open(arguments)
+    options = _options_of(arguments)
     session, status = None, 0
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # what is no UTF-8 is asked about all the same
-    try:
+    with open_service(arguments) as service:
+        begin = _session_of(service, arguments)
         note("End of input (Ctrl-D) ends it.")
         for line in iter(_line, ""):
             if not line.strip():
@@ -160,8 +174,6 @@ def run_chat(arguments: Arguments) -> int:
             if turn.status == "cancelled" and not sys.stdin.isatty():
                 return 1
         return status
-    finally:
-        service.close()
 
 
 def _line() -> str:
@@ -179,7 +191,7 @@ def _line() -> str:
 
 
 def _answer(
-    service: "Service", session: "SessionRow", question: str, options: "AnswerOptions", quiet: bool = False
+    service: "Service", session: "SessionRow", question: str, options: AnswerOptions, quiet: bool = False
 ) -> "TurnRow":
     """Answer a question; Ctrl-C cancels that. quiet: nothing is printed but, on standard error, that it was stopped."""
     from app.shelf import titles_before_places
@@ -209,12 +221,13 @@ def run_branch(arguments: Arguments) -> int:
     """Begin a session with the first turns of another."""
     from app.shelf import details, find_session
 
-    service = open_service(arguments)
-    session = find_session(service, arguments.session)
-    turns = max(0, session.turns - 1) if arguments.turns is None else arguments.turns
-    branch = service.store.branch_session(session.id, turns)
+    with open_service(arguments) as service:
+        session = find_session(service, arguments.session)
+        turns = max(0, session.turns - 1) if arguments.turns is None else arguments.turns
+        branch = service.store.branch_session(session.id, turns)
+        facts = details(service, "session", branch)
     if arguments.json:
-        print_json(details(service, "session", branch))
+        print_json(facts)
     else:
         print(branch.id)
         note(f'Ask on: stockpot ask {branch.context_id} "..." --session {branch.id}')

@@ -5,7 +5,8 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from app.words import printable, shorten
@@ -21,13 +22,15 @@ LINE_SEC = 5.0
 """Where standard error is no terminal, progress is one line this often."""
 
 
-def open_service(arguments: Arguments) -> "Service":
-    """The home that the global options name, opened."""
+@contextmanager
+def open_service(arguments: Arguments) -> "Iterator[Service]":
+    """The home that the global options name, open for so long."""
     from app.home import named_model
     from app.service import Service
 
     model = named_model(arguments.model, arguments.quantize)
-    return Service(arguments.home, model, arguments.device, arguments.seed)
+    with closing(Service(arguments.home, model, arguments.device, arguments.seed)) as service:
+        yield service
 
 
 def note_other_model(arguments: Arguments, context: "ContextRow") -> None:

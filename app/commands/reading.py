@@ -137,9 +137,8 @@ def run(arguments: Arguments) -> int:
     from app.uploads import discard_locked
 
     method = arguments.method or engine.DEFAULT_METHOD
-    service = open_service(arguments)
     progress = ProgressLine()
-    try:
+    with open_service(arguments) as service:
         method_for(service.models.default, method, settings)  # refuse what cannot be before any work
         added = _add_files(service, arguments, progress)
         ids = [row.id for row in added.documents]
@@ -150,22 +149,17 @@ def run(arguments: Arguments) -> int:
         discard_locked(service, [each.sha256 for each in added.documents])
         note_warnings([each for each in row.warnings if each not in added.warnings])
         return _read(service, row, progress, as_json=arguments.json)
-    finally:
-        service.close()
 
 
 def run_resume(arguments: Arguments) -> int:
     """Read on; print what came of it."""
     from app.shelf import find_context
 
-    service = open_service(arguments)
-    try:
+    with open_service(arguments) as service:
         context = find_context(service, arguments.context)
         note_other_model(arguments, context)
         row = service.store.take_reading(context.id)
         return _read(service, row, ProgressLine(), as_json=arguments.json)
-    finally:
-        service.close()
 
 
 def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json: bool) -> int:

@@ -17,15 +17,15 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "--host",
         metavar="ADDRESS",
         default="127.0.0.1",
-        help="address to listen on; any but a loopback one demands --auth (default: 127.0.0.1)",
+        help="address to listen on; any but a loopback one demands --auth (default: %(default)s)",
     )
-    parser.add_argument("--port", metavar="N", type=int, default=7860, help="port to listen on (default: 7860)")
+    parser.add_argument("--port", metavar="N", type=int, default=7860, help="port to listen on (default: %(default)s)")
     parser.add_argument(
         "--memory",
         metavar="SIZE",
         default="8GiB",
         help="what open contexts may take together, of the GPU's memory and of the machine's each; the least recently "
-        "used are put away (default: 8GiB)",
+        "used are put away (default: %(default)s)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in the browser once it is there")
     parser.add_argument(

@@ -104,7 +104,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Search the titles, questions and answers of all sessions; documents are not searched.",
     )
     parser.add_argument("query", metavar="WORDS", help='words to find; "several words" in quotes are a phrase')
-    parser.add_argument("--limit", metavar="N", type=int, default=20, help="most hits (default: 20)")
+    parser.add_argument("--limit", metavar="N", type=int, default=20, help="most hits (default: %(default)s)")
     add_json_flag(parser)
     parser.set_defaults(run=run_search)
 
@@ -115,7 +115,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Print the questions and answers of a session, with the places where the model looked.",
     )
     parser.add_argument("session", metavar="SESSION", help="id of a session, a prefix of it, or its title")
-    parser.add_argument("--format", choices=("md", "json"), default="md", help="Markdown or JSON (default: md)")
+    parser.add_argument("--format", choices=("md", "json"), default="md", help="Markdown or JSON (default: %(default)s)")
     parser.set_defaults(run=run_export)
 
 
@@ -127,8 +127,8 @@ def run_list(arguments: Arguments) -> int:
     """List what there is."""
     from app.shelf import listing
 
-    service = open_service(arguments)
-    rows = listing(service, arguments.noun)
+    with open_service(arguments) as service:
+        rows = listing(service, arguments.noun)
     if arguments.json:
         print_json(rows)
         return 0
@@ -147,18 +147,18 @@ def run_show(arguments: Arguments) -> int:
     from app.shelf import KINDS, details, find, titles_before_places
     from sessions import TurnRow
 
-    service = open_service(arguments)
-    if arguments.page is not None:
-        return _show_page(service, arguments)
-    kind, row = find(service, arguments.id, (*KINDS, "turn"))
-    facts = details(service, kind, row)
-    if arguments.json:
-        print_json(facts)
-    elif isinstance(row, TurnRow):
-        titles = titles_before_places(service, service.store.session(row.session_id).context_id)
-        print(printable("\n".join(_describe_turn(facts, titles))))
-    else:
-        print(printable("\n".join(_describe(facts))))
+    with open_service(arguments) as service:
+        if arguments.page is not None:
+            return _show_page(service, arguments)
+        kind, row = find(service, arguments.id, (*KINDS, "turn"))
+        facts = details(service, kind, row)
+        if arguments.json:
+            print_json(facts)
+        elif isinstance(row, TurnRow):
+            titles = titles_before_places(service, service.store.session(row.session_id).context_id)
+            print(printable("\n".join(_describe_turn(facts, titles))))
+        else:
+            print(printable("\n".join(_describe(facts))))
     return 0
 
 
@@ -257,12 +257,12 @@ def run_rename(arguments: Arguments) -> int:
     """Give something another title."""
     from app.shelf import find, rename
 
-    service = open_service(arguments)
-    try:
-        kind, row = find(service, arguments.id, ("document", "session"))
-    except NotFound:
-        kind, row = find(service, arguments.id)  # a context, of which `rename` says what to rename instead
-    row = rename(service, kind, row, arguments.title)
+    with open_service(arguments) as service:
+        try:
+            kind, row = find(service, arguments.id, ("document", "session"))
+        except NotFound:
+            kind, row = find(service, arguments.id)  # a context, of which `rename` says what to rename instead
+        row = rename(service, kind, row, arguments.title)
     _print_done(arguments, "renamed", row.id, kind=kind, title=row.title)
     return 0
 
@@ -279,21 +279,28 @@ def run_delete(arguments: Arguments) -> int:
     """Delete something, after asking."""
     from app.shelf import delete, find, to_delete
 
-    service = open_service(arguments)
-    kind, row = find(service, arguments.id)
-    what = to_delete(service, kind, row, arguments.id, asked=not arguments.yes)
-    if not arguments.yes:
-        question = f"Delete {what}? [y/N] "
-        if not sys.stdin.isatty():
-            raise UsageError(f"{question.removesuffix(' [y/N] ')} There is nobody to ask: add --yes.")
-        print(printable(question), end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
+    with open_service(arguments) as service:
+        kind, row = find(service, arguments.id)
+        what = to_delete(service, kind, row, arguments.id, asked=not arguments.yes)
+        if not (arguments.yes or _agreed(f"Delete {what}?")):
             note("Nothing was deleted.")
             return 1
-    delete(service, kind, row)
+        delete(service, kind, row)
     note(f"Deleted {what}.")
     _print_done(arguments, "deleted", row.id, kind=kind)
     return 0
+
+
+def _agreed(question: str) -> bool:
+    """Whether the person says yes.
+
+    Raises:
+        UsageError: there is nobody to ask.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} There is nobody to ask: add --yes.")
+    print(printable(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().casefold() in ("y", "yes")
 
 
 def run_search(arguments: Arguments) -> int:
@@ -303,8 +310,8 @@ def run_search(arguments: Arguments) -> int:
 
     if not 1 <= arguments.limit <= MOST_HITS:
         raise UsageError(f"--limit is 1 to {MOST_HITS:,}, not {arguments.limit}.")
-    service = open_service(arguments)
-    found = search(service, arguments.query, arguments.limit)
+    with open_service(arguments) as service:
+        found = search(service, arguments.query, arguments.limit)
     if arguments.json:
         print_json(
             [
@@ -333,8 +340,8 @@ def run_export(arguments: Arguments) -> int:
     """Print a session as Markdown or JSON."""
     from app.shelf import find_session
 
-    service = open_service(arguments)
-    session = find_session(service, arguments.session)
-    text = service.store.export_session(session.id, arguments.format)
+    with open_service(arguments) as service:
+        session = find_session(service, arguments.session)
+        text = service.store.export_session(session.id, arguments.format)
     sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     return 0

@@ -13,6 +13,7 @@ from typing import Any
 import gradio as gr
 
 from app import shelf
+from app.answer_options import AnswerOptions
 from app.documents import Options
 from app.errors import AppError, expected, phrase
 from app.home import canonical_model, sample_book
@@ -20,7 +21,7 @@ from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
 from app.service import Service
-from app.turns import AnswerOptions, new_session
+from app.turns import new_session
 from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Json
 from starlette.exceptions import HTTPException
 
 from app import shelf
+from app.answer_options import AnswerOptions
 from app.documents import Options, page_of
 from app.errors import AppError, UsageError, phrase
 from app.errors import NotFound as NoSuchThing
@@ -25,7 +26,7 @@ from app.home import canonical_model
 from app.local_models import local_models
 from app.methods import method_for, methods_table
 from app.service import Service
-from app.turns import AnswerOptions, new_session
+from app.turns import new_session
 from app.uploads import copy_in
 from app.web import openai_api
 from app.web.incoming import full_or

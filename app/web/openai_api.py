@@ -19,10 +19,11 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, model_validator
 
 import sessions
+from app.answer_options import AnswerOptions
 from app.errors import NotFound, UsageError, phrase
 from app.service import Service
 from app.shelf import context_title, find_context, titled_contexts
-from app.turns import AnswerOptions, checked_question, keep_question, new_session
+from app.turns import checked_question, keep_question, new_session
 from app.words import shorten
 from app.worker import Worker
 from sessions import ContextRow, SessionRow, StoreError, TurnRow

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from app.answer_options import AnswerOptions
 from app.web.confirm import Confirm, build_confirm
 
 TELL_EDITED = """element.addEventListener("click", (event) => {
@@ -81,7 +82,7 @@ def build_talk() -> Talk:
                     temperature = gr.Slider(
                         0.0,
                         2.0,
-                        0.0,
+                        AnswerOptions.temperature,
                         step=0.05,
                         label="Temperature",
                         info="0 takes the likeliest word.",
@@ -90,14 +91,20 @@ def build_talk() -> Talk:
                     top_p = gr.Slider(
                         0.05,
                         1.0,
-                        1.0,
+                        AnswerOptions.top_p,
                         step=0.05,
                         label="Top-p",
                         elem_id="top-p",
                         info="Share of probability to choose from.",
                     )
                     max_tokens = gr.Slider(
-                        8, 4000, 200, step=8, label="Longest answer", info="Tokens.", elem_id="max-tokens"
+                        8,
+                        4000,
+                        AnswerOptions.max_tokens,
+                        step=8,
+                        label="Longest answer",
+                        info="Tokens.",
+                        elem_id="max-tokens",
                     )
                 manage = _build_manage()
     edit = (edit_area, edit_line, never_mind)

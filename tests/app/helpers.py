@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
+from app.answer_options import AnswerOptions
 from app.cli import main
 from app.documents import Options, add_documents
 from app.readings import begin, read
 from app.service import Service
-from app.turns import AnswerOptions
 from app.uploads import copy_in
 from app.worker import Worker
 from sessions import UNDER_WAY, ContextRow

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import engine
+from app.answer_options import AnswerOptions
 from app.errors import AppError, UsageError
 from app.opening import open_conversation
 from app.readings import begin, read
 from app.service import Service
-from app.turns import AnswerOptions, answer, keep_question
+from app.turns import answer, keep_question
 from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
 from app.worker import Worker

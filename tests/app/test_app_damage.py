@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from app.answer_options import AnswerOptions
 from app.errors import phrase
 from app.opening import open_context, open_conversation
 from app.readings import Stopped, begin, read
 from app.service import Service
-from app.turns import AnswerOptions, answer, keep_question
+from app.turns import answer, keep_question
 from sessions import ContextRow, StoreCorrupt, TurnRow
 from tests.app.helpers import BUDGET, add, read_through
 

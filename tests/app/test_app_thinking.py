@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from app.answer_options import AnswerOptions
 from app.commands.asking import result_of
 from app.opening import open_conversation
 from app.service import Service
-from app.turns import AnswerOptions, answer, keep_question
+from app.turns import answer, keep_question
 from tests.app.helpers import add, read_through
 from tests.app.tiny import make_tiny_model
 

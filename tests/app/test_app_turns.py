@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from app.answer_options import AnswerOptions
 from app.errors import UsageError
 from app.readings import begin, read
 from app.service import Service
-from app.turns import AnswerOptions, answer, keep_question, new_session
+from app.turns import answer, keep_question, new_session
 from app.web.views.turn import turn_article
 from sessions import TurnRow
 from tests.app.helpers import BUDGET, SHORT, add, read_through

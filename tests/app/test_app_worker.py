@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import engine
+from app.answer_options import AnswerOptions
 from app.documents import Options
 from app.errors import AppError, UsageError
 from app.service import Service
-from app.turns import AnswerOptions, answer, keep_question
+from app.turns import answer, keep_question
 from app.web.actions import Actions
 from app.web.openai_api import session_saying
 from app.web.screen import Chosen, Screen

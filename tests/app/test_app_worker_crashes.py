@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from app.answer_options import AnswerOptions
 from app.documents import Options
 from app.service import Service
-from app.turns import AnswerOptions
 from app.worker import Worker
 from sessions import ContextRow, Store
 from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, answered, book_text, ended, read_book, upload, wait_for
