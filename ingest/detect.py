@@ -4,6 +4,7 @@ import re
 import zipfile
 from pathlib import Path
 
+from ingest import mbox
 from ingest.charset import wide_encoding
 from ingest.epub import CONTAINER
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
@@ -20,11 +21,12 @@ SUPPORTED: dict[str, str] = {
     "html": "HTML",
     "mhtml": "web archive (MHTML)",
     "eml": "e-mail",
+    "mbox": "mailbox (mbox)",
     "docx": "Word document",
 }
 ALIASES = {
     **{"markdown": "md", "mdown": "md", "htm": "html", "xhtml": "html", "text": "txt", "azw": "mobi", "prc": "mobi"},
-    **{"mht": "mhtml"},
+    **{"mht": "mhtml", "mbx": "mbox"},
 }
 _HEAD_BYTES = 1 << 16
 
@@ -156,6 +158,8 @@ def _textual(path: Path, head: bytes, named: str) -> str:
     plain = head.replace(b"\x00", b"") if wide else head
     if re.search(rb"<FictionBook[\s>]", plain[:4096]):
         return "fb2"
+    if mbox.begins(plain):
+        return "mbox"
     by_name = named not in ("md", "txt") and not LINED.fullmatch(path.suffix.casefold())  # such may speak of HTML
     if named in ("mhtml", "eml") and _NAMED_MAIL.match(head):
         return named

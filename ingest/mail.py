@@ -6,11 +6,11 @@ whatever else is not read are named in a warning; not so the pictures and style 
 
 import email
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from email import policy
-from email.message import MIMEPart
+from email.message import EmailMessage, MIMEPart
 from pathlib import Path
 
 from ingest import html
@@ -22,7 +22,7 @@ from ingest.limits import Limits
 from ingest.sections import Block, first_heading, paginate
 from ingest.text import plain_blocks
 
-_HEADERS = ("From", "To", "Cc", "Date", "Subject")
+_HEADERS = ("From", "To", "Cc", "Date", "Subject")  # said above the text
 _HTML = ("text/html", "application/xhtml+xml")
 _LOOKS = re.compile(
     r"(?:image|audio|video|font)/.*|text/(?:css|(?:x-)?(?:java|ecma)script)"
@@ -38,22 +38,57 @@ def read(path: Path, limits: Limits) -> Reading:
         TooLarge, EmptyDocument; BrokenFile where the HTML parser found nothing.
     """
     limits.check(path.name, "bytes", path.stat().st_size, limits.text_member_bytes)
-    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # behind which no line would be taken for a header
-    message = email.message_from_bytes(data, policy=policy.default)
-    texts = _texts(message, path.name)
-    blocks = [block for text in texts for block in text.blocks]
-    warnings = list(dict.fromkeys(warning for text in texts for warning in text.warnings))
-    limits.check(path.name, "characters", sum(len(block.text) for block in blocks), limits.characters)
-    sender = one_line(str(message["From"] or ""))
-    if sender and not re.match(r"\W*saved by\b", sender, re.IGNORECASE):  # as browsers say there
-        said = [f"{name}: {one_line(str(message[name]))}" for name in _HEADERS if message[name]]
-        blocks.insert(0, Block("\n".join(said)))
-    if unread := list(dict.fromkeys(_unread(message, {id(text.part) for text in texts}))):
-        warnings.append(f"Attached and not read: {listed(unread, 12)}. Save what you need and add it.")
+    mail = parse(path.read_bytes(), path.name)
+    limits.check(path.name, "characters", sum(len(block.text) for block in mail.blocks), limits.characters)
+    head = mail.head
+    if re.search(r"^From: \W*saved by\b", head, re.IGNORECASE):  # as browsers say there
+        head = ""
+    blocks = [Block(head), *mail.blocks] if head else mail.blocks
     pages, toc = paginate(blocks)
     if not pages:
         raise EmptyDocument(f"{path.name} has no text in it. Open it in a browser or mail program and save it as PDF.")
-    return Reading(pages, toc, [str(message["Subject"] or ""), first_heading(blocks)], warnings)
+    return Reading(pages, toc, [mail.subject, first_heading(blocks)], [*mail.warnings, *not_read(mail.unread)])
+
+
+@dataclass(frozen=True)
+class Mail:
+    """What is read of a mail.
+
+    head: who wrote it to whom, when, and about what, a line each; "" where nobody did.
+    unread: what it brings with it that is not read, by name, each once.
+    """
+
+    message: EmailMessage
+    head: str
+    blocks: list[Block]
+    warnings: list[str]
+    unread: list[str]
+
+    @property
+    def subject(self) -> str:
+        """What it says that it is about."""
+        return one_line(str(self.message["Subject"] or ""))
+
+
+def parse(data: bytes, name: str) -> Mail:
+    """A mail from its bytes; name: of its file.
+
+    Raises:
+        BrokenFile: the HTML parser found nothing.
+    """
+    data = data.removeprefix(b"\xef\xbb\xbf")  # behind which no line would be taken for a header
+    message = email.message_from_bytes(data, EmailMessage, policy=policy.default)
+    texts = _texts(message, name)
+    blocks = [block for text in texts for block in text.blocks]
+    warnings = list(dict.fromkeys(warning for text in texts for warning in text.warnings))
+    head = [f"{each}: {one_line(str(message[each]))}" for each in _HEADERS if message[each]]
+    unread = list(dict.fromkeys(_unread(message, {id(text.part) for text in texts})))
+    return Mail(message, "\n".join(head) if message["From"] else "", blocks, warnings, unread)
+
+
+def not_read(names: Sequence[str]) -> list[str]:
+    """The warning that so many things in mails are not read; none where there are none."""
+    return [f"Attached and not read: {listed(names, 12)}. Save what you need and add it."] if names else []
 
 
 @dataclass(frozen=True)

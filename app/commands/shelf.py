@@ -115,7 +115,9 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Print the questions and answers of a session, with the places where the model looked.",
     )
     parser.add_argument("session", metavar="SESSION", help="id of a session, a prefix of it, or its title")
-    parser.add_argument("--format", choices=("md", "json"), default="md", help="Markdown or JSON (default: %(default)s)")
+    parser.add_argument(
+        "--format", choices=("md", "json"), default="md", help="Markdown or JSON (default: %(default)s)"
+    )
     parser.set_defaults(run=run_export)
 
 

@@ -1,0 +1,90 @@
+"""Mailboxes in one file (mbox), as Thunderbird keeps and Gmail exports them, and archives of mailing lists.
+
+Each mail is a section of its own, cited by its subject and date. Mails that were deleted in Thunderbird, which leaves
+them in the file, are not read.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import chain, pairwise
+from pathlib import Path
+
+from ingest.document import Reading
+from ingest.errors import EmptyDocument
+from ingest.limits import Limits
+from ingest.mail import Mail, not_read, parse
+from ingest.sections import Block, paginate
+
+# The line before each mail, which ends in a date as C's asctime writes it, and the mail's first.
+_BORDER = re.compile(
+    rb"From [^\n]*[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]?\d \d\d:\d\d(?::\d\d)?\b[^\n]*\b\d{4}\b[^\n]*\n[!-9;-~]+:"
+)
+_QUOTED = re.compile(rb">+From ")  # a line of the text that would else look like such a border
+_LINE_BYTES = 1 << 20
+_EXPUNGED = 0x8  # among Thunderbird's flags
+
+
+def begins(head: bytes) -> bool:
+    """Whether a file that begins so is a mailbox."""
+    return bool(_BORDER.match(head))
+
+
+def read(path: Path, limits: Limits) -> Reading:
+    """Read a mailbox, a mail at a time.
+
+    Raises:
+        TooLarge, EmptyDocument; BrokenFile where the HTML parser found nothing.
+    """
+    blocks: list[Block] = []
+    subjects: list[str] = []
+    characters, warnings, unread = 0, dict[str, None](), dict[str, None]()
+    for data in _mails(path, limits):
+        mail = parse(data, path.name)
+        said = [Block(mail.head), *mail.blocks] if mail.head else mail.blocks
+        if not said or _is_deleted(mail):
+            continue
+        blocks += [replace(said[0], toc=((1, _title(mail)),)), *said[1:]]
+        subjects.append(mail.subject)
+        characters += sum(len(block.text) for block in said)
+        limits.check(path.name, "characters", characters, limits.characters)
+        warnings.update(dict.fromkeys(mail.warnings))
+        unread.update(dict.fromkeys(mail.unread))
+    pages, toc = paginate(blocks, given_toc=True)
+    if not pages:
+        raise EmptyDocument(f"{path.name} has no mail with text in it: add another mailbox.")
+    return Reading(pages, toc, [*subjects] if len(subjects) == 1 else [], [*warnings, *not_read(list(unread))])
+
+
+def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
+    """The mails of a file, without the lines between them."""
+    lines: list[bytes] = []
+    size = 0
+    with path.open("rb") as file:
+        pieces = iter(partial(file.readline, _LINE_BYTES), b"")
+        for line, following in pairwise(chain(pieces, [b""])):
+            if line.startswith(b"From ") and _BORDER.match(line + following):
+                if lines:
+                    yield b"".join(lines)
+                lines, size = [], 0
+                continue
+            size += len(line)
+            limits.check(path.name, "bytes in one mail", size, limits.text_member_bytes)
+            lines.append(line[1:] if _QUOTED.match(line) else line)
+    if lines:
+        yield b"".join(lines)
+
+
+def _is_deleted(mail: Mail) -> bool:
+    with suppress(ValueError):
+        return bool(int(str(mail.message["X-Mozilla-Status"] or "0"), 16) & _EXPUNGED)
+    return False
+
+
+def _title(mail: Mail) -> str:
+    """What it is about, and when it was sent: a subject alone comes again in every answer."""
+    sent = getattr(mail.message["Date"], "datetime", None)
+    subject = mail.subject or "No subject"
+    return f"{subject} ({sent:%Y-%m-%d})" if sent else subject
