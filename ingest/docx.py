@@ -1,14 +1,14 @@
 """DOCX, through python-docx for the package and the styles, with an own walk over the body.
 
 The walk also reads what python-docx's paragraphs pass over: content controls, text boxes, tracked insertions (tracked
-deletions are left out), footnotes and endnotes. Headers and footers are left out. Documents that Word only puts in when
-it opens the file are named in a warning.
+deletions are left out), diagrams and charts, footnotes, endnotes and comments. Headers and footers are left out.
+Documents that Word only puts in when it opens the file are named in a warning.
 """
 
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from lxml import etree
 
 from ingest.clean import joined, one_line, pictured, raised, tidy
 from ingest.document import Reading, count
+from ingest.drawings import CHART, DIAGRAM, of_chart, of_diagram
 from ingest.errors import BrokenFile, EmptyDocument, IngestError
 from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive, read_member
@@ -28,6 +29,8 @@ from ingest.xml import parse_xml
 
 _FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _WP = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
+_R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+_CITED = {f"{W}{kind}Reference": kind for kind in ("footnote", "endnote", "comment")}
 _DELETED = frozenset({f"{W}del", f"{W}moveFrom", _FALLBACK})
 _WRAPPERS = frozenset(f"{W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo"))
 _SILENT = frozenset(
@@ -126,7 +129,8 @@ class _Walk:
         styles = {style.style_id: style.element for style in document.styles}
         self.levels = {style: _heading_level(styles, style) for style in styles}
         self.numbering = Numbering(_part(document, "numbering"), styles)
-        self.notes = {kind: _notes(document, kind) for kind in ("footnote", "endnote")}
+        self.notes = {kind: _notes(document, kind) for kind in _CITED.values()}
+        self.relations = document.part.rels
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
         self.embedded = self.linked = 0  # documents that are not read, within the file and beside it
@@ -138,11 +142,24 @@ class _Walk:
             yield block
         begun = False
         for number, (kind, identity) in enumerate(self.cited, 1):  # a note may cite another: the list grows meanwhile
-            if note := _line(self._container(self.notes[kind].get(identity, ()))):
+            if note := self._note(kind, identity):
                 if headed and not begun:
                     yield Block("Notes", 1)
                 yield Block(f"[{number}] {note}", tight=True, first=not begun)
                 begun = True
+
+    def _note(self, kind: str, identity: str) -> str:
+        note = self.notes[kind].get(identity)
+        if note is None:
+            return ""
+        author, text = one_line(note.get(f"{W}author") or ""), _line(self._container(note))
+        return f"{author}: {text}" if author and text else text
+
+    def _drawing(self, identity: str | None, words: Callable[[etree._Element], str]) -> str:
+        relation = self.relations.get(identity)
+        if relation is None or relation.is_external:
+            return ""
+        return words(parse_xml(relation.target_part.blob, relation.target_part.partname))
 
     def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
         for child in element:
@@ -224,11 +241,15 @@ class _Walk:
                 yield pictured(child.get("descr"))
             elif tag == f"{W}noBreakHyphen":
                 yield "-"
-            elif tag in (f"{W}footnoteReference", f"{W}endnoteReference"):
-                self.cited.append((tag.removeprefix(W).removesuffix("Reference"), child.get(f"{W}id") or ""))
+            elif tag in _CITED:
+                self.cited.append((_CITED[tag], child.get(f"{W}id") or ""))
                 yield f"[{len(self.cited)}]"
             elif tag == f"{M}oMath":
                 yield of_word(child)
+            elif tag == f"{CHART}chart":
+                yield self._drawing(child.get(f"{_R}id"), of_chart)
+            elif tag == f"{DIAGRAM}relIds":
+                yield self._drawing(child.get(f"{_R}dm"), of_diagram)
             elif tag == f"{W}subDoc":
                 self.linked += 1
             else:
@@ -266,7 +287,7 @@ def _is_raised(element: etree._Element) -> bool:
     """Whether a run is superscript, and not the mark of a note, which says so itself."""
     if element.tag != f"{W}r" or value(element.find(f"{W}rPr/{W}vertAlign")) != "superscript":
         return False
-    return all(element.find(f"{W}{kind}Reference") is None for kind in ("footnote", "endnote"))
+    return all(element.find(mark) is None for mark in _CITED)
 
 
 def _symbol(element: etree._Element) -> str:

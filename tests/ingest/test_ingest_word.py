@@ -216,6 +216,72 @@ def test_docx_footnotes_keep_their_paragraphs_apart(tmp_path: Path) -> None:
     )
 
 
+def test_comments_are_notes_with_their_author(tmp_path: Path) -> None:
+    """They were left out without a word."""
+    document = docx.Document()
+    document.add_heading("Contract", 1)
+    first = document.add_paragraph("The lamp is ").add_run("lent")
+    comment = document.add_comment([first], "Sold, I thought.", author="Anne", initials="A")
+    comment.add_paragraph("Ask him.")
+    second = document.add_paragraph("It is to be ").add_run("lit")
+    document.add_comment([second], "By whom?")
+    document.save(str(tmp_path / "a.docx"))
+    contract, notes = ingest(tmp_path / "a.docx").pages
+    assert contract.text == "Contract\n\nThe lamp is lent[1]\n\nIt is to be lit[2]"
+    assert notes.text == "Notes\n\n[1] Anne: Sold, I thought. Ask him.\n[2] By whom?"
+
+
+DRAWINGS = "http://schemas.openxmlformats.org/drawingml/2006"
+RELATED = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def drawing(path: Path, place: str, kind: str, part: str) -> Path:
+    """A Word document with a drawing whose words are in a part of their own."""
+    names = f'xmlns:a="{DRAWINGS}/main" xmlns:d="{DRAWINGS}/diagram" xmlns:c="{DRAWINGS}/chart" xmlns:r="{RELATED}"'
+    graphic = f"<w:drawing><a:graphic {names}><a:graphicData>{place}</a:graphicData></a:graphic></w:drawing>"
+    word(path, f"<w:p><w:r><w:t>See</w:t></w:r><w:r>{graphic}</w:r><w:r><w:t>there.</w:t></w:r></w:p>")
+    rels = "word/_rels/document.xml.rels"
+    relation = f'<Relationship Id="rDrawn" Type="{RELATED}/{kind}" Target="drawn.xml"/></Relationships>'
+    with zipfile.ZipFile(path) as archive:
+        linked = archive.read(rels).replace(b"</Relationships>", relation.encode())
+    return makers.with_member(
+        makers.with_member(path, rels, linked), "word/drawn.xml", part.replace("NAMES", names).encode()
+    )
+
+
+def test_the_words_of_a_diagram_are_read(tmp_path: Path) -> None:
+    def point(words: str, kind: str = "node") -> str:
+        runs = "".join(f"<a:r><a:t>{each}</a:t></a:r>" for each in words.split("|"))
+        return f'<d:pt type="{kind}"><d:t><a:p>{runs}</a:p></d:t></d:pt>'
+
+    points = point("Plan") + point("an arrow", "parTrans") + point("Bu|ild") + point("") + point("Anne", "asst")
+    part = f"<d:dataModel NAMES><d:ptLst>{points}</d:ptLst></d:dataModel>"
+    path = drawing(tmp_path / "a.docx", '<d:relIds r:dm="rDrawn"/>', "diagramData", part)
+    assert ingest(path).text == "See [diagram: Plan; Build; Anne] there."
+    lost = drawing(tmp_path / "b.docx", '<d:relIds r:dm="rGone"/>', "diagramData", part)
+    assert ingest(lost).text == "Seethere."
+
+
+def test_the_series_of_a_chart_are_read(tmp_path: Path) -> None:
+    def points(*values: str) -> str:
+        return "".join(f'<c:pt idx="{index}"><c:v>{value}</c:v></c:pt>' for index, value in enumerate(values))
+
+    def series(name: str, *values: str) -> str:
+        years = f"<c:cat><c:strRef><c:strCache>{points('2024', '2025')}</c:strCache></c:strRef></c:cat>"
+        sold = f"<c:val><c:numLit>{points(*values)}</c:numLit></c:val>"
+        return f"<c:ser><c:tx><c:v>{name}</c:v></c:tx>{years}{sold}</c:ser>"
+
+    title = "<c:title><c:tx><c:rich><a:p><a:r><a:t>Lamps sold</a:t></a:r></a:p></c:rich></c:tx></c:title>"
+    plot = series("Oil", "4.2999999999999998", "3") + series("Gas", "1", "5")
+    part = f"<c:chartSpace NAMES><c:chart>{title}<c:plotArea>{plot}</c:plotArea></c:chart></c:chartSpace>"
+    path = drawing(tmp_path / "a.docx", '<c:chart r:id="rDrawn"/>', "chart", part)
+    said = "Lamps sold; Oil: 2024 4.3, 2025 3; Gas: 2024 1, 2025 5"
+    assert ingest(path).text == f"See [chart: {said}] there."
+    many = f"<c:chartSpace NAMES>{series('Oil', *map(str, range(300)))}</c:chartSpace>"
+    text = ingest(drawing(tmp_path / "b.docx", '<c:chart r:id="rDrawn"/>', "chart", many)).text
+    assert text.endswith(" 98, 99 and 200 more] there.")
+
+
 def test_word_documents_with_macros_templates_and_strict_ones_are_read(tmp_path: Path) -> None:
     path = word(tmp_path / "a.docx", "<w:p><w:r><w:t>Words.</w:t></w:r></w:p>")
     with zipfile.ZipFile(path) as archive:
