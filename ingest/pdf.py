@@ -1,11 +1,12 @@
 """PDF, through PyMuPDF: text in its natural order, page by page; scans through Tesseract where it is installed.
 
-Left out: pictures, comments, attached files (which a warning names), and the layout of tables beyond one row a line.
+Comments and what is filled into forms stand below the print of their page. Left out: pictures, attached files (which a
+warning names), and the layout of tables beyond one row a line.
 """
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -37,6 +38,10 @@ SMALL, LIFTED = 0.85, 0.15  # of the line's font size: so small, and so far abov
 # No ligatures (MuPDF spells them out), no pictures; characters without a mapping come as U+FFFD and are counted. Print
 # that is drawn twice, a hair apart, to look bold comes once.
 _FLAGS = pymupdf.TEXT_MEDIABOX_CLIP | pymupdf.TEXT_COLLECT_STYLES
+_NO_COMMENTS = (  # annotations whose words are print (MuPDF gives them as such), or say what a program wrote
+    *(pymupdf.PDF_ANNOT_FREE_TEXT, pymupdf.PDF_ANNOT_LINK, pymupdf.PDF_ANNOT_POPUP, pymupdf.PDF_ANNOT_WIDGET),
+    *(pymupdf.PDF_ANNOT_FILE_ATTACHMENT, pymupdf.PDF_ANNOT_STAMP, pymupdf.PDF_ANNOT_REDACT),
+)
 _NOTE = re.compile(r"\[?\d{1,3}[)\]]|\(\d{1,3}\)")  # the mark of a note, in brackets or behind half of one
 
 # MuPDF is not thread-safe and keeps its messages in one place for the whole process.
@@ -163,19 +168,22 @@ def _leaf(document: Any, index: int, language: str) -> Leaf:
             blocks = _blocks(page.get_text("rawdict", flags=_FLAGS), page.rotation_matrix)
         if document.is_form_pdf:
             blocks = _filled(page, blocks)
+        comments = _below(page, _comments(page, raw))
         pictured, warnings = _pictured(page, len(raw)), []
         if language and (pictured or unreadable(raw)):
             try:
                 recognised = _recognised(page, language)
                 if _length(recognised) > (0 if unreadable(raw) else 2 * len(raw)):  # not what was there already
-                    return Leaf(Sheet(recognised, height), "ocr")
+                    return Leaf(Sheet([*recognised, *comments], height), "ocr")
                 warnings.append(OCR_FOUND_NOTHING)
             except Exception as error:  # Tesseract's trouble with one page must not lose the book
                 warnings.append(f"OCR failed: {one_line(str(error))[:120]}")
         if not blocks and not pictured and (complaint := _complaint(page)):
             warnings.append(f"could not be read: {complaint}")
-        if pictured and raw and not language:
-            warnings.append(f"a picture fills the page, with only {count(len(raw), 'character')} of text beside it")
+        beside = len(raw) + _length(comments)
+        if pictured and beside and not language:
+            warnings.append(f"a picture fills the page, with only {count(beside, 'character')} of text beside it")
+        blocks += comments
         return Leaf(Sheet(blocks, height), "text" if blocks else "none", tuple(warnings), pictured)
     except Exception as error:  # one bad page never stops the book
         return Leaf(Sheet([], 1.0), "none", (f"could not be read: {one_line(str(error))[:120]}",))
@@ -292,14 +300,29 @@ def _filled(page: Any, blocks: list[Block]) -> list[Block]:
         return any(middle in box for box in boxes)
 
     printed = [kept for block in blocks if (kept := [line for line in block if not shown_by_field(line)])]
-    y = page.rect.y1 / 2  # away from the margins, where running heads are looked for
     lines = []
     for widget, box in zip(fields, boxes, strict=True):
         ticked = widget.field_type in (pymupdf.PDF_WIDGET_TYPE_CHECKBOX, pymupdf.PDF_WIDGET_TYPE_RADIOBUTTON)
         value = "yes" if ticked else one_line(str(widget.field_value))
         name = one_line(widget.field_label or "") or _beside(box, printed, ticked) or one_line(widget.field_name or "")
-        lines.append(Line(f"{name.rstrip(' :')}: {value}" if name else value, 0, y, 1, y, 0, mono=True))
-    return [*printed, lines] if lines else printed
+        lines.append(f"{name.rstrip(' :')}: {value}" if name else value)
+    return [*printed, *_below(page, lines)]
+
+
+def _comments(page: Any, printed: str) -> Iterator[str]:
+    """What people noted on the page, a line each. printed: its text, which some programs keep with a highlight."""
+    for each in page.annots():
+        text, author = one_line(each.info["content"]), one_line(each.info["title"])
+        unseen = each.type[0] in _NO_COMMENTS or each.flags & pymupdf.PDF_ANNOT_IS_HIDDEN
+        if text and not unseen and text not in one_line(printed):
+            yield f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
+
+
+def _below(page: Any, texts: Iterable[str]) -> list[Block]:
+    """Lines that stay lines, away from the margins, where running heads are looked for."""
+    y = page.rect.y1 / 2
+    lines = [Line(text, 0, y, 1, y, 0, mono=True) for text in texts]
+    return [lines] if lines else []
 
 
 def _beside(box: pymupdf.Rect, blocks: list[Block], either: bool) -> str:

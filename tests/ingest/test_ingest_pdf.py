@@ -1,4 +1,4 @@
-"""What PDF alone has: raised print, forms, print drawn twice, large first letters, page labels, files within."""
+"""What PDF alone has: raised and doubled print, forms, large first letters, page labels, comments, files within."""
 
 from pathlib import Path
 
@@ -117,6 +117,37 @@ def test_a_form_is_read_with_the_words_beside_its_fields(tmp_path: Path) -> None
     assert read.endswith("\n\nSurname: Ibsen\nChildren: 5\nSmoker: yes")
     assert read.count("Ibsen") == 1
     assert "5 3" not in read
+
+
+def test_comments_stand_below_the_print_of_their_page(tmp_path: Path) -> None:
+    """Whatever reviewers had noted was left out; what they only marked, or hid, or wrote into the page, is no note."""
+    document = made((50, 60, "The lamp is lent to Mr Lark for a year.", 11))
+    page = document[0]
+    page.add_text_annot((300, 60), "Sold, I thought.\nAsk him.").set_info(title="Anne")
+    for words, comment in (("a year", "Too long!"), ("lent", "lent"), ("Mr Lark", "")):
+        page.add_highlight_annot(page.search_for(words)[0]).set_info(content=comment, title="")
+    page.add_text_annot((300, 90), "Hidden.").set_flags(pymupdf.PDF_ANNOT_IS_HIDDEN)
+    page.add_freetext_annot((50, 100, 300, 120), "Written over it.")
+    document.new_page(width=400, height=600).insert_text((50, 60), "The ship.")
+    document.save(tmp_path / "a.pdf")
+    first, second = ingest(tmp_path / "a.pdf", ocr=False).pages
+    assert first.text == (
+        "The lamp is lent to Mr Lark for a year.\n\nWritten over it.\n\n"
+        "[comment by Anne: Sold, I thought. Ask him.]\n[comment: Too long!]"
+    )
+    assert second.text == "The ship."
+
+
+def test_a_comment_on_a_scan_is_not_its_text(tmp_path: Path) -> None:
+    path = makers.pdf(tmp_path / "a.pdf", [[]], scans={1})
+    with pymupdf.open(path) as document:
+        document[0].add_text_annot((300, 60), "Whose hand is this?")
+        document.save(tmp_path / "b.pdf")
+    scan = ingest(tmp_path / "b.pdf", ocr=False)
+    assert scan.text == "[comment: Whose hand is this?]"
+    assert scan.pages[0].quality.lacks_text
+    assert "only 30 characters of text beside it" in scan.warnings[0]
+    assert "install Tesseract" in scan.warnings[0]
 
 
 def test_pages_are_called_what_is_printed_on_them(tmp_path: Path) -> None:
