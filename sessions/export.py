@@ -7,10 +7,15 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from markdown_it import MarkdownIt
+
 from sessions.deletion import Deletion
 from sessions.errors import StoreError
 
 LONGEST_HEADING = 120  # characters of a question
+DEEPEST = 100  # lists and quotations of Markdown within one another, counted in tokens: a list is two
+_MARKDOWN = MarkdownIt("commonmark", {"maxNesting": DEEPEST})
+_WITH_TABLES = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable("table")  # as some programs read it
 
 
 class Export(Deletion):
@@ -44,7 +49,7 @@ class Export(Deletion):
             "",
         ]
         for turn in turns:
-            lines += [*_question(turn.position + 1, turn.question), _text(turn.answer).strip(), ""]
+            lines += [*_question(turn.position + 1, turn.question), _text(turn.answer), ""]
             if turn.status != "done":
                 note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
                 lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]
@@ -74,9 +79,41 @@ def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Text of a model or a document: its Markdown stays, HTML in it is shown, never rendered; a picture, which would be
-    fetched from wherever the text says, becomes a link.
+    """An answer: its Markdown stays, and code as it is; HTML elsewhere is shown, never rendered; a picture, which would
+    be fetched from wherever the text says, becomes a link.
     """
+    text = re.sub(r"\r\n?", "\n", text).strip("\n").rstrip()
+    coded = {
+        line
+        for token in _MARKDOWN.parse(text)
+        if token.type in ("fence", "code_block") and token.map
+        for line in range(*token.map)
+    }
+    lines = (line if number in coded else _escaped(line) for number, line in enumerate(text.split("\n")))
+    kept = next((said for said in (text, "\n".join(lines)) if not _renders(said)), _escaped(text))
+    return kept + _end_of_code(kept)
+
+
+def _renders(text: str) -> bool:
+    """Whether HTML or a picture in it would be rendered, or it is too deep to tell."""
+    return any(
+        token.type == "html_block"
+        or token.level >= DEEPEST - 1
+        or any(child.type in ("html_inline", "image") for child in token.children or ())
+        for markdown in (_MARKDOWN, _WITH_TABLES)
+        for token in markdown.parse(text)
+    )
+
+
+def _end_of_code(text: str) -> str:
+    """The end of code that has none: all that follows would be code, and code in the next answer would be none."""
+    mark = "\N{OBJECT REPLACEMENT CHARACTER}"
+    last = next(token for token in reversed(_MARKDOWN.parse(f"{text}\n\n{mark}")) if mark in token.content)
+    return f"\n{last.markup}" if last.type == "fence" else ""
+
+
+def _escaped(text: str) -> str:
+    """The same without anything that is rendered as HTML or as a picture, nor in code as it was."""
     # A sign that is escaped already loses its backslash, or that would escape the entity.
     signs = r"(?<!\\)((?:\\\\)*)\\?(<(?=[A-Za-z/!?])|!(?=\[))"
     return re.sub(signs, lambda found: found[1] + {"<": "&lt;", "!": "&#33;"}[found[2]], text)

@@ -15,8 +15,8 @@ Random weights of real shapes in NF4, the process held to 24 GiB of the device. 
 `report.py` prints and writes, and `__main__.py` is the command line.
 
 The table is laid out before anything is measured, and every row says `not reached` until it is filled in. Each method
-has a share of the time and stops when it is spent. Eight minutes do not suffice for reading a million tokens with every
-method and every model; `--models Llama-3.1-8B --methods infinitehip` gives all of them to one.
+has a share of the time and stops when it is spent. Eight and a half minutes do not suffice for reading a million tokens
+with every method and every model; `--models Llama-3.1-8B --methods infinitehip` gives all of them to one.
 Text is noise and so are the weights: speed and bytes are those of the shapes, answers mean nothing. What a model that
 was trained would cost more or less for its attention's sparsity is not seen here.
 """

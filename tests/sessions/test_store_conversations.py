@@ -274,6 +274,59 @@ def test_nothing_in_an_export_is_rendered_whatever_stands_before_it(filled: Any,
     assert f" and {said}!<a href=" in shown
 
 
+CODE = "Say `Vec<String>`:\n\n```c\n#include <stdio.h>\n```"
+IMAGE = "<img src=x onerror=alert(1)>"
+
+
+def exported(filled: Any, *answers: str) -> str:
+    session = filled.session()
+    for answer in answers:
+        filled.answered(session, "Well?", answer)
+    return str(filled.store.export_session(session.id))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        (CODE, CODE),
+        ("See <https://a.org>.", "See <https://a.org>."),
+        (f"{CODE}\n\nNot so <b>bold</b>.", CODE[4:].replace("`Vec<String>`", "`Vec&lt;String>`")),
+        (f"- A list:\n\n  ```\n  if a <b\n  ```\n\n{IMAGE}", "  if a <b\n  ```\n\n&lt;img src"),
+        ("    indented <b>\n\nx", "indented <b>"),
+        ("```\na <b\n", "```\na <b\n```\n"),
+    ],
+)
+def test_code_in_an_export_is_what_the_model_wrote(filled: Any, answer: str, kept: str) -> None:
+    """It had `&lt;` where there was "<"."""
+    assert kept in exported(filled, answer)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (f"```\nan end is missing: {IMAGE}", f"```\n{IMAGE}\n```", f"~~~\n{IMAGE}"),
+        (f"~~~\n```\n~~~\n\n{IMAGE}\n\n```\n```",),
+        (f"`a\nb` {IMAGE} `c`",),
+        (f"| ` | ` {IMAGE} ` |\n|---|---|",),
+        (f"| ` | {IMAGE} ` |\n|---|---|",),
+        (f"- ```\n{IMAGE}\n```", f"```\n{IMAGE}\n```"),
+        (f"````\n```\n{IMAGE}", f"```\n{IMAGE}\n```"),
+        ("> " * 150 + IMAGE, f"`{IMAGE}`"),
+        (f"```\r{IMAGE}\r```\r{IMAGE}",),
+        (f"`` ` {IMAGE} `", f"`![p](https://a.org/p.png)` ![p](https://a.org/p.png) {IMAGE}"),
+        (f"\N{OBJECT REPLACEMENT CHARACTER}\n\n```\n{IMAGE}", f"```\n{IMAGE}\n```"),
+    ],
+)
+@pytest.mark.parametrize("tables", [False, True])
+def test_what_only_looks_like_code_in_an_export_is_not_rendered(
+    filled: Any, answers: tuple[str, ...], tables: bool
+) -> None:
+    markdown = MarkdownIt("commonmark", {"maxNesting": 1000})
+    shown = (markdown.enable("table") if tables else markdown).render(exported(filled, *answers))
+    assert "<img" not in shown
+    assert shown.count("<h2>") == len(answers)
+
+
 def test_export_json_is_complete(talked: Any) -> None:
     store, session, document = talked
     data = json.loads(store.export_session(session.id, "json"))
