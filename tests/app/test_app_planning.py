@@ -155,6 +155,17 @@ def test_a_plan_for_one_method_is_about_that_method(
     assert "Nothing fits" in text
 
 
+def test_what_fits_and_forgets_is_not_recommended(
+    config_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is room for the weights and for a baseline of a few entries."""
+    given = ("plan", "--home", tmp_path, "--model", config_only, "--quantize", "nf4", "--tokens", "1M")
+    given = (*given, "--method", "truncate", "--budget", "300", "--set", "tail=32", "--host", "1GiB")
+    status, text = run(capsys, *given, "--gpu", "6.42GB")
+    assert (status, " fits.\n" in text) == (0, True)
+    assert text.endswith("Of what fits, nothing is recommended.\n")
+
+
 def test_methods_that_lack_trained_weights_are_planned_and_not_recommended(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
