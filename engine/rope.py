@@ -1,8 +1,8 @@
 """Rotary position embedding, applied by the engine and not by the model (see `seam.py`).
 
-Half-split layout, as in Llama and all architectures of the table: dimension i is paired with i + R/2, where R is the
-rotated width (R < D for partial rotary). Keys are remembered before rotation; which position a key or query gets is
-the matter of `positions.py`.
+Half-split layout, as in Llama: dimension i is paired with i + R/2, where R is the rotated width (R < D for partial
+rotary). Of models that pair neighbours instead, the seam puts queries and keys into this order. Keys are remembered
+before rotation; which position a key or query gets is the matter of `positions.py`.
 """
 
 from __future__ import annotations

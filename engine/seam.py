@@ -3,7 +3,7 @@
 transformers computes projections, norms, MLPs and embeddings; the model's rotary embedding is replaced by rotation by
 nothing, so queries and keys reach the attention function before RoPE, and that function asks the memory that was
 passed along with the forward call. Nothing here knows one architecture from another; which ones are known to come
-out right is the table in `architectures.py`.
+out right, and what is peculiar to them, is the table in `architectures.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
 from engine.errors import NO_NUMBERS, ModelError
+from engine.models.architectures import INTERLEAVED, ROPE_WITHIN_WINDOWS
 from engine.rope import NoRope, Rope
 
 IMPLEMENTATION = "stockpot"
@@ -150,8 +151,20 @@ def _attention(
     scale = scaling if scaling is not None else float(query.shape[-1]) ** -0.5
     if isinstance(memory, _Probe):
         memory.note(module, kwargs.get("sliding_window"))
+    config: Any = module.config
+    if config.model_type in INTERLEAVED:
+        query, key = _in_halves(query, config), _in_halves(key, config)
     output = memory.attend(int(module.layer_idx), query[0], key[0], value[0], scale, softcap)  # type: ignore[arg-type]
     return output.transpose(0, 1)[None], None
+
+
+def _in_halves(x: Tensor, config: Any) -> Tensor:
+    """Heads [..., D] in the order that the engine's RoPE takes, of which the first of each pair come before the second.
+
+    Queries and keys are put in the same order, so that their products stay what they are.
+    """
+    width = round(x.shape[-1] * float(config.rope_parameters.get("partial_rotary_factor") or 1))
+    return torch.cat([x[..., :width:2], x[..., 1:width:2], x[..., width:]], dim=-1)
 
 
 # No mask function goes with it: masks are the memory's matter, and transformers makes none for a name that has none. To
@@ -181,10 +194,13 @@ class _Probe:
 
 def rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
     """What an attention module's queries and keys are rotated by; rotary: the model's own rotary embedding."""
-    if getattr(module, "use_rope", 1) in (0, False):
+    config: Any = module.config
+    kinds = getattr(config, "layer_types", None)
+    kind = kinds[int(module.layer_idx)] if kinds else ""  # type: ignore[arg-type]
+    within = config.model_type in ROPE_WITHIN_WINDOWS and config.sliding_window and kind != "sliding_attention"
+    if within or getattr(module, "use_rope", 1) in (0, False):
         return NoRope(next(rotary.buffers()).device)
-    kind = getattr(module, "layer_type", None)
-    prefix = f"{kind}_" if kind and hasattr(rotary, f"{kind}_inv_freq") else ""
+    prefix = f"{kind}_" if hasattr(rotary, f"{kind}_inv_freq") else ""
     # LongRoPE has two sets, for short texts and for long ones. A reading takes one of them, as its keys change places.
     inv_freq = getattr(rotary, f"{prefix}long_inv_freq", getattr(rotary, f"{prefix}inv_freq"))
     return Rope(inv_freq, float(getattr(rotary, f"{prefix}attention_scaling", 1.0)))

@@ -24,8 +24,31 @@ SUPPORTED: dict[str, str] = {
     "gemma3_text": "Gemma 3 (text)",
     "smollm3": "SmolLM 3",
     "olmo2": "OLMo 2",
+    "olmo3": "OLMo 3",
+    "olmo": "OLMo",
+    "olmoe": "OLMoE",
     "granite": "Granite",
+    "granitemoe": "Granite mixture of experts",
+    "mixtral": "Mixtral",
+    "qwen2_moe": "Qwen 1.5 and 2 mixture of experts",
+    "gemma": "Gemma",
+    "glm": "GLM 4 of 2024",
+    "glm4": "GLM 4 of 2025",
+    "cohere": "Command R",
+    "cohere2": "Command R7B and A",
+    "exaone4": "EXAONE 4",
+    "ernie4_5": "ERNIE 4.5",
+    "seed_oss": "Seed-OSS",
+    "apertus": "Apertus",
+    "arcee": "Arcee AFM",
+    "starcoder2": "StarCoder 2",
 }
+
+# RoPE turns neighbouring dimensions together, and not each with the one half the rotated width away.
+INTERLEAVED = frozenset({"cohere", "cohere2", "ernie4_5", "glm", "glm4"})
+
+# Of models that have layers with a sliding window, only these layers have RoPE.
+ROPE_WITHIN_WINDOWS = frozenset({"cohere2", "exaone4"})
 
 # Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is taken.
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope"})

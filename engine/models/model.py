@@ -91,6 +91,7 @@ class Model:
         scaling = getattr(config, "logits_scaling", None)
         if scaling:
             logits = logits / scaling
+        logits = logits * getattr(config, "logit_scale", 1.0)
         softcap = getattr(config, "final_logit_softcapping", None)
         return torch.tanh(logits / softcap) * softcap if softcap else logits
 

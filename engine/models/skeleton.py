@@ -138,8 +138,9 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
     reached = {id(each.weight) for each in modules}
     rest = {id(each): each for each in network.parameters() if id(each) not in reached}
     embedding = network.get_input_embeddings().weight
-    experts = int(getattr(config, "num_experts", None) or 0)
-    chosen = int(getattr(config, "num_experts_per_tok", None) or 1)
+    experts = int(getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None) or 0)
+    chosen = int(config.num_experts_per_tok) if experts else 1
+    width = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
     active = float(sum(rows * columns for rows, columns in linear))
     for weight in rest.values():
         if weight.dim() == 3 and weight.shape[0] == experts:
@@ -153,7 +154,7 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
         active=round(active),
         head=config.hidden_size * config.vocab_size,
         hidden=config.hidden_size,
-        mlp=max(config.intermediate_size, chosen * int(getattr(config, "moe_intermediate_size", None) or 0)),
+        mlp=max(config.intermediate_size, chosen * int(width)),
         vocabulary=config.vocab_size,
         published=published,
     )
@@ -168,10 +169,9 @@ def _layers(config: Any, network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * count
     sliding = getattr(config, "sliding_window", None)
     ropes = [rope_of(layer.self_attn, base.rotary_emb) for layer in base.layers]
-    shared = {id(rope.inv_freq): rope for rope in ropes}  # layers with the same frequencies share their tables
+    keys = [id(rope.inv_freq) if len(rope.inv_freq) else 0 for rope in ropes]
+    shared = dict(zip(keys, ropes, strict=True))  # layers with the same frequencies share their tables
     return tuple(
-        LayerSpec(
-            heads, kv_heads, head_size, sliding if kind == "sliding_attention" else None, shared[id(rope.inv_freq)]
-        )
-        for kind, rope in zip(kinds, ropes, strict=True)
+        LayerSpec(heads, kv_heads, head_size, sliding if kind == "sliding_attention" else None, shared[key])
+        for kind, key in zip(kinds, keys, strict=True)
     )

@@ -27,6 +27,8 @@ SMALL = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+TURNS = ["sliding_attention", "full_attention"] * 2
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 128}
 EXTRA: dict[str, dict[str, object]] = {
     "mistral": {"sliding_window": 40, "head_dim": 16},
     "ministral": {"sliding_window": 40, "head_dim": 16},
@@ -38,6 +40,33 @@ EXTRA: dict[str, dict[str, object]] = {
     "gemma3_text": {"head_dim": 16, "sliding_window": 40, "query_pre_attn_scalar": 16, "sliding_window_pattern": 2},
     "smollm3": {"no_rope_layers": [1, 1, 1, 0]},
     "granite": {"logits_scaling": 2.0, "embedding_multiplier": 3.0, "attention_multiplier": 0.3},
+    "granitemoe": {"logits_scaling": 2.0, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "olmo": {"clip_qkv": 0.3},
+    "olmo3": {
+        "sliding_window": 40,
+        "layer_types": TURNS,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            "full_attention": YARN,
+        },
+    },
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 40},
+    "qwen2_moe": {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48,
+    },
+    "gemma": {"head_dim": 32},
+    "glm": {"head_dim": 16},
+    "glm4": {"head_dim": 16},
+    "cohere": {"logit_scale": 0.25, "use_qk_norm": True},
+    "cohere2": {"logit_scale": 0.25, "sliding_window": 40, "layer_types": TURNS},
+    "exaone4": {"sliding_window": 40, "layer_types": TURNS},
+    "ernie4_5": {"head_dim": 16},
+    "seed_oss": {"head_dim": 32},
+    "starcoder2": {"sliding_window": 40},
 }
 
 
@@ -46,9 +75,15 @@ def small_config(kind: str) -> PretrainedConfig:
 
 
 def compare(config: PretrainedConfig, kind: str) -> Model:
-    """Read 150 tokens in odd passes, and compare with eager attention over all of them."""
+    """Read 150 tokens in odd passes, and compare with eager attention over all of them.
+
+    Biases and norms are not zeros and ones, as they are in a new model.
+    """
     torch.manual_seed(0)
     reference = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    for each in reference.parameters():
+        if each.dim() == 1:
+            torch.nn.init.normal_(each, mean=float(each.detach().mean()), std=0.1)
     model = Model(copy.deepcopy(reference), byte_tokenizer(), kind, "-")
     ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -68,6 +103,11 @@ def test_matches_eager_attention(kind: str) -> None:
     ropes = [layer.rope for layer in compare(small_config(kind), kind).spec.layers]
     # Layers with the same frequencies share their tables.
     assert len({id(rope) for rope in ropes}) == len({tuple(rope.inv_freq.tolist()) for rope in ropes})
+
+
+def test_a_model_without_sliding_windows_has_rope_in_all_layers() -> None:
+    config = AutoConfig.for_model("exaone4", **SMALL, sliding_window=None, layer_types=["full_attention"] * 4)
+    assert all(len(layer.rope.inv_freq) for layer in compare(config, "exaone4").spec.layers)
 
 
 @pytest.mark.parametrize("rope_type", ["linear", "llama3", "yarn"])

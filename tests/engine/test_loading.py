@@ -20,9 +20,11 @@ from engine import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, 
 from engine.context import new_memory
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.models import loading
+from engine.models.architectures import SUPPORTED
 from engine.models.loading import load_network, read_config
 from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
+from tests.engine.test_architectures import small_config
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +87,21 @@ def test_quantised_weights_take_the_planned_bytes_and_match_eager_attention(fold
     logits = model.logits(torch.cat(hidden))
     error = float((logits - expected).norm() / expected.norm())
     assert error < (1e-3 if quantize == "8bit" else 1e-5)
+
+
+@pytest.mark.parametrize("kind", sorted(SUPPORTED))
+def test_every_architecture_is_loaded_and_quantised_as_planned(kind: str, tmp_path: Path) -> None:
+    """Checkpoints have their experts one by one, models all in one tensor."""
+    saved = AutoModelForCausalLM.from_config(small_config(kind))
+    saved.save_pretrained(tmp_path)
+    config = read_config(tmp_path)
+    loaded = load_network(tmp_path, config, CPU, torch.float32, "none")
+    weights = dict(loaded.named_parameters())
+    assert weights.keys() == dict(saved.named_parameters()).keys()
+    assert all(torch.equal(weights[name], weight) for name, weight in saved.named_parameters())
+    planned = skeleton(config, torch.float32)
+    assert packed_bytes(loaded) == planned.weight_bytes()
+    assert packed_bytes(load_network(tmp_path, config, CPU, torch.float32, "nf4")) == planned.weight_bytes("nf4")
 
 
 def test_nf4_is_computed_as_asked_on_every_cpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,6 +276,15 @@ def test_heads_trained_for_other_weights_are_refused(model: Model, tmp_path: Pat
         find_heads(model.spec, str(tmp_path / "heads.safetensors"))
 
 
+def test_an_activation_with_weights_of_its_own_is_not_trained(model: Model) -> None:
+    """Apertus has one, and a file of heads holds none of it."""
+    spec = dataclasses.replace(model.spec, activation="xielu")
+    heads = RetainingHeads(spec, [8] * len(spec.layers))
+    trained = {id(weight) for weight in heads.parameters() if weight.requires_grad}
+    assert trained == {id(weight) for weight in heads.named_weights().values()}
+    assert len(trained) < len(list(heads.parameters()))
+
+
 def test_damaged_and_foreign_files_are_refused(model: Model, tmp_path: Path) -> None:
     assert model.spec.folder is not None
     whole = (model.spec.folder / FILE).read_bytes()

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from engine import (
     METHODS,
@@ -22,7 +23,9 @@ from engine import (
 )
 from engine.records import DEVICE
 from kernels import choice
+from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
+from tests.engine.test_architectures import small_config
 
 # Budgets far below the 301 tokens of the text, so that every method has to condense, cut, slide or search.
 TIGHT: dict[str, Method] = {
@@ -147,6 +150,18 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
         torch.testing.assert_close(logits, expected, **CLOSE)
     else:
         assert 0 < (logits - expected).norm() <= ROUNDED[method.settings()["store"]] * expected.norm()
+
+
+@pytest.mark.parametrize("kind", ["cohere2", "exaone4", "glm4", "olmo3"])
+@pytest.mark.parametrize("name", ["streaming", "truncate", "exact", "infllm", "infinitehip", "infinipot-cap"])
+def test_so_it_does_where_layers_differ_in_rope_and_window(kind: str, name: str, ids: Tensor) -> None:
+    """Command R7B and EXAONE 4 have RoPE in layers with a sliding window only, OLMo 3 has two kinds of it."""
+    torch.manual_seed(0)
+    network = AutoModelForCausalLM.from_config(small_config(kind))
+    model, unlimited = Model(network, byte_tokenizer(), kind, "-"), with_budget(TIGHT[name], None)
+    expected = next_logits(model, TIGHT["full"], read(model, TIGHT["full"], ids).memory, QUESTION)
+    logits = next_logits(model, unlimited, read(model, unlimited, ids).memory, QUESTION)
+    torch.testing.assert_close(logits, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["locret-int4-all", "exact-int8", "infllm-int4", "infinitehip-int8", "recall"])

@@ -65,6 +65,18 @@ def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
     assert tables[0] == tables[1]
 
 
+@pytest.mark.parametrize("kind", ["granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"])
+def test_a_token_is_multiplied_with_the_experts_that_are_chosen(kind: str) -> None:
+    """With two of four, and with all of them."""
+    config = small_config(kind)
+    two = skeleton(config, torch.float32).active
+    config.num_experts_per_tok = 4
+    network = AutoModelForCausalLM.from_config(config)
+    experts = sum(weight.numel() for weight in network.parameters() if weight.dim() == 3)
+    assert experts > 0
+    assert skeleton(config, torch.float32).active - two == experts / 2
+
+
 @pytest.mark.parametrize("tokens", [40, 301, 1501])
 @pytest.mark.parametrize("method", METHODS_TO_READ.values(), ids=METHODS_TO_READ.keys())
 def test_the_plan_is_what_a_reading_holds(
