@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest import docx, epub, fb2, html, mail, mbox, mobi, text, titles
+from ingest import docx, epub, fb2, html, mail, mbox, mobi, odt, text, titles
 from ingest.clean import one_line
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
@@ -54,6 +54,7 @@ _READERS: dict[str, Callable[[Path, Limits], Reading]] = {
     "eml": mail.read,
     "mbox": mbox.read,
     "docx": docx.read,
+    "odt": odt.read,
     "md": text.read_markdown,
     "txt": text.read_text,
 }

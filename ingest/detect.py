@@ -8,7 +8,7 @@ from ingest import mbox
 from ingest.charset import wide_encoding
 from ingest.epub import CONTAINER
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
-from ingest.limits import Limits, check_archive
+from ingest.limits import Limits, check_archive, read_member
 from ingest.text import LINED
 
 SUPPORTED: dict[str, str] = {
@@ -23,10 +23,11 @@ SUPPORTED: dict[str, str] = {
     "eml": "e-mail",
     "mbox": "mailbox (mbox)",
     "docx": "Word document",
+    "odt": "OpenDocument text",
 }
 ALIASES = {
     **{"markdown": "md", "mdown": "md", "htm": "html", "xhtml": "html", "text": "txt", "azw": "mobi", "prc": "mobi"},
-    **{"mht": "mhtml", "mbx": "mbox"},
+    **{"mht": "mhtml", "mbx": "mbox", "ott": "odt", "odm": "odt", "fodt": "odt"},
 }
 _HEAD_BYTES = 1 << 16
 
@@ -127,6 +128,8 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
             declared = ""
             if "mimetype" in names and archive.getinfo("mimetype").file_size < 200:
                 declared = archive.read("mimetype").decode("ascii", errors="replace").strip()
+            manifest = "META-INF/manifest.xml"
+            locked = manifest in names and b"encryption-data" in read_member(archive, manifest, limits)
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError) as error:
         kind = SUPPORTED.get(named, "a ZIP archive")
         raise BrokenFile(
@@ -139,8 +142,14 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
     books = [name for name in names if name.casefold().endswith(".fb2")]
     if len(books) == 1:
         return "fb2"
+    if declared.startswith("application/vnd.oasis.opendocument") and locked:
+        raise UnsupportedFormat(
+            _refusal(path, "an encrypted OpenDocument file: remove its password in LibreOffice and save it again")
+        )
+    if declared.startswith("application/vnd.oasis.opendocument.text"):
+        return "odt"
     if declared.startswith("application/vnd.oasis.opendocument"):
-        raise UnsupportedFormat(_refusal(path, "an OpenDocument file (ODT, ODS, ODP): save it as DOCX or PDF"))
+        raise UnsupportedFormat(_refusal(path, "an OpenDocument sheet or presentation (ODS, ODP): save it as PDF"))
     for member, what in _ZIP_KINDS:
         if member in names:
             raise UnsupportedFormat(_refusal(path, what))
@@ -158,6 +167,8 @@ def _textual(path: Path, head: bytes, named: str) -> str:
     plain = head.replace(b"\x00", b"") if wide else head
     if re.search(rb"<FictionBook[\s>]", plain[:4096]):
         return "fb2"
+    if re.search(rb"<office:document\s", plain[:4096]) and b"opendocument.text" in plain:
+        return "odt"
     if mbox.begins(plain):
         return "mbox"
     by_name = named not in ("md", "txt") and not LINED.fullmatch(path.suffix.casefold())  # such may speak of HTML

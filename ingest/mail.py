@@ -67,7 +67,7 @@ class Mail:
     @property
     def subject(self) -> str:
         """What it says that it is about."""
-        return one_line(str(self.message["Subject"] or ""))
+        return header(self.message, "Subject")
 
 
 def parse(data: bytes, name: str) -> Mail:
@@ -81,9 +81,17 @@ def parse(data: bytes, name: str) -> Mail:
     texts = _texts(message, name)
     blocks = [block for text in texts for block in text.blocks]
     warnings = list(dict.fromkeys(warning for text in texts for warning in text.warnings))
-    head = [f"{each}: {one_line(str(message[each]))}" for each in _HEADERS if message[each]]
+    head = [f"{each}: {said}" for each in _HEADERS if (said := header(message, each))]
     unread = list(dict.fromkeys(_unread(message, {id(text.part) for text in texts})))
-    return Mail(message, "\n".join(head) if message["From"] else "", blocks, warnings, unread)
+    return Mail(message, "\n".join(head) if header(message, "From") else "", blocks, warnings, unread)
+
+
+def header(message: MIMEPart, name: str) -> str:
+    """What a header says, on one line; "" where it is not there."""
+    try:
+        return one_line(str(message[name] or ""))
+    except Exception:  # whatever Python's parser stumbles over: then as it was written
+        return next((one_line(str(said)) for key, said in message.raw_items() if key.lower() == name.lower()), "")
 
 
 def not_read(names: Sequence[str]) -> list[str]:
@@ -178,7 +186,7 @@ def _file_name(part: MIMEPart) -> str:
     """What a part is called that is a file, or a mail within this one; nothing for other parts."""
     name = part.get_filename()
     if not name and part.get_content_type() in _MAILS:
-        name = next((str(mail["Subject"] or "") for mail in part.iter_parts()), "") or "a mail"
+        name = next((header(mail, "Subject") for mail in part.iter_parts()), "") or "a mail"
     return one_line(name or (part.get_content_type() if part.is_attachment() else ""))
 
 

@@ -1,7 +1,7 @@
 """Mailboxes in one file (mbox), as Thunderbird keeps and Gmail exports them, and archives of mailing lists.
 
 Each mail is a section of its own, cited by its subject and date. Mails that were deleted in Thunderbird, which leaves
-them in the file, are not read.
+them in the file, are not read; damaged ones that cannot be are counted in a warning.
 """
 
 import re
@@ -12,10 +12,10 @@ from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 
-from ingest.document import Reading
+from ingest.document import Reading, count
 from ingest.errors import EmptyDocument
 from ingest.limits import Limits
-from ingest.mail import Mail, not_read, parse
+from ingest.mail import Mail, header, not_read, parse
 from ingest.sections import Block, paginate
 
 # The line before each mail, which ends in a date as C's asctime writes it, and the mail's first.
@@ -36,13 +36,19 @@ def read(path: Path, limits: Limits) -> Reading:
     """Read a mailbox, a mail at a time.
 
     Raises:
-        TooLarge, EmptyDocument; BrokenFile where the HTML parser found nothing.
+        TooLarge, EmptyDocument.
     """
     blocks: list[Block] = []
     subjects: list[str] = []
-    characters, warnings, unread = 0, dict[str, None](), dict[str, None]()
+    characters, lost, warnings, unread = 0, 0, dict[str, None](), dict[str, None]()
     for data in _mails(path, limits):
-        mail = parse(data, path.name)
+        try:
+            mail = parse(data, path.name)
+        except MemoryError:
+            raise
+        except Exception:  # BrokenFile, and whatever Python's parser stumbles over: the others are not lost by it
+            lost += 1
+            continue
         said = [Block(mail.head), *mail.blocks] if mail.head else mail.blocks
         if not said or _is_deleted(mail):
             continue
@@ -52,6 +58,8 @@ def read(path: Path, limits: Limits) -> Reading:
         limits.check(path.name, "characters", characters, limits.characters)
         warnings.update(dict.fromkeys(mail.warnings))
         unread.update(dict.fromkeys(mail.unread))
+    if lost:
+        warnings[f"Not read: {count(lost, 'mail')} that cannot be understood."] = None
     pages, toc = paginate(blocks, given_toc=True)
     if not pages:
         raise EmptyDocument(f"{path.name} has no mail with text in it: add another mailbox.")
@@ -78,13 +86,14 @@ def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
 
 
 def _is_deleted(mail: Mail) -> bool:
-    with suppress(ValueError):
-        return bool(int(str(mail.message["X-Mozilla-Status"] or "0"), 16) & _EXPUNGED)
-    return False
+    flags = header(mail.message, "X-Mozilla-Status")
+    return bool(re.fullmatch(r"[0-9A-Fa-f]{4}", flags)) and bool(int(flags, 16) & _EXPUNGED)
 
 
 def _title(mail: Mail) -> str:
     """What it is about, and when it was sent: a subject alone comes again in every answer."""
-    sent = getattr(mail.message["Date"], "datetime", None)
+    sent = None
+    with suppress(Exception):  # as above
+        sent = mail.message["Date"].datetime
     subject = mail.subject or "No subject"
     return f"{subject} ({sent:%Y-%m-%d})" if sent else subject

@@ -113,6 +113,23 @@ def test_a_mail_is_limited_and_not_the_file(tmp_path: Path) -> None:
         ingest(path, limits=Limits(characters=3000))
 
 
+@pytest.mark.parametrize(
+    "address", ["Anne <a@x.org>, en: c@d.org, <e@f.g;>;", "Anne <@,x.org>, B: c<@d.org, (<e@@f.g>;"]
+)
+def test_headers_that_pythons_parser_stumbles_over_are_said_as_they_are(tmp_path: Path, address: str) -> None:
+    """It raises one of its own errors, by which the mail could not be read."""
+    text = f"From: {address}\nMIME-Version: 1.0\nSubject: Lamps\n\nLit.\n"
+    for name, border in (("a.eml", ""), ("Inbox", BORDER)):
+        assert raw(tmp_path, border + text, name).text == f"From: {address}\nSubject: Lamps\n\nLit."
+
+
+def test_a_mail_that_cannot_be_understood_is_counted(tmp_path: Path) -> None:
+    odd = 'Subject: Odd\nContent-Disposition: attachment; filename*0="a b"; flename*1*\n\nOdd.\n'
+    document = raw(tmp_path, f"{BORDER}Subject: A\n\nLit.\n\n{BORDER}{odd}\n{BORDER}Subject: B\n\nOut.\n")
+    assert [page.label for page in document.pages] == ["A", "B"]
+    assert document.warnings == ("Not read: 1 mail that cannot be understood.",)
+
+
 def test_damage_within_a_mailbox_is_survived(tmp_path: Path) -> None:
     data = kept(tmp_path / "Inbox", *(mail(f"Mail {day}.", day) for day in range(1, 5))).read_bytes()
     for start in range(0, len(data), 37):
