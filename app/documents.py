@@ -145,8 +145,18 @@ def page_of(service: Service, document_id: str, number: int) -> ingest.Page:
     Raises:
         NotFound: it has no such page.
     """
-    pages = service.library.document(document_id).pages
-    found = next((page for page in pages if page.number == number), None)
+    return page_and_start(service, document_id, number)[0]
+
+
+def page_and_start(service: Service, document_id: str, number: int) -> tuple[ingest.Page, int]:
+    """The same, and where in the document's text it begins.
+
+    Raises:
+        NotFound: it has no such page.
+    """
+    document = service.library.document(document_id)
+    pages = document.pages
+    found = next((each for each in zip(pages, document.page_starts, strict=True) if each[0].number == number), None)
     if found is None:
         numbers = f"its pages are 1 to {pages[-1].number:,}" if pages else "it has none"
         raise NotFound(f"There is no page {number} in {document_id}: {numbers}.")

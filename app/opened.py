@@ -37,7 +37,6 @@ class OpenConversation:
     opened: OpenContext
     conversation: "engine.Conversation"
     stamps: dict[str, tuple[int, int, int]]  # of the files of its tail
-    replay_sec: float = 0.0  # that its turns took to be read from their text, until an answer counts them
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Opening contexts and conversations from disk, without reading anything again, and saving what was said."""
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -143,13 +142,11 @@ def _replay(
     on_pass: Callable[[], None],
     on_turn: Callable[[int, int], None],
 ) -> None:
-    started = time.perf_counter()
     said = [turn for turn in service.store.turns(session_id) if turn.status == "done"]
     for done, turn in enumerate(said):
         on_turn(done, len(said))
         held.conversation.replay(turn.question, turn.answer, on_pass)
     on_turn(len(said), len(said))
-    held.replay_sec = time.perf_counter() - started
 
 
 def _load_conversation(service: "Service", session_id: str, opened: OpenContext) -> OpenConversation:

@@ -14,7 +14,7 @@ from app.opening import check_ready, open_context, open_conversation, save_conve
 from app.readings import Stopped, usage_json
 from app.service import Service
 from app.sources import check_quotations, find_sources
-from app.words import plural
+from app.words import plural, repeats_itself
 from sessions import SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
@@ -119,10 +119,11 @@ def _answer(
         while service.store.is_behind(turn.id):  # another program answers in this session
             on_pass()
             time.sleep(WAIT_SEC)
+        started = time.perf_counter()
         open_one = open_conversation(service, turn.session_id, on_pass, on_turn)
     except Stopped:
         return service.store.finish_turn(turn.id, status="cancelled")
-    waited, open_one.replay_sec = open_one.replay_sec, 0.0
+    opening_sec = time.perf_counter() - started
     seed = service.seed if options.seed is None else options.seed
     sampling = engine.Sampling(
         temperature=options.temperature,
@@ -138,7 +139,7 @@ def _answer(
     with suppress(Stopped), closing(cast(Generator["engine.AnswerPiece | engine.Answer"], asked)) as events:
         for event in events:
             if isinstance(event, engine.Answer):
-                done = replace(event, time_to_first_token_sec=waited + event.time_to_first_token_sec)
+                done = replace(event, time_to_first_token_sec=opening_sec + event.time_to_first_token_sec)
                 continue
             if event.reasoning:
                 on_reasoning(event.text)
@@ -192,6 +193,8 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
     said = []
     if done.finish_reason == "length":
         said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
+        if repeats_itself(done.text):
+            said.append("It says the same again and again: the model does not know what to answer.")
     if opened.row.budget is None and opened.context.usage().entries["device"] <= window < seen:
         said.append(
             f"Text and conversation have come to {seen:,} tokens, and the model was trained for {window:,} at a time: "

@@ -1,5 +1,6 @@
 """Numbers in words for people, the same in the command line and on the page."""
 
+import re
 from collections.abc import Sequence
 
 
@@ -64,3 +65,8 @@ def shorten(text: str, most: int) -> str:
 def printable(text: str) -> str:
     """Text without control characters but line ends and tabs: a document or a model must not steer the terminal."""
     return "".join(letter for letter in text if letter in "\n\t" or (letter >= " " and not "\x7f" <= letter <= "\x9f"))
+
+
+def repeats_itself(text: str) -> bool:
+    """Whether a text ends in the same few words, or figures, six times or more."""
+    return bool(re.search(r"(.{1,40}?)\1{5,}.{0,40}\Z", text[-400:], re.DOTALL))

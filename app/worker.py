@@ -32,6 +32,8 @@ from sessions import DocumentRow, InUse, JobRow, NotFound, StoreError, TurnRow, 
 
 READ, ANSWER = "read", "answer"
 UPLOAD = "upload"
+LOCKED = (PasswordNeeded, WrongPassword)
+"""What an encrypted file ends with until it is given its password."""
 IDLE_SEC = 0.5
 LOOK_SEC = 10.0
 """How often the worker cleans up after dead processes, and says that it is alive."""
@@ -322,11 +324,13 @@ class Worker(threading.Thread):
             )
         except Stopped:
             self._leave(job)
-        except (PasswordNeeded, WrongPassword):
+        except LOCKED:
             locked = bool(payload.get("wait"))
             if locked:  # the files stay, so that a password is all that is missing
                 hashes = [each for each in map(fingerprint, files) if store.find_document(each) is None]
-                store.update_job(job.id, progress={"locked": True, "sha256": hashes, "documents": made()})
+                others = [phrase(each) for each in added.failures if not isinstance(each, LOCKED)]
+                progress = {"locked": True, "sha256": hashes, "documents": made(), "left_out": others}
+                store.update_job(job.id, progress=progress)
             raise
         except Exception:
             failed = True
@@ -364,7 +368,7 @@ class Worker(threading.Thread):
         except AppError as error:
             unusable = error
         for failure in added.failures:
-            if isinstance(failure, PasswordNeeded | WrongPassword) and (wait or not added.documents):
+            if isinstance(failure, LOCKED) and (wait or not added.documents):
                 raise failure
         if unusable is not None:
             raise unusable

@@ -5,7 +5,8 @@
     const wanted = localStorage.getItem("stockpot-theme");
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
   };
-  let shown = "", settled = "", reached = "", placed = false, until = 0, height = 0, wheeled = -1e9;
+  const reached = {};
+  let shown = "", settled = "", placed = false, until = 0, height = 0, wheeled = -1e9;
   const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
   let pressed = null;
   // A finished answer is read out; while it is being written, it changes too often for that.
@@ -123,9 +124,10 @@
     for (const list of document.querySelectorAll("#method, #contexts, #sessions, #hits, #ocr"))
       for (const each of list.querySelectorAll("input[type=radio]"))
         if (each.name !== list.id) each.name = list.id;
-    const chosen = document.querySelector("#contexts label.selected input");
-    if (chosen && chosen.value !== reached) {
-      reached = chosen.value;
+    for (const list of ["contexts", "sessions"]) {
+      const chosen = document.querySelector(`#${list} label.selected input`);
+      if (!chosen || chosen.value === reached[list]) continue;
+      reached[list] = chosen.value;
       bring(chosen.closest("label"));
     }
   };

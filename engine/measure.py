@@ -86,11 +86,16 @@ def require_memory(needed: int, device: torch.device, what: str) -> None:
 
 
 def memory_report() -> dict[str, int]:
-    """Resident and peak resident bytes of the process, allocated and peak allocated bytes of the GPU (0 without)."""
+    """Resident and peak resident bytes of the process, allocated and peak allocated bytes of the GPU (0 without).
+
+    Of the resident ones, those of files that are mapped are given up when others need the room.
+    """
     gpu = torch.cuda.is_available()
     unit = 1 if sys.platform == "darwin" else 1024
+    held = psutil.Process().memory_info()
     return {
-        "process_bytes": psutil.Process().memory_info().rss,
+        "process_bytes": held.rss,
+        "mapped_bytes": getattr(held, "shared", 0),
         "peak_process_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
         "gpu_bytes": torch.cuda.memory_allocated() if gpu else 0,
         "peak_gpu_bytes": torch.cuda.max_memory_allocated() if gpu else 0,

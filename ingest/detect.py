@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ingest import mbox
 from ingest.charset import wide_encoding
+from ingest.document import count
 from ingest.epub import CONTAINER
 from ingest.errors import BrokenFile, EmptyDocument, UnsupportedFormat
 from ingest.limits import Limits, check_archive, read_member
@@ -154,7 +155,7 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
         if member in names:
             raise UnsupportedFormat(_refusal(path, what))
     raise UnsupportedFormat(
-        _refusal(path, f"a ZIP archive of {len(names)} files: unpack it and add the documents in it")
+        _refusal(path, f"a ZIP archive of {count(len(names), 'file')}: unpack it and add the documents in it")
     )
 
 

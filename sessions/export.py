@@ -41,7 +41,8 @@ class Export(Deletion):
         budget = "" if context.budget is None else f", budget {context.budget:,}"
         lines = [f"# {_line(session.title)}", ""]
         for document in documents:
-            pages = f"{document.pages:,} page{'s' * (document.pages != 1)}"
+            noun = "page" if document.format == "pdf" else "section"
+            pages = f"{document.pages:,} {noun}{'s' * (document.pages != 1)}"
             lines.append(f"- *{_line(document.title)}* ({document.format}, {pages})")
         lines += [
             "",
@@ -74,8 +75,9 @@ def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:
     where = ", ".join(_line(str(each)) for each in (titles.get(document, document), place) if each)
     weight = source.get("weight")
     share = f" ({weight:.0%})" if isinstance(weight, int | float) else ""
-    quote = f": “{_line(str(source['quote']))}”" if source.get("quote") else ""
-    return f"{number}. {where}{share}{quote}"
+    words = _line(str(source.get("quote") or ""))
+    quoted = words if re.match('[“"«„]', words) else f"“{words}”"  # speech has its own marks
+    return f"{number}. {where}{share}{f': {quoted}' if words else ''}"
 
 
 def _text(text: str) -> str:

@@ -74,7 +74,7 @@ class Actions:
         """A tab opens, or is reloaded: go where its address says."""
         asked = Chosen(query.get("context", ""), query.get("session", ""))
         known = asked.context or asked.session or "new" in query
-        return self.screen.settle(asked) if known else self.screen.first_choice()
+        return asked if known else self.screen.first_choice()
 
     def find_models(self) -> list[Any]:
         """A tab opens: the models that are on this machine by now, and those that cannot be used, as HTML."""

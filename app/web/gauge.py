@@ -47,8 +47,10 @@ class Gauge:
         answers = [row.values for row in self.store.measurements("answer", session.id, limit=200)] if session else []
         usage, done, rate = context.usage, context.tokens_read, 0.0
         if read:
-            usage, rate = read[-1]["usage"] or usage, read[-1]["tokens_per_second"]
-            done = max(done, read[-1]["tokens_done"])  # a reading that was stopped went on after its last measurement
+            last, rate = read[-1], read[-1]["tokens_per_second"]
+            if context.status == "reading" or not usage:  # one that was stopped went on after its last measurement
+                usage = last["usage"] or usage
+            done = max(done, last["tokens_done"])
         elif context.seconds:
             rate = context.tokens_read / context.seconds
         if answers:

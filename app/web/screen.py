@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from app import shelf
 from app.errors import phrase
+from app.home import POCKET, split_model
 from app.service import Service
 from app.uploads import INGEST, is_listed, is_locked, name_of
 from app.web.gauge import Gauge
@@ -24,10 +25,12 @@ from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, NotFound, Sessi
 Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
 """Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
-EMPTY = (
-    '<div class="empty"><p>It has been read. Ask for a name, a number, a place, a reason, or the passage '
-    "that mentions something.</p></div>"
+EMPTY = "It has been read. Ask for a name, a number, a place, or the passage that mentions something."
+OF_POCKET = (
+    "The pocket model is a small one: it looks up what the text states, and cannot sum it up or give reasons. For that "
+    "read with a larger model, under More settings."
 )
+GONE = "What this page showed is not here any more: it was deleted."
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,12 @@ class Screen:
             return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
         return replace(chosen, kept=tuple(row.id for row in self.store.documents(chosen.kept)))
 
+    def lost(self, before: Chosen, now: Chosen) -> bool:
+        """Whether `settle` found that what was chosen has been deleted; an upload that became a context has not."""
+        if before.session and before.session != now.session:
+            return True
+        return bool(before.context) and not before.context.startswith("j-") and before.context != now.context
+
     def first_choice(self) -> Chosen:
         """Where a person who comes back finds themselves: the session used last, or what is being read."""
         if sessions := self.store.sessions():
@@ -125,17 +134,19 @@ class Screen:
         return job, context, session, self.store.turns(session.id) if session else []
 
     def _context_choices(self) -> list[tuple[str, str]]:
-        choices = []
-        for job in reversed(self.store.jobs(kind=INGEST)):
+        """What is under way comes first, then what there is and what failed, the latest first."""
+        found = []
+        for job in self.store.jobs(kind=INGEST):
             if not is_listed(self.service, job):
                 continue
-            name = name_of(self.service, job)
             states = {"queued": "waiting", "running": "opening", "failed": "could not be read"}
             state = "needs a password" if is_locked(self.service, job) else states[job.status]
-            choices.append((f"{name}\n{state}", job.id))
+            name = f"{name_of(self.service, job)}\n{state}"
+            found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
         for title, context in shelf.titled_contexts(self.service):
-            choices.append((f"{title}\n{_state_of(context, self._percent(context))}", context.id))
-        return choices
+            name = f"{title}\n{_state_of(context, self._percent(context))}"
+            found.append((False, context.created_at, (name, context.id)))
+        return [choice for *_, choice in sorted(found, reverse=True)]
 
     def _kept_props(self, chosen: Chosen) -> Props:
         kept = [(f"{row.title} · {plural(row.characters, 'character')}", row.id) for row in self.store.documents()]
@@ -198,7 +209,7 @@ class Screen:
             finished = [turn for turn in turns if turn.status != "answering"]
             apart = max(0, len(finished) - 1) // AT_ONCE * AT_ONCE
             earlier = conversation(finished[:apart], titles)
-            past = conversation(finished[apart:], titles, last=True) if turns else EMPTY
+            past = conversation(finished[apart:], titles, last=True) if turns else _empty(context)
         return {
             "head": {"value": head},
             "earlier": {"value": earlier},
@@ -242,6 +253,12 @@ class Screen:
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
+
+
+def _empty(context: ContextRow) -> str:
+    """What stands where no question has been asked yet."""
+    more = f"<p>{OF_POCKET}</p>" if split_model(context.model)[0] == POCKET else ""
+    return f'<div class="empty"><p>{EMPTY}</p>{more}</div>'
 
 
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:

@@ -128,12 +128,15 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     uploads(service.home)  # before Gradio makes it, for everybody to read
     import gradio as gr
     from fastapi import FastAPI
+    from fastapi.responses import HTMLResponse
 
+    from app.documents import page_and_start
     from app.web import openai_api
     from app.web.api import MOST_BODY, add_error_handlers, router
     from app.web.incoming import Incoming
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
+    from app.web.views.document_page import document_page
     from app.worker import Worker
 
     worker = Worker(service)
@@ -154,6 +157,12 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     @app.get("/healthz")
     def health() -> dict[str, str]:
         return {"status": "ok" if worker.is_alive() else "no worker"}
+
+    @app.get("/documents/{id}/pages/{number}", include_in_schema=False)
+    def page_of_document(id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
+        """A page of a document. start, end: characters of the document's text that are marked."""
+        page, begins = page_and_start(service, id, number)
+        return HTMLResponse(document_page(service.store.document(id).title, page, start - begins, end - begins))
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
     app.include_router(openai_api.router(service, worker), max_body_size=MOST_BODY)

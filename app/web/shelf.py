@@ -50,6 +50,6 @@ def build_shelf() -> Shelf:
     hits = gr.Radio(choices=[], label="Found", elem_id="hits", elem_classes="list", visible=False)
     contexts = gr.Radio(choices=[], label="Contexts", elem_id="contexts", elem_classes="list")
     with gr.Column(visible=False, elem_id="session-area") as session_area:
-        sessions = gr.Radio(choices=[], label="Sessions", elem_id="sessions", elem_classes="list")
         new_session = gr.Button("New session", size="sm", variant="secondary", elem_id="new-session")
+        sessions = gr.Radio(choices=[], label="Sessions", elem_id="sessions", elem_classes="list")
     return Shelf(new, search, hits, contexts, session_area, sessions, new_session)

@@ -22,7 +22,7 @@ from app.web.actions import Actions, unasked
 from app.web.confirm import Confirm
 from app.web.new_reading import NewReading
 from app.web.reading import Reading
-from app.web.screen import Chosen, Props, Screen
+from app.web.screen import GONE, Chosen, Props, Screen
 from app.web.shelf import Shelf
 from app.web.talk import Talk
 from app.web.views.markup import notice_of
@@ -146,7 +146,10 @@ class Wiring:
                     tab.chosen, further = result if extra else (result, further)
                 except Exception as error:
                     notice = refusal(error)
+                before = tab.chosen
                 out = self.updates(tab, shown)
+                if self.screen.lost(before, tab.chosen):
+                    notice = gr.update(value=notice_of(GONE))
             except Exception as error:  # the choice stands, and the next tick tries to show it again
                 notice = refusal(error)
             return [*out, notice, *further]

@@ -121,6 +121,43 @@ def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service:
     assert store.documents() == []
 
 
+def test_what_failed_stands_among_what_there_is_by_its_time(service: Service, tmp_path: Path) -> None:
+    """Failed uploads stood above every book for a day."""
+    worker, store = Worker(service), service.store
+    old = add_context(service, add_document(service, "Old"))
+    torn = worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options())
+    worker._work_once()
+    new = add_context(service, add_document(service, "New"))
+    waiting = worker.ingest(upload(service, tmp_path, "next.txt", b"Words."), "exact", SETTINGS, Options())
+    later = add_context(service, store.document(store.documents()[0].id), method="full")
+    choices = Screen(service).props(Chosen())["contexts"]["choices"]
+    assert [id for _, id in choices] == [waiting.id, later.id, new.id, torn.id, old.id]
+
+
+def test_a_stopped_reading_has_one_number_of_entries(service: Service) -> None:
+    """It went on for a moment after its last measurement: the panel said another number than the card."""
+    screen, store = Screen(service), service.store
+    context = add_context(service, add_document(service, "Lamp"))
+
+    def usage(entries: int) -> dict[str, dict[str, int]]:
+        return {each: {"device": entries, "host": 0, "disk": 0} for each in ("entries", "bytes")}
+
+    measured = {"usage": usage(768), "tokens_per_second": 9.0, "tokens_done": 768, "seconds": 1.0}
+    store.add_measurement("reading", context.id, measured)
+    for status, entries in (("reading", 768), ("paused", 512)):
+        store.update_context(context.id, status=status, tokens_read=1024, usage=usage(512))
+        assert screen.gauge.read(store.context(context.id), None).usage["entries"]["device"] == entries
+
+
+def test_nobody_is_led_to_ask_the_pocket_model_for_what_it_cannot_do(service: Service, tiny: Path, book: Path) -> None:
+    """Asked what the book is about, it says "85 crowns", and nothing on the page had warned of it."""
+    documents = service.store.documents(add(service, book))
+    for model, warned in (("pocket", True), ("pocket:nf4", True), (str(tiny), False)):
+        context = add_context(service, *documents, model=model)
+        service.store.update_context(context.id, status="ready")
+        assert ("cannot sum it up" in Screen(service).props(Chosen(context.id))["past"]["value"]) == warned
+
+
 def test_nobody_talks_with_what_is_still_being_read(service: Service) -> None:
     """A session was made, in which nothing could be asked."""
     actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store

@@ -91,6 +91,11 @@ def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Clie
     assert page.headers["x-content-type-options"] == "nosniff"
     assert "Maren Hollis" in page.text
     assert http.get(f"/api/documents/{document}/pages/99").status_code == 404
+    start = page.text.index("Maren Hollis") - page.text.index("\n\n") - 2
+    shown = http.get(f"/documents/{document}/pages/1", params={"start": start, "end": start + 5})
+    assert shown.headers["content-type"].startswith("text/html")
+    assert '<mark id="passage">Maren</mark> Hollis' in shown.text
+    assert http.get(f"/documents/{document}/pages/99").status_code == 404
     assert http.get(f"/api/documents/{document}/file").status_code == 404  # only a PDF is shown as it is
 
     assert http.patch(f"/api/sessions/{session['id']}", json={"title": "Second"}).json()["title"] == "Second"

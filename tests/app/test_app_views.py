@@ -3,10 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
+from app.web.views.document_page import document_page
 from app.web.views.live import Live, panel
 from app.web.views.markup import sparkline, thin
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, live_turn
+from app.words import repeats_itself
+from ingest import Page, PageQuality
 from sessions import ContextRow, DocumentRow, JobRow, TurnRow
 
 EVIL = '<img src=x onerror="alert(1)">&"\''
@@ -98,6 +101,8 @@ def test_no_view_lets_markup_through() -> None:
         context_head(context(), EVIL, [DOCUMENT], [EVIL]),
         reading_card(context(), EVIL, [DOCUMENT], None, {}),
         ingest_card(JOB, EVIL),
+        ingest_card(replace(JOB, progress={"locked": True, "left_out": [EVIL]}), EVIL),
+        document_page(EVIL, Page(1, EVIL, f"a {EVIL} b", PageQuality(9, "text")), 2, 9),
     ]
     for html in shown:
         assert "<img" not in html
@@ -174,6 +179,51 @@ def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:
         assert words in ingest_card(replace(JOB, progress=progress), "A book", kept)
     assert "kept" not in ingest_card(JOB, "A book")
     assert "Nothing new was kept" in ingest_card(replace(JOB, status="cancelled"), "A book")  # what was there stays
+
+
+def test_an_upload_that_needs_a_password_says_what_else_is_the_matter() -> None:
+    """A broken file beside an encrypted one was not mentioned until the others had been read without both."""
+    locked = {"locked": True, "left_out": ["torn.pdf cannot be opened.", "scan.pdf has no text."]}
+    shown = ingest_card(replace(JOB, progress=locked), "Books", 5)
+    assert "5 other files are ready" in shown
+    assert "2 other files cannot be read" in shown
+    assert "<li>torn.pdf cannot be opened.</li>" in shown
+
+
+def test_one_place_is_listed_once() -> None:
+    """Two passages of one paragraph looked like two places of the same name."""
+    passages = [("d-a", "page 3", "First.", 0.3), ("d-b", "page 3", "Other.", 0.2), ("d-a", "page 3", "Second.", 0.1)]
+    sources = [
+        {"document": d, "page": 3, "place": place, "quote": quote, "weight": w, "focus": [0, 5], "start": 7, "end": 12}
+        for d, place, quote, w in passages
+    ]
+    html = conversation([turn(sources=sources)], {"d-a": "A", "d-b": "B"})
+    assert "2 places" in html
+    assert html.count("<li>") == 2
+    assert 'documents">40%</span>' in html
+    assert html.index("<mark>First") < html.index("<mark>Secon") < html.index("<mark>Other")
+    assert html.count('href="documents/d-a/pages/3?start=7&amp;end=12#passage"') == 2
+
+
+def test_a_page_by_itself_marks_the_passage() -> None:
+    page = Page(3, "page 3", "The lamp.\n\nIt is lit.", PageQuality(21, "text"))
+    assert 'The lamp.\n\n<mark id="passage">It is</mark> lit.</div>' in document_page("A", page, 11, 16)
+    for start, end in ((0, 0), (16, 11), (-9, -4), (90, 95)):
+        assert "<mark" not in document_page("A", page, start, end)
+
+
+def test_lines_of_coverage_are_all_there_or_folded() -> None:
+    assert context_head(context(), "Books", [], ["one", "two", "three"]).count("<details") == 1  # of the warnings
+    folded = context_head(context(), "Books", [], [f"line {number}" for number in range(7)])
+    assert "7 documents: what of each has text" in folded
+    assert "<li>line 6</li>" in folded
+
+
+def test_what_goes_round_in_circles_is_known() -> None:
+    for text in ("0200" + "0" * 60, "He said. " * 9, "a list: " + "one, two, " * 8 + "one, tw"):
+        assert repeats_itself(text), text
+    for text in ("", "Ha ha ha ha!", "-" * 5, "The lamp is lit, and the lamp is out, and the lamp is lent."):
+        assert not repeats_itself(text), text
 
 
 def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:

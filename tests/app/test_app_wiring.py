@@ -205,6 +205,26 @@ def test_a_picture_that_cannot_be_made_says_why_and_the_choice_stands(
     play(service, scene)
 
 
+def test_what_was_deleted_elsewhere_or_before_is_told(service: Service, context: str) -> None:
+    """An old address, or a tab whose context another one deleted, led elsewhere without a word."""
+    (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
+
+    async def scene(blocks: gr.Blocks) -> None:
+        for gone in ({"context": "c-nothere"}, {"context": context, "session": "s-nothere"}):
+            old = Visitor(blocks)
+            await old.open(**gone)
+            assert "it was deleted" in old.said
+        tab = Visitor(blocks)
+        await tab.open(session=one)
+        await tab.do("sessions", "input", {"sessions": two})
+        assert not tab.said
+        service.store.delete_session(two)
+        await tab.tick()
+        assert (tab.session, "it was deleted" in tab.said) == (one, True)
+
+    play(service, scene)
+
+
 def test_what_is_refused_beside_the_choice_is_said_too(
     service: Service, context: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,7 +225,7 @@ def test_export_markdown(talked: Any) -> None:
     date = time.strftime("%Y-%m-%d %H:%M", time.gmtime(session.created_at))
     assert text == (
         "# About &lt;Emma>\n\n"
-        "- *Emma \\*vol. 1\\** (txt, 3 pages)\n\n"
+        "- *Emma \\*vol. 1\\** (txt, 3 sections)\n\n"
         f"Read by pocket with exact, budget 512. {date} UTC.\n\n"
         "## 1. Who is Emma?\n\n"
         "A **person**.\n\n&lt;script>x&lt;/script>\n\n"

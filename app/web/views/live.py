@@ -8,7 +8,11 @@ from app.memory_map import Remembered, tenths
 from app.web.views.markup import bar, esc, sparkline, strip, thin
 from app.words import byte_size, percent, short_seconds, speed
 
-TIERS = {"device": "Device", "host": "Host", "disk": "Disk"}
+TIERS = {
+    "device": ("Device", "Where the model computes"),
+    "host": ("Host", "In the machine's memory"),
+    "disk": ("Disk", "In the context's files: what is looked at comes into memory, and stays while there is room"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,10 @@ def _kept(live: Live) -> str:
     full = bar(device / live.budget, f"{device:,} {of} on the device", "wide budget") if live.budget else ""
     most = max(size.values()) or 1
     rows = "".join(
-        f'<tr><th scope="row"><i class="dot {tier}"></i>{name}</th><td>{entries[tier]:,}</td>'
+        f'<tr><th scope="row" title="{esc(told)}"><i class="dot {tier}"></i>{name}</th><td>{entries[tier]:,}</td>'
         f'<td>{byte_size(size[tier])}</td><td class="cell-bar">'
         f"{bar(size[tier] / most, f'{name}: {byte_size(size[tier])}', tier)}</td></tr>"
-        for tier, name in TIERS.items()
+        for tier, (name, told) in TIERS.items()
         if entries[tier] or size[tier] or tier != "disk"
     )
     return (
@@ -109,7 +113,13 @@ def _speeds(live: Live) -> str:
 
 def _machine(live: Live) -> str:
     process, gpu = live.memory.get("process_bytes", 0), live.memory.get("gpu_bytes", 0)
-    rows = _figure("Process", byte_size(process), "Resident memory of this server")
+    mapped = live.memory.get("mapped_bytes", 0)
+    rows = _figure(
+        "Process",
+        byte_size(process),
+        f"Resident memory of this server. {byte_size(mapped)} of it are files, contexts among them, that are mapped "
+        "into memory as they are looked at: the system takes that back when others need the room.",
+    )
     if gpu:
         rows += _figure("GPU", byte_size(gpu), "Allocated on the GPU")
     else:

@@ -17,6 +17,7 @@ STAGES = {
     "loading the model": "Loading the model",
     "": "Beginning",
 }
+MOST_COVERAGE = 3  # documents of which each has its line; of more, they are folded
 WAITING, STOPPING = "Waiting for its turn", "Stopping as soon as it can"
 ENDED = {
     "paused": "Stopped. What was read so far is kept: it goes on from there.",
@@ -39,6 +40,8 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
             whose, them = ("Its text", "it") if kept == 1 else (f"The text of {plural(kept, 'document')}", "them")
             said = f"{whose} is kept: New reading lists {them}, to be read in another way."
         quiet = f'<p class="quiet">{said}</p>' if kept else ""
+        missing = job.progress.get("left_out", [])
+        quiet += _folded(f"{plural(len(missing), 'other file')} cannot be read", missing, "left-out", expanded=True)
         reason = f'<p class="note failed" role="alert">{esc(job.error or "")}</p>'
         return f'<section class="card">{head}{reason}{quiet}</section>'
     if job.status == "cancelled":
@@ -135,9 +138,12 @@ def context_head(
     notice = _folded(left_out, missing, "left-out", expanded)
     notice += _folded(plural(len(doubts), "warning"), doubts, "doubts", expanded)
     lines = "".join(f"<span>{esc(line)}</span>" for line in coverage)
+    covered = f'<p class="coverage">{lines}</p>'
+    if len(coverage) > MOST_COVERAGE:
+        covered = _folded(f"{plural(len(coverage), 'document')}: what of each has text", coverage)
     return (
         f'<header class="context-head"><h1>{esc(title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
-        f'<p class="coverage">{lines}</p>{notice}</header>'
+        f"{covered}{notice}</header>"
     )
 
 

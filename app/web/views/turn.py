@@ -111,23 +111,34 @@ def edit_line(turn: TurnRow) -> str:
 def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
     if not turn.sources:
         return ""
-    items = "".join(_source(source, titles, first=number == 0) for number, source in enumerate(turn.sources))
+    places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for source in turn.sources:
+        places.setdefault((source["document"], source["place"]), []).append(source)
+    items = "".join(_place(sources, titles, first=number == 0) for number, sources in enumerate(places.values()))
     return (
         f'<details class="sources"{" open" if expanded else ""}><summary>Where the model looked'
-        f'<span class="count">{plural(len(turn.sources), "place")}</span></summary><ol>{items}</ol></details>'
+        f'<span class="count">{plural(len(places), "place")}</span></summary><ol>{items}</ol></details>'
     )
 
 
-def _source(source: Mapping[str, Any], titles: Mapping[str, str], first: bool) -> str:
+def _place(sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], first: bool) -> str:
+    """One place, of which the model may have looked at several passages."""
+    title = titles.get(sources[0]["document"], "")
+    several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
+    weight = sum(source["weight"] for source in sources)
+    share = f"{weight:.0%}"
+    passages = "".join(map(_passage, sources))
+    return (
+        f'<li><details{" open" if first else ""}><summary class="place"><b>{esc(sources[0]["place"])}</b>{several}'
+        f'<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
+        f"</summary>{bar(weight, f'{share} of the attention', 'thin')}{passages}</details></li>"
+    )
+
+
+def _passage(source: Mapping[str, Any]) -> str:
     quote, (start, end) = source["quote"], source["focus"]
     marked = f"{esc(quote[:start])}<mark>{esc(quote[start:end])}</mark>{esc(quote[end:])}"
-    title = titles.get(source["document"], "")
-    several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
-    share = f"{source['weight']:.0%}"
-    link = f"api/documents/{esc(source['document'])}/pages/{int(source['page'])}"
-    return (
-        f'<li><details{" open" if first else ""}><summary class="place"><b>{esc(source["place"])}</b>{several}'
-        f'<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
-        f"</summary>{bar(source['weight'], f'{share} of the attention', 'thin')}<blockquote>{marked}</blockquote>"
-        f'<a href="{link}" target="_blank" rel="noopener">Read the whole page</a></details></li>'
-    )
+    link = f"documents/{esc(source['document'])}/pages/{int(source['page'])}"
+    if "start" in source:
+        link += f"?start={int(source['start'])}&amp;end={int(source['end'])}#passage"
+    return f'<blockquote>{marked}</blockquote><a href="{link}" target="_blank" rel="noopener">Read the whole page</a>'
