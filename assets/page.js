@@ -126,8 +126,9 @@
         if (each.name !== list.id) each.name = list.id;
     for (const list of ["contexts", "sessions"]) {
       const chosen = document.querySelector(`#${list} label.selected input`);
-      if (!chosen || chosen.value === reached[list]) continue;
-      reached[list] = chosen.value;
+      const state = `${chosen?.value} ${!!document.querySelector("#sessions")}`;  // which takes room from the other
+      if (!chosen || state === reached[list]) continue;
+      reached[list] = state;
       bring(chosen.closest("label"));
     }
   };
