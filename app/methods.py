@@ -48,8 +48,8 @@ def weights_setting(name: str | None) -> str:
 def methods_table(model: str = POCKET) -> list[dict[str, Any]]:
     """Every method, with what suits a model if nothing else is asked for.
 
-    Keys: name, family, summary, default (whether it is the one taken), budget, settings and their types, presets (by
-    name, all their settings).
+    Keys: name, family, summary, default (whether it is the one taken), budget, settings and their types, choices (of
+    the settings that are one of a few), presets (by name, all their settings).
 
     Raises:
         engine.EngineError: the model cannot be used.
@@ -68,6 +68,7 @@ def methods_table(model: str = POCKET) -> list[dict[str, Any]]:
                 "budget": settings.pop("budget"),
                 "settings": settings,
                 "types": {field.name: str(field.type) for field in dataclasses.fields(kind) if field.name != "budget"},
+                "choices": {each: list(known) for each, known in kind.choices.items()},
                 "presets": {each: engine.make_method(name, preset=each).settings() for each in kind.presets},
             }
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -33,7 +33,18 @@ class Method(ABC):
     long_window: ClassVar[str | None] = None  # the preset for models whose window holds its budget
     chosen_first: ClassVar[bool] = False  # of condensing methods that fit, before those whose budget is larger
     weights_setting: ClassVar[str | None] = None  # the setting that names the file of the trained weights it needs
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {}  # settings that are one of a few, and which
     budget: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are none of those there are.
+
+        Raises:
+            SettingsError: naming them.
+        """
+        for name, known in self.choices.items():
+            value = getattr(self, name)
+            require(value in known, f"{name} is one of {', '.join(map(str, known))}, not {value!r}.")
 
     @abstractmethod
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:

@@ -188,16 +188,19 @@ def _method_settings(
                 )
             with gr.Row():
                 for key, value in row["settings"].items():
-                    settings[row["name"], key] = _field(row["name"], key, value, row["types"][key])
+                    settings[row["name"], key] = _field(
+                        row["name"], key, value, row["types"][key], row["choices"].get(key)
+                    )
         groups[row["name"]] = group
     return settings, groups, presets
 
 
-def _field(method: str, key: str, value: Any, kind: str) -> Any:
+def _field(method: str, key: str, value: Any, kind: str, choices: list[Any] | None) -> Any:
     label, name = key.replace("_", " ").capitalize(), f"set-{method}-{key}"
-    if kind.startswith("bool"):
-        # No checkbox: Gradio leaves it no room for its words in a row that is full.
-        return gr.Dropdown([("yes", True), ("no", False)], value=value, label=label, elem_id=name, min_width=130)
+    if kind.startswith("bool"):  # no checkbox: Gradio leaves it no room for its words in a row that is full
+        choices = [("yes", True), ("no", False)]
+    if choices:
+        return gr.Dropdown(choices, value=value, label=label, elem_id=name, min_width=130)
     if kind.startswith(("int", "float")):
         return gr.Number(
             value=value, label=label, elem_id=name, precision=0 if kind.startswith("int") else None, min_width=130

@@ -8,7 +8,6 @@ import math
 import torch
 
 from engine.footprint import Footprint, Task
-from engine.host.cache import POLICIES
 from engine.host.host_tier import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.host.retrieving import parted, picked_in_pass
 from engine.host.slabs import page_of
@@ -25,28 +24,12 @@ DTYPES = {
     **CODES,
 }
 OPERATIONS = 430  # of PyTorch that a layer takes for a token of an answer
-
-
-def check_store(store: str, tier: str = HOST) -> None:
-    """Refuse what the host tier does not keep, and a tier that full slabs cannot go to.
-
-    Raises:
-        SettingsError: naming what there is.
-    """
-    require(store in DTYPES, f"store is one of {', '.join(DTYPES)}, not '{store}'.")
-    require(tier in (HOST, DISK), f"tier is {HOST} or {DISK}, not '{tier}'.")
-
-
-def check_looks(looks: int) -> None:
-    """Refuse any number of looks but one, two and three.
-
-    1: a question is asked once; 2: again, of the passages that stood out; 3: where none did, of more of them closely in
-    between. None of the papers asks twice.
-
-    Raises:
-        SettingsError: with the number.
-    """
-    require(looks in (1, 2, 3), f"looks is 1, 2 or 3, not {looks}.")
+TIERS = (HOST, DISK)
+"""Where full slabs may go."""
+LOOKS = (1, 2, 3)
+"""1: a question is asked once; 2: again, of the passages that stood out; 3: where none did, of more of them closely in
+between. None of the papers asks twice.
+"""
 
 
 def cache_units(spec: ModelSpec, wanted: int | None, needed: int, tier: str) -> int:
@@ -57,13 +40,12 @@ def cache_units(spec: ModelSpec, wanted: int | None, needed: int, tier: str) -> 
     return wanted if wanted is not None else 0 if in_place else 2 * needed
 
 
-def check_cache(wanted: int | None, policy: str, needed: int) -> None:
-    """Refuse a cache that a block of queries would not fit, and unknown policies.
+def check_cache(wanted: int | None, needed: int) -> None:
+    """Refuse a cache that a block of queries would not fit.
 
     Raises:
         SettingsError: with the numbers.
     """
-    require(policy in POLICIES, f"policy is one of {', '.join(POLICIES)}, not '{policy}'.")
     require(
         wanted is None or wanted == 0 or wanted >= needed,
         f"A cache of {wanted} units cannot hold the {needed} that one block of queries looks up: give at least "

@@ -22,6 +22,7 @@ on top (`passing`).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -59,6 +60,7 @@ class Beacon(Method):
     family: ClassVar[str] = "condensing"
     summary: ClassVar[str] = "Every few tokens are condensed into one trained token, 2 to 32 times smaller."
     weights_setting: ClassVar[str | None] = KIND.setting
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {"ratio": (0, *RATIOS)}
 
     budget: int | None = 2048
     ratio: int = 0
@@ -67,11 +69,8 @@ class Beacon(Method):
 
     def __post_init__(self) -> None:
         """Reject settings that contradict one another."""
-        known = ", ".join(map(str, RATIOS))
+        super().__post_init__()
         require(self.budget is None or self.budget >= 16, f"'beacon' needs a budget of 16 or more, not {self.budget}.")
-        require(
-            self.ratio in (0, *RATIOS), f"ratio is 0 (the smallest that fits the budget) or {known}, not {self.ratio}."
-        )
         require(self.window >= 0, f"window is a number of tokens, or 0 to choose by itself, not {self.window}.")
         require(
             self.window % (self.ratio or RATIOS[0]) == 0,

@@ -15,7 +15,7 @@ LogN-Scaling (https://arxiv.org/abs/2309.16609; Chiang and Cholak, https://arxiv
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -26,8 +26,8 @@ from engine.footprint import Footprint, Task
 from engine.host.retrieving import RetrievingMemory
 from engine.host.settings import (
     DTYPES,
-    check_looks,
-    check_store,
+    LOOKS,
+    TIERS,
     least_window,
     plan_retrieving,
 )
@@ -43,7 +43,7 @@ from engine.seam import ModelSpec
 class Exact(Method):
     """budget: sinks, window and top-k together, what one query sees at most.
 
-    sinks: first tokens, always seen; top_k: far entries per query and query head; looks: see `check_looks`; logn:
+    sinks: first tokens, always seen; top_k: far entries per query and query head; looks: see `LOOKS`; logn:
     whether scores grow with the logarithm of what has been read, beyond the model's window; store: a key of `DTYPES`;
     tier: host, or disk for full slabs.
     """
@@ -56,6 +56,7 @@ class Exact(Method):
         "wide": {"budget": 6144, "sinks": 128, "top_k": 2048, "looks": 1},  # sees as much as the papers' methods do
     }
     long_window: ClassVar[str | None] = "wide"
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {"looks": LOOKS, "store": DTYPES, "tier": TIERS}
 
     budget: int | None = 512
     sinks: int = 4
@@ -67,10 +68,9 @@ class Exact(Method):
 
     def __post_init__(self) -> None:
         """There must be a window beside sinks and top-k."""
+        super().__post_init__()
         require(self.sinks >= 0, f"sinks cannot be negative ({self.sinks}).")
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
-        check_looks(self.looks)
-        check_store(self.store, self.tier)
         least = self.sinks + self.top_k + 16 + least_window(self.store, 1)
         require(
             self.budget is None or self.budget >= least,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from engine.memories.coded import MODEL, STORES, Coding
 from engine.memories.memory import Memory
@@ -22,12 +23,13 @@ class Full(Method):
     name: ClassVar[str] = "full"
     family: ClassVar[str] = "yardstick"
     summary: ClassVar[str] = "Keeps everything on the device: the reference, for texts that fit the model's window."
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {"store": STORES}
 
     store: str = MODEL
 
     def __post_init__(self) -> None:
         """There is nothing to limit."""
-        require(self.store in STORES, f"store is one of {', '.join(STORES)}, not '{self.store}'.")
+        super().__post_init__()
         require(self.budget is None, f"'full' keeps everything and takes no budget (got {self.budget}).")
 
     def coding(self, turn_tokens: TurnTokens) -> Coding | None:

@@ -16,7 +16,7 @@ entries after a distillation, each ranks the ones it holds.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -65,6 +65,7 @@ class InfiniPot(Method):
         "paper": {},
         "pocket": {"prompt": "What is the name?", "novelty_share": 0.0, "keep": 0.75, "pooling": 21},
     }
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {"reduction": REDUCTIONS, "share": SHARES, "store": STORES}
 
     budget: int | None = 2048
     keep: float = 0.5
@@ -78,6 +79,7 @@ class InfiniPot(Method):
 
     def __post_init__(self) -> None:
         """Reject settings that contradict one another."""
+        super().__post_init__()
         require(
             self.budget is None or self.budget >= 128, f"'infinipot' needs a budget of 128 or more, not {self.budget}."
         )
@@ -86,9 +88,6 @@ class InfiniPot(Method):
         )
         require(0.0 <= self.novelty_share <= 1.0, f"novelty_share must be between 0 and 1, not {self.novelty_share}.")
         require(self.pooling >= 1 and self.pooling % 2 == 1, f"pooling is odd and positive, not {self.pooling}.")
-        require(self.reduction in REDUCTIONS, f"reduction is one of {', '.join(REDUCTIONS)}, not '{self.reduction}'.")
-        require(self.share in SHARES, f"share is one of {', '.join(SHARES)}, not '{self.share}'.")
-        require(self.store in STORES, f"store is one of {', '.join(STORES)}, not '{self.store}'.")
         require(bool(self.prompt), "prompt is G, G1, G2, Q, U, P or a text of your own; it cannot be empty.")
         require(self.prompt != "Q" or bool(self.question), "prompt Q needs a question: set question=...")
 

@@ -8,7 +8,7 @@ in one softmax.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from engine.footprint import Footprint, Task
-from engine.host.cache import cache_bytes
+from engine.host.cache import POLICIES, cache_bytes
 from engine.host.pruning import LayerRule, Pruning, compared, parse_stages
 from engine.host.retrieving import RetrievingMemory
 from engine.host.settings import (
     DTYPES,
+    LOOKS,
+    TIERS,
     cache_units,
     check_cache,
-    check_looks,
-    check_store,
     least_window,
     plan_retrieving,
 )
@@ -54,7 +54,7 @@ class InfiniteHiP(Method):
     first_keep is left, or which see the first_recent newest far entries instead of pruning, if that is not 0;
     pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true); attention: rule for
     far keys (streaming, infllm, dynamic); extend_always: use these rules also where true positions fit the model's
-    window; looks: see `check_looks`; store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that
+    window; looks: see `LOOKS`; store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that
     the device holds, None for what suits it; policy: which are given up (cache.POLICIES).
     What is left of the budget is the stream.
     """
@@ -73,6 +73,15 @@ class InfiniteHiP(Method):
         "16k-shallow": _published("64:32:16384:16", 129729, first_keep=16384, first_recent=129729),
     }
     long_window: ClassVar[str | None] = "3k-flash"
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {
+        "pruning": PRUNING_RULES,
+        "first_pruning": PRUNING_RULES,
+        "attention": ATTENTION_RULES,
+        "looks": LOOKS,
+        "store": DTYPES,
+        "tier": TIERS,
+        "policy": POLICIES,
+    }
 
     budget: int | None = 1024
     sinks: int = 4
@@ -91,7 +100,8 @@ class InfiniteHiP(Method):
     policy: str = "lru"
 
     def __post_init__(self) -> None:
-        """Stages must nest, rules be known, and a stream be left that holds a block of queries."""
+        """Stages must nest, and a stream be left that holds a block of queries."""
+        super().__post_init__()
         stages = parse_stages(self.stages)
         for name in ("sinks", "first_layers", "first_recent"):
             require(getattr(self, name) >= 0, f"{name} cannot be negative ({getattr(self, name)}).")
@@ -103,14 +113,7 @@ class InfiniteHiP(Method):
             len(stages) == 1 or self.first_keep <= stages[-2].keep,
             f"first_keep is at most the {stages[-2 % len(stages)].keep} of the stage before, not {self.first_keep}.",
         )
-        for name in ("pruning", "first_pruning"):
-            known = ", ".join(PRUNING_RULES)
-            require(getattr(self, name) in PRUNING_RULES, f"{name} is one of {known}, not '{getattr(self, name)}'.")
-        known = ", ".join(ATTENTION_RULES)
-        require(self.attention in ATTENTION_RULES, f"attention is one of {known}, not '{self.attention}'.")
-        check_looks(self.looks)
-        check_store(self.store, self.tier)
-        check_cache(self.cache, self.policy, self.cached_at_once())
+        check_cache(self.cache, self.cached_at_once())
         block = stages[0].query_block
         least = self._beside_stream() + least_window(self.store, block)
         require(

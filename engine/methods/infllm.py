@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -24,14 +24,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.footprint import Footprint, Task
-from engine.host.cache import cache_bytes
+from engine.host.cache import POLICIES, cache_bytes
 from engine.host.retrieving import EMPTY, RetrievingMemory
 from engine.host.settings import (
     DTYPES,
+    LOOKS,
+    TIERS,
     cache_units,
     check_cache,
-    check_looks,
-    check_store,
     least_window,
     plan_retrieving,
 )
@@ -57,7 +57,7 @@ class InfLLM(Method):
     """budget: what one query sees at most: sinks, window, units, and tokens that do not fill a unit or block yet.
 
     sinks: initial tokens l_I; block: l_bs, tokens per memory unit; representatives: r_k; units: k_m, looked up for
-    each block of query_block queries (l_X); looks: see `check_looks`; store: a key of `DTYPES`; tier: host, or disk
+    each block of query_block queries (l_X); looks: see `LOOKS`; store: a key of `DTYPES`; tier: host, or disk
     for full slabs; cache: units that the device holds, None for what suits it; policy: which are given up
     (cache.POLICIES).
     What is left of the budget is the window.
@@ -77,6 +77,12 @@ class InfLLM(Method):
         "million": _published(4096, 16, query_block=2048, representatives=1),  # appendix F.1
     }
     long_window: ClassVar[str | None] = "llama-3"
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {
+        "looks": LOOKS,
+        "store": DTYPES,
+        "tier": TIERS,
+        "policy": POLICIES,
+    }
 
     budget: int | None = 1024
     sinks: int = 4
@@ -92,6 +98,7 @@ class InfLLM(Method):
 
     def __post_init__(self) -> None:
         """There must be a window that holds a block of queries."""
+        super().__post_init__()
         require(self.sinks >= 0, f"sinks cannot be negative ({self.sinks}).")
         require(self.block >= 1, f"A memory unit (block) has at least 1 token, not {self.block}.")
         require(self.units >= 1, f"units is at least 1, not {self.units}.")
@@ -100,9 +107,7 @@ class InfLLM(Method):
             1 <= self.representatives <= self.block,
             f"A unit of {self.block} tokens has 1 to {self.block} representatives, not {self.representatives}.",
         )
-        check_looks(self.looks)
-        check_store(self.store, self.tier)
-        check_cache(self.cache, self.policy, self.units + 1)
+        check_cache(self.cache, self.units + 1)
         least = self._beside_window() + least_window(self.store, self.query_block)
         require(
             self.budget is None or self.budget >= least,

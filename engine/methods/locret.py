@@ -19,7 +19,7 @@ several tokens lose their tail, and by default B and n_s are shares of b, so tha
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -60,6 +60,7 @@ class Locret(Method):
     long_window: ClassVar[str | None] = "wide"
     chosen_first: ClassVar[bool] = True  # with half the entries it answered more than any other (docs/results.md)
     weights_setting: ClassVar[str | None] = KIND.setting
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {"share": SHARES, "store": STORES}
 
     budget: int | None = 1024
     chunk: int | None = None
@@ -72,6 +73,7 @@ class Locret(Method):
 
     def __post_init__(self) -> None:
         """Reject settings that contradict one another."""
+        super().__post_init__()
         require(self.budget is None or self.budget >= 16, f"'locret' needs a budget of 16 or more, not {self.budget}.")
         require(self.chunk is None or self.chunk >= 1, f"chunk is a number of tokens, 1 or more, not {self.chunk}.")
         require(self.stabilizers is None or self.stabilizers >= 0, f"stabilizers is 0 or more, not {self.stabilizers}.")
@@ -82,8 +84,6 @@ class Locret(Method):
         )
         require(self.local >= 0, f"local is a number of tokens, 0 or more, not {self.local}.")
         require(self.pooling >= 1 and self.pooling % 2 == 1, f"pooling is odd and positive, not {self.pooling}.")
-        require(self.share in SHARES, f"share is one of {', '.join(SHARES)}, not '{self.share}'.")
-        require(self.store in STORES, f"store is one of {', '.join(STORES)}, not '{self.store}'.")
         if self.heads:  # a saved reading must find them from another working directory
             object.__setattr__(self, "heads", str(Path(self.heads).expanduser().resolve()))
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -27,9 +27,8 @@ from engine.host.pruning import LayerRule, Pruning, compared, parse_stages
 from engine.host.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.host.settings import (
     DTYPES,
+    LOOKS,
     OPERATIONS,
-    check_looks,
-    check_store,
 )
 from engine.host.slabs import page_of
 from engine.host.tiered import TieredMemory
@@ -71,6 +70,15 @@ class Recall(Method):
         "wide": {"budget": 6144, "stages": InfiniteHiP.presets["3k-flash"]["stages"], "top_k": 2048, "looks": 1},
     }
     long_window: ClassVar[str | None] = "wide"
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {
+        "gist": GISTS,
+        "select": SELECTIONS,
+        "pruning": PRUNING_RULES,
+        "attention": PLACES,
+        "looks": LOOKS,
+        # No codes: entries are looked up as soon as the gist lets go of them, before they fill a page of those.
+        "store": [name for name, dtype in DTYPES.items() if page_of(dtype) == 1],
+    }
 
     budget: int | None = 1024
     gist: str = "locret"
@@ -84,23 +92,10 @@ class Recall(Method):
     store: str = "bfloat16"
 
     def __post_init__(self) -> None:
-        """Names must be known, stages nest, and a gist be left."""
-        for name, known in (
-            ("gist", GISTS),
-            ("select", SELECTIONS),
-            ("pruning", tuple(PRUNING_RULES)),
-            ("attention", PLACES),
-        ):
-            require(getattr(self, name) in known, f"{name} is one of {', '.join(known)}, not '{getattr(self, name)}'.")
+        """Stages must nest, and a gist be left."""
+        super().__post_init__()
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
-        check_looks(self.looks)
         parse_stages(self.stages)
-        check_store(self.store)
-        require(
-            page_of(DTYPES[self.store]) == 1,
-            f"recall looks up entries as soon as the gist lets go of them, before they fill a page of codes: store is "
-            f"bfloat16, float16 or float32, not '{self.store}'.",
-        )
         least = self.selected + LEAST_GIST
         require(
             self.budget is None or self.budget >= least,

@@ -29,6 +29,7 @@ class Streaming(Method):
 
     def __post_init__(self) -> None:
         """There must be a window."""
+        super().__post_init__()
         require(self.sinks >= 0, f"sinks cannot be negative ({self.sinks}).")
         require(
             self.budget is None or self.budget >= self.sinks + 16,

@@ -30,6 +30,7 @@ class Truncate(Method):
 
     def __post_init__(self) -> None:
         """The tail must leave room to read something."""
+        super().__post_init__()
         require(self.tail >= 16, f"'truncate' needs a tail of at least 16 entries, not {self.tail}.")
         require(
             self.budget is None or self.budget >= 2 * self.tail,

@@ -247,5 +247,5 @@ def test_a_question_asked_three_times_in_vain_is_answered_as_one_asked_once(
 
 @pytest.mark.parametrize("method", METHODS.values())
 def test_looks_are_one_to_three(method: Looking) -> None:
-    with pytest.raises(SettingsError, match="looks is 1, 2 or 3, not 4"):
+    with pytest.raises(SettingsError, match="looks is one of 1, 2, 3, not 4"):
         dataclasses.replace(method, looks=4)

@@ -178,7 +178,7 @@ def test_selection_runs_in_questions_and_answers(model: Model) -> None:
         ({"attention": "dynamic"}, "attention is one of streaming, infllm"),
         ({"budget": 300}, "leaves no gist beside 256 selected entries: give at least 384"),
         ({"top_k": 0}, "top_k is at least 1"),
-        ({"store": "int8"}, "recall looks up entries .* not .int8."),
+        ({"store": "int8"}, "store is one of bfloat16, float32, float16, not .int8."),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], message: str) -> None:
