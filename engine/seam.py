@@ -163,7 +163,8 @@ def _in_halves(x: Tensor, config: Any) -> Tensor:
 
     Queries and keys are put in the same order, so that their products stay what they are.
     """
-    width = round(x.shape[-1] * float(config.rope_parameters.get("partial_rotary_factor") or 1))
+    share = config.rope_parameters.get("partial_rotary_factor") if INTERLEAVED[config.model_type] else None
+    width = int(x.shape[-1] * float(share or 1))
     return torch.cat([x[..., :width:2], x[..., 1:width:2], x[..., width:]], dim=-1)
 
 

@@ -101,6 +101,8 @@ def read(path: Path, limits: Limits) -> Reading:
         warnings.append(
             f"Not read: {count(walk.linked, 'part')} of the document kept in files beside it. Add them too."
         )
+    if walk.broken:
+        warnings.append(f"Not read: {count(walk.broken, 'drawing')} that cannot be understood.")
     pages, toc = paginate(blocks)
     if not pages:
         scanned = "if it holds scanned pictures, save it as PDF and use OCR."
@@ -134,6 +136,7 @@ class _Walk:
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
         self.embedded = self.linked = 0  # documents that are not read, within the file and beside it
+        self.broken = 0  # drawings that are damaged
 
     def blocks(self) -> Iterator[Block]:
         headed = False
@@ -159,7 +162,11 @@ class _Walk:
         relation = self.relations.get(identity)
         if relation is None or relation.is_external:
             return ""
-        return words(parse_xml(relation.target_part.blob, relation.target_part.partname))
+        try:
+            return words(parse_xml(relation.target_part.blob, relation.target_part.partname))
+        except BrokenFile:
+            self.broken += 1
+            return ""
 
     def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
         for child in element:

@@ -18,18 +18,20 @@ from ingest.limits import Limits
 from ingest.mail import Mail, header, not_read, parse
 from ingest.sections import Block, paginate
 
-# The line before each mail, which ends in a date as C's asctime writes it, and the mail's first.
-_BORDER = re.compile(
-    rb"From [^\n]*[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]?\d \d\d:\d\d(?::\d\d)?\b[^\n]*\b\d{4}\b[^\n]*\n[!-9;-~]+:"
-)
+# The line before each mail: the sender and a date, or nothing more. What follows it is a header of the mail.
+_BORDER = re.compile(rb"From (?:\s*|(?=[^\n]*\d:\d\d)(?=[^\n]*\b(?:19|20)\d\d\b)[^\n]*)\n")
+_LONGEST_BORDER = 300  # bytes
+_HEADER = re.compile(rb"[!-9;-~]{1,100}:")
 _QUOTED = re.compile(rb">+From ")  # a line of the text that would else look like such a border
+_BOM = b"\xef\xbb\xbf"
 _LINE_BYTES = 1 << 20
 _EXPUNGED = 0x8  # among Thunderbird's flags
 
 
 def begins(head: bytes) -> bool:
     """Whether a file that begins so is a mailbox."""
-    return bool(_BORDER.match(head))
+    first, _, after = head.removeprefix(_BOM).lstrip(b"\r\n").partition(b"\n")
+    return _parts(first + b"\n", after)
 
 
 def read(path: Path, limits: Limits) -> Reading:
@@ -71,9 +73,13 @@ def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
     lines: list[bytes] = []
     size = 0
     with path.open("rb") as file:
+        if file.read(len(_BOM)) != _BOM:
+            file.seek(0)
         pieces = iter(partial(file.readline, _LINE_BYTES), b"")
+        blank = True
         for line, following in pairwise(chain(pieces, [b""])):
-            if line.startswith(b"From ") and _BORDER.match(line + following):
+            border, blank = blank and _parts(line, following), not line.strip()
+            if border:
                 if lines:
                     yield b"".join(lines)
                 lines, size = [], 0
@@ -83,6 +89,13 @@ def _mails(path: Path, limits: Limits) -> Iterator[bytes]:
             lines.append(line[1:] if _QUOTED.match(line) else line)
     if lines:
         yield b"".join(lines)
+
+
+def _parts(line: bytes, following: bytes) -> bool:
+    """Whether a line stands before a mail, if a blank one or nothing stands before it."""
+    if not line.startswith(b"From ") or len(line) > _LONGEST_BORDER:
+        return False
+    return bool(_BORDER.fullmatch(line)) and bool(_HEADER.match(following))
 
 
 def _is_deleted(mail: Mail) -> bool:

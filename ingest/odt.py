@@ -8,6 +8,7 @@ warning.
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from lxml import etree
@@ -77,9 +78,8 @@ def _read(path: Path, limits: Limits, parts: Parts) -> Reading:
         limits.check(path.name, "characters", characters, limits.characters)
     warnings = []
     if walk.embedded:
-        warnings.append(
-            f"Not read: {count(walk.embedded, 'chart or document')} within the file. Save it as PDF and add that."
-        )
+        within = f"{count(walk.embedded, 'object')} within the file, such as charts"
+        warnings.append(f"Not read: {within}. Save it as PDF and add that.")
     if walk.linked:
         warnings.append(
             f"Not read: {count(walk.linked, 'part')} of the document kept in files beside it. Add them too."
@@ -103,6 +103,7 @@ class _Walk:
         self.styles = _Styles([root for root in (styles, content) if root is not None])
         self.lists = _Lists(self.styles)
         self.notes: list[str] = []
+        self.formulas: dict[str, str] = {}  # of the objects within the file, by name; "" for others
         self.embedded = self.linked = 0  # what is not read, within the file and beside it
 
     def blocks(self) -> Iterator[Block]:
@@ -132,8 +133,8 @@ class _Walk:
             elif isinstance(tag, str) and not (tag in _SILENT or tag.endswith("-source") or _is_hidden(child)):
                 yield from self._container(child)
 
-    def _paragraph(self, paragraph: etree._Element, mark: str = "") -> Iterator[Block]:
-        """A paragraph or a heading. mark: before one that begins an item of a list; all on one line then."""
+    def _paragraph(self, paragraph: etree._Element, depth: int = 0, number: str = "") -> Iterator[Block]:
+        """A paragraph or a heading. depth, number: of the item of a list that it begins, all on one line then."""
         style = paragraph.get(f"{TEXT}style-name")
         if self.styles.hidden("paragraph", style):
             return
@@ -142,9 +143,11 @@ class _Walk:
         if paragraph.tag == f"{TEXT}h":
             level = span(paragraph.get(f"{TEXT}outline-level"), 6)
             if text:
-                text = one_line(f"{self.lists.heading(paragraph, level)} {text}")
-        if text:
-            yield Block(f"{mark} {text}", tight=True) if mark and not level else Block(text, level)
+                text = one_line(f"{number or self.lists.heading(paragraph, level)} {text}")
+        if text and depth and not level:
+            yield Block(f"{number or '-' * depth} {text}", tight=True)
+        elif text:
+            yield Block(text, level)
         yield from self._boxed(paragraph)
 
     def _boxed(self, element: etree._Element) -> Iterator[Block]:
@@ -165,12 +168,13 @@ class _Walk:
             begins = item.tag == f"{TEXT}list-item"
             for child in item:
                 if child.tag == f"{TEXT}list":
-                    yield from self._list(child, numbers, depth + 1)
+                    yield from self._list(child, self.lists.within(child, numbers), depth + 1)
                     continue
-                mark = ""
                 if begins and child.tag in (f"{TEXT}p", f"{TEXT}h"):
-                    mark, begins = numbers.next(depth, item.get(f"{TEXT}start-value")) or "-" * depth, False
-                blocks = self._paragraph(child, mark) if mark else self._container([child])
+                    blocks = self._paragraph(child, depth, numbers.next(depth, item.get(f"{TEXT}start-value")))
+                    begins = False
+                else:
+                    blocks = self._container([child])
                 for block in blocks:
                     yield Block(block.text, block.level, block.tight, first and block.tight)
                     first = first and not block.tight
@@ -217,6 +221,7 @@ class _Walk:
             yield pictured(child.findtext(f"{SVG}desc") or child.findtext(f"{SVG}title"))
             for thing in child.iterfind(f"{DRAW}object"):
                 yield self._formula(thing)
+            self.embedded += len(child.findall(f"{DRAW}object-ole"))
         elif not tag.startswith(DRAW) or tag == f"{DRAW}a":  # shapes are boxes
             yield from self._runs(child)
 
@@ -241,12 +246,15 @@ class _Walk:
     def _formula(self, element: etree._Element) -> str:
         """A formula, which is a document of its own; of others only their number is known."""
         name = (element.get(f"{XLINK}href") or "").removeprefix("./")
-        found = self.parts(f"{name}/content.xml") if name else element
-        math = None if found is None else next(found.iter(MATH, "math"), None)
-        if math is not None:
-            return of_mathml(math)
-        self.embedded += 1
-        return ""
+        if not name:
+            said = _mathematics(element)
+        else:
+            if name not in self.formulas:
+                with suppress(BrokenFile):
+                    self.formulas[name] = _mathematics(self.parts(f"{name}/content.xml"))
+            said = self.formulas.setdefault(name, "")
+        self.embedded += not said
+        return said
 
 
 class _Styles:
@@ -296,6 +304,7 @@ class _Numbers:
     """Counts the items of one list."""
 
     def __init__(self, style: etree._Element | None) -> None:
+        self.style = style
         self._levels = {} if style is None else {span(each.get(f"{TEXT}level")): each for each in style}
         self._counts: dict[int, int] = {}
 
@@ -342,6 +351,11 @@ class _Lists:
             self._of_id[identity] = numbers
         return numbers
 
+    def within(self, element: etree._Element, outer: _Numbers) -> _Numbers:
+        """What counts the items of a list in an item of another: that one's, unless it has a style of its own."""
+        style = self._styles.lists.get(element.get(f"{TEXT}style-name") or "")
+        return outer if style is None or style is outer.style else _Numbers(style)
+
     def heading(self, element: etree._Element, level: int) -> str:
         """The number of a heading; "" where headings have none."""
         if element.get(f"{TEXT}is-list-header") == "true":
@@ -364,8 +378,14 @@ def _cells(element: etree._Element, text: str) -> list[Cell]:
     return [Cell(text, columns, rows)] * span(element.get(f"{TABLE}number-columns-repeated"))
 
 
+def _mathematics(document: etree._Element | None) -> str:
+    """The formula in a document within the document; "" where it is something else."""
+    math = None if document is None else next(document.iter(MATH, "math"), None)
+    return "" if math is None else of_mathml(math)
+
+
 def _is_hidden(section: etree._Element) -> bool:
-    return bool(section.get(f"{TEXT}display") == "none")
+    return bool(section.get(f"{TEXT}display") == "none" or section.get(f"{TEXT}is-hidden") == "true")
 
 
 def _line(blocks: Iterable[Block]) -> str:

@@ -42,6 +42,10 @@ _NO_COMMENTS = (  # annotations whose words are print (MuPDF gives them as such)
     *(pymupdf.PDF_ANNOT_FREE_TEXT, pymupdf.PDF_ANNOT_LINK, pymupdf.PDF_ANNOT_POPUP, pymupdf.PDF_ANNOT_WIDGET),
     *(pymupdf.PDF_ANNOT_FILE_ATTACHMENT, pymupdf.PDF_ANNOT_STAMP, pymupdf.PDF_ANNOT_REDACT),
 )
+_MARKING = (
+    *(pymupdf.PDF_ANNOT_HIGHLIGHT, pymupdf.PDF_ANNOT_UNDERLINE, pymupdf.PDF_ANNOT_SQUIGGLY),
+    pymupdf.PDF_ANNOT_STRIKE_OUT,
+)
 _NOTE = re.compile(r"\[?\d{1,3}[)\]]|\(\d{1,3}\)")  # the mark of a note, in brackets or behind half of one
 
 # MuPDF is not thread-safe and keeps its messages in one place for the whole process.
@@ -168,7 +172,7 @@ def _leaf(document: Any, index: int, language: str) -> Leaf:
             blocks = _blocks(page.get_text("rawdict", flags=_FLAGS), page.rotation_matrix)
         if document.is_form_pdf:
             blocks = _filled(page, blocks)
-        comments = _below(page, _comments(page, raw))
+        comments = _below(page, _comments(page))
         pictured, warnings = _pictured(page, len(raw)), []
         if language and (pictured or unreadable(raw)):
             try:
@@ -309,13 +313,21 @@ def _filled(page: Any, blocks: list[Block]) -> list[Block]:
     return [*printed, *_below(page, lines)]
 
 
-def _comments(page: Any, printed: str) -> Iterator[str]:
-    """What people noted on the page, a line each. printed: its text, which some programs keep with a highlight."""
-    for each in page.annots():
-        text, author = one_line(each.info["content"]), one_line(each.info["title"])
-        unseen = each.type[0] in _NO_COMMENTS or each.flags & pymupdf.PDF_ANNOT_IS_HIDDEN
-        if text and not unseen and text not in one_line(printed):
-            yield f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
+def _comments(page: Any) -> Iterator[str]:
+    """What people noted on the page, a line each."""
+    for xref, kind, _ in page.annot_xrefs():
+        said = {key: page.parent.xref_get_key(xref, key)[1] for key in ("Contents", "T", "F", "StateModel")}
+        text, author = one_line(_string(said["Contents"])), one_line(_string(said["T"]))
+        hidden = said["F"].isdecimal() and int(said["F"]) & pymupdf.PDF_ANNOT_IS_HIDDEN
+        if not text or hidden or kind in _NO_COMMENTS or said["StateModel"] != "null":  # "accepted", of another one
+            continue
+        if kind in _MARKING and text in one_line(page.get_textbox(page.load_annot(xref).rect)):
+            continue  # some programs keep with a mark what it is on
+        yield f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
+
+
+def _string(value: str) -> str:
+    return "" if value == "null" else value
 
 
 def _below(page: Any, texts: Iterable[str]) -> list[Block]:

@@ -13,9 +13,7 @@ from sessions.deletion import Deletion
 from sessions.errors import StoreError
 
 LONGEST_HEADING = 120  # characters of a question
-DEEPEST = 100  # lists and quotations of Markdown within one another, counted in tokens: a list is two
-_MARKDOWN = MarkdownIt("commonmark", {"maxNesting": DEEPEST})
-_WITH_TABLES = MarkdownIt("commonmark", {"maxNesting": DEEPEST}).enable("table")  # as some programs read it
+_MARKDOWN = MarkdownIt("commonmark")
 
 
 class Export(Deletion):
@@ -81,30 +79,17 @@ def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:
 
 
 def _text(text: str) -> str:
-    """An answer: its Markdown stays, and code as it is; HTML elsewhere is shown, never rendered; a picture, which would
-    be fetched from wherever the text says, becomes a link.
+    """An answer: its Markdown stays, and blocks of code between fences as they are. HTML elsewhere is shown, never
+    rendered; a picture, which would be fetched from wherever the text says, becomes a link.
     """
-    text = re.sub(r"\r\n?", "\n", text).strip("\n").rstrip()
-    coded = {
-        line
-        for token in _MARKDOWN.parse(text)
-        if token.type in ("fence", "code_block") and token.map
-        for line in range(*token.map)
-    }
-    lines = (line if number in coded else _escaped(line) for number, line in enumerate(text.split("\n")))
-    kept = next((said for said in (text, "\n".join(lines)) if not _renders(said)), _escaped(text))
-    return kept + _end_of_code(kept)
-
-
-def _renders(text: str) -> bool:
-    """Whether HTML or a picture in it would be rendered, or it is too deep to tell."""
-    return any(
-        token.type == "html_block"
-        or token.level >= DEEPEST - 1
-        or any(child.type in ("html_inline", "image") for child in token.children or ())
-        for markdown in (_MARKDOWN, _WITH_TABLES)
-        for token in markdown.parse(text)
-    )
+    lines = re.sub(r"\r\n?", "\n", text).strip("\n").rstrip().split("\n")
+    shown = [_escaped(line) for line in lines]
+    fences = [token for token in _MARKDOWN.parse("\n".join(shown)) if token.type == "fence" and not token.level]
+    if not any("$$" in line for line in lines):  # where formulas are set, that may hide the beginning of a fence
+        for start, end in (token.map for token in fences if token.map):
+            shown[start:end] = lines[start:end]
+    said = "\n".join(shown)
+    return said + _end_of_code(said)
 
 
 def _end_of_code(text: str) -> str:

@@ -44,11 +44,16 @@ SUPPORTED: dict[str, str] = {
     "starcoder2": "StarCoder 2",
 }
 
-# RoPE turns neighbouring dimensions together, and not each with the one half the rotated width away.
-INTERLEAVED = frozenset({"cohere", "cohere2", "ernie4_5", "glm", "glm4"})
+# RoPE turns neighbouring dimensions together, and not each with the one half the rotated width away; whether it turns
+# the part of them alone that the configuration says.
+INTERLEAVED = {"cohere": False, "cohere2": False, "ernie4_5": False, "glm": True, "glm4": True}
 
 # Of models that have layers with a sliding window, only these layers have RoPE.
 ROPE_WITHIN_WINDOWS = frozenset({"cohere2", "exaone4"})
+
+# What the configuration calls the factor of logits, and what it calls their divisor.
+LOGIT_FACTORS = {"cohere": "logit_scale", "cohere2": "logit_scale"}
+LOGIT_DIVISORS = {"granite": "logits_scaling", "granitemoe": "logits_scaling"}
 
 # Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is taken.
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -21,7 +21,8 @@ from engine.models import architectures
 from engine.models.chat import Chat, Encoding
 from engine.models.loading import device_named, dtype_on, load_network, read_config
 from engine.models.refusing import refuse_pointers, refusing
-from engine.seam import ModelSpec, attach, run, sampled
+from engine.models.skeleton import layers_of
+from engine.seam import LayerSpec, ModelSpec, attach, run, sampled
 from kernels.choice import implementation
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,9 @@ class Model:
         self.name = name
         self.fingerprint = digest
         self.chat = Chat(tokenizer)
+        planned = layers_of(network)
         self.spec: ModelSpec = attach(network, folder)
+        _check_windows(network.config.model_type, planned, self.spec.layers)
         self.recorder = Recorder(network)
         self.window = self.spec.window
         self.stop_ids = _stop_ids(network, tokenizer)
@@ -88,10 +91,10 @@ class Model:
         """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""
         config = self.network.config
         logits: Tensor = self.network.lm_head(hidden).float()
-        scaling = getattr(config, "logits_scaling", None)
-        if scaling:
-            logits = logits / scaling
-        logits = logits * getattr(config, "logit_scale", 1.0)
+        if name := architectures.LOGIT_FACTORS.get(config.model_type):
+            logits = logits * float(getattr(config, name))
+        if name := architectures.LOGIT_DIVISORS.get(config.model_type):
+            logits = logits / float(getattr(config, name))
         softcap = getattr(config, "final_logit_softcapping", None)
         return torch.tanh(logits / softcap) * softcap if softcap else logits
 
@@ -107,6 +110,18 @@ class Model:
     def turn_length(self, text: str) -> int:
         """Tokens that a text takes when it is put to the model as a turn."""
         return self.chat.turn_length(text)
+
+
+def _check_windows(kind: str, planned: Sequence[LayerSpec], found: Sequence[LayerSpec]) -> None:
+    """Refuse a model in which some layers' sliding windows are not told to their attention, but masked.
+
+    Raises:
+        UnsupportedModel: naming the architecture.
+    """
+    if [each.sliding_window for each in planned] != [each.sliding_window for each in found]:
+        raise UnsupportedModel(
+            f"'{kind}' with sliding windows as in its config.json has not been shown to match transformers in Stockpot."
+        )
 
 
 def load_model(

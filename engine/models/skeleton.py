@@ -114,7 +114,7 @@ def skeleton(
         with torch.device("meta"):
             network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
         spec = ModelSpec(
-            _layers(config, network),
+            layers_of(network),
             dtype,
             device,
             window_of(config),
@@ -160,15 +160,17 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
     )
 
 
-def _layers(config: Any, network: PreTrainedModel) -> tuple[LayerSpec, ...]:
+def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     """What the seam would find out by sending a token through: tests compare the two for every architecture."""
+    config: Any = network.config
     base: Any = network.base_model
     count, heads = config.num_hidden_layers, config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * count
     sliding = getattr(config, "sliding_window", None)
-    ropes = [rope_of(layer.self_attn, base.rotary_emb) for layer in base.layers]
+    rotary = getattr(base.rotary_emb, "original", base.rotary_emb)  # where the engine has taken over already
+    ropes = [rope_of(layer.self_attn, rotary) for layer in base.layers]
     keys = [id(rope.inv_freq) if len(rope.inv_freq) else 0 for rope in ropes]
     shared = dict(zip(keys, ropes, strict=True))  # layers with the same frequencies share their tables
     return tuple(

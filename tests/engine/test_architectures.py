@@ -136,6 +136,25 @@ def test_longrope_matches_eager_attention_on_a_long_text() -> None:
     assert compare(config, "phi3").spec.layers[0].rope.attention_scaling > 1
 
 
+def test_only_those_that_scale_logits_are_scaled() -> None:
+    for stray in ({"logit_scale": 0.0625}, {"logit_scale": None}, {"logits_scaling": 8.0}):
+        compare(AutoConfig.for_model("llama", **SMALL, **stray), "llama")
+
+
+def test_only_glm_turns_a_part_of_neighbouring_dimensions() -> None:
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+    for kind in ("cohere", "ernie4_5", "glm4"):
+        compare(AutoConfig.for_model(kind, **{**SMALL, **EXTRA[kind]}, rope_parameters=rope), kind)
+
+
+def test_windows_that_only_a_mask_knows_are_refused() -> None:
+    """The attention of Qwen's mixtures is not told of them, and saw everything."""
+    extra = {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 2}
+    config = AutoConfig.for_model("qwen2_moe", **{**SMALL, **EXTRA["qwen2_moe"], **extra})
+    with pytest.raises(UnsupportedModel, match=r"'qwen2_moe' with sliding windows as in its config\.json"):
+        Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), "qwen2_moe", "-")
+
+
 def test_an_unknown_architecture_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedModel, match="gpt_oss"):
         check(AutoConfig.for_model("gpt_oss"))

@@ -74,6 +74,9 @@ def test_a_line_of_a_mail_begins_no_other(tmp_path: Path) -> None:
         "From anne at a.org  Tue Jun  2 09:10:11 2020\n",  # a list's archive
         "From - Thu Jan 02 03:04:05 2025\n",  # Thunderbird's
         "From MAILER-DAEMON Fri Jul  8 12:08 UTC 2011\n",
+        "From anne@a.org Mon, 01 Jun 2026 10:00:00 +0000\n",
+        "From \r\n",  # Thunderbird's of today
+        "\ufeff\nFrom - Thu Jan 02 03:04:05 2025\n",
     ],
 )
 @pytest.mark.parametrize("name", ["Inbox", "2020-June.txt", "all.mbox", "one.eml"])
@@ -82,11 +85,30 @@ def test_a_mailbox_is_known_by_its_first_lines(tmp_path: Path, border: str, name
     assert (document.format, document.title, document.text) == ("mbox", "Lamps", "Lit.")
 
 
+def test_mails_of_todays_thunderbird_are_told_apart(tmp_path: Path) -> None:
+    """It writes no date before them: all behind the first were one mail, or all of them plain text."""
+    mails = [
+        f"From \r\nSubject: {name}\r\n\r\nFrom here on.\r\nFrom \r\nSo: it was.\r\n\r\n"
+        for name in ("One", "Two", "Three")
+    ]
+    document = raw(tmp_path, "".join(mails))
+    assert [page.label for page in document.pages] == ["One", "Two", "Three"]
+    assert all(page.text == "From here on.\nFrom\nSo: it was." for page in document.pages)
+
+
+def test_a_line_that_goes_on_and_on_takes_no_time(tmp_path: Path) -> None:
+    """It took seventeen seconds, and eight times as long at twice its length."""
+    long = "From " + "Mon Jan  1 00:00 2024 " * 40_000
+    assert raw(tmp_path, f"{long}\nX\n", "a.txt").format == "txt"
+    assert len(raw(tmp_path, f"{BORDER}Subject: A\n\nx\n\n{long}\nY: z\n").toc) == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "From Prague we went on.\nNote: it rained.\n",
         "From Mon Jun 01 10:00:00 2026\nit was light.\n",
+        "From\nNote: it rained.\n",
         "The log.\nFrom anne@a.org Mon Jun  1 10:00:00 2026\nSubject: Lamps\n\nLit.\n",
     ],
 )

@@ -111,6 +111,7 @@ def test_headings_make_sections(tmp_path: Path) -> None:
         (p("Kept <text:span text:style-name='T3'>hidden</text:span>here"), "Kept here"),
         (p("Hidden.", "P2") + p("Shown."), "Shown."),
         ("<text:section text:display='none'>" + p("Hidden.") + "</text:section>" + p("Shown."), "Shown."),
+        ("<text:section text:is-hidden='true'>" + p("Hidden.") + "</text:section>" + p("Shown."), "Shown."),
         ("<text:section>" + p("In a section.") + "</text:section>", "In a section."),
         (
             "<text:tracked-changes><text:deletion>" + p("Gone.") + "</text:deletion></text:tracked-changes>" + p("x"),
@@ -180,9 +181,25 @@ def test_lists_have_their_numbers(tmp_path: Path) -> None:
     body = listed(items(p("Oil") + inner, p("Gas") + p("Of coal.")), more='xml:id="one"') + p("And")
     body += listed(items(p("Tallow")), more='text:continue-list="one"') + listed(items(p("New")))
     body += listed(items(p("Seventh"), start='text:start-value="7"')) + listed(items(p("Point")), "L2")
+    body += listed(items(p("Eighth") + listed(items(p("Dot")), "L2") + listed(items(p("Alpha")), "L1")))
+    body += listed(items('<text:h text:outline-level="4">A heading</text:h>'))
     assert text_of(tmp_path, body, styles).split("\n") == [
         *("1. Oil", "a) Whale", "1.a.1 Blue", "b) Olive", "2. Gas", "", "Of coal.", "", "And", ""),
-        *("3. Tallow", "", "1. New", "", "7. Seventh", "", "- Point"),
+        *(
+            "3. Tallow",
+            "",
+            "1. New",
+            "",
+            "7. Seventh",
+            "",
+            "- Point",
+            "",
+            "1. Eighth",
+            "-- Dot",
+            "a) Alpha",
+            "",
+            "1. A heading",
+        ),
     ]
 
 
@@ -210,11 +227,14 @@ def test_formulas_are_read_and_other_objects_named(tmp_path: Path) -> None:
         return f'<draw:frame><draw:object xlink:href="./{name}"/><draw:image/></draw:frame>'
 
     formula = '<math xmlns="http://www.w3.org/1998/Math/MathML"><msup><mi>x</mi><mn>2</mn></msup></math>'
-    body = p(f"Of {thing('Object 1')} and {thing('Object 2')}.") + "<text:section><text:section-source/></text:section>"
-    read = ingest(odt(tmp_path / "a.odt", body, **{"Object 1__content": formula, "Object 2__content": "<chart/>"}))
-    assert read.text == "Of x^2 and ."
+    ole = '<draw:frame><draw:object-ole xlink:href="./Object 4"/></draw:frame>'
+    body = p(f"Of {thing('Object 1')} and {thing('Object 2')}, {thing('Object 1')}{thing('Object 3')}{ole}.")
+    body += "<text:section><text:section-source/></text:section>"
+    objects = {"Object 1__content": formula, "Object 2__content": "<chart/>", "Object 3__content": ""}
+    read = ingest(odt(tmp_path / "a.odt", body, **objects))
+    assert read.text == "Of x^2 and , x^2."
     assert read.warnings == (
-        "Not read: 1 chart or document within the file. Save it as PDF and add that.",
+        "Not read: 3 objects within the file, such as charts. Save it as PDF and add that.",
         "Not read: 1 part of the document kept in files beside it. Add them too.",
     )
 

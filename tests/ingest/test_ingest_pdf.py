@@ -124,16 +124,18 @@ def test_comments_stand_below_the_print_of_their_page(tmp_path: Path) -> None:
     document = made((50, 60, "The lamp is lent to Mr Lark for a year.", 11))
     page = document[0]
     page.add_text_annot((300, 60), "Sold, I thought.\nAsk him.").set_info(title="Anne")
-    for words, comment in (("a year", "Too long!"), ("lent", "lent"), ("Mr Lark", "")):
+    for words, comment in (("a year", "Too long! Übrigens 塔"), ("lent", "lent"), ("Mr Lark", "")):
         page.add_highlight_annot(page.search_for(words)[0]).set_info(content=comment, title="")
     page.add_text_annot((300, 90), "Hidden.").set_flags(pymupdf.PDF_ANNOT_IS_HIDDEN)
+    page.add_text_annot((300, 120), "lamp")  # though that is on the page, too
+    document.xref_set_key(page.add_text_annot((300, 150), "Accepted").xref, "StateModel", "(Review)")
     page.add_freetext_annot((50, 100, 300, 120), "Written over it.")
     document.new_page(width=400, height=600).insert_text((50, 60), "The ship.")
     document.save(tmp_path / "a.pdf")
     first, second = ingest(tmp_path / "a.pdf", ocr=False).pages
     assert first.text == (
         "The lamp is lent to Mr Lark for a year.\n\nWritten over it.\n\n"
-        "[comment by Anne: Sold, I thought. Ask him.]\n[comment: Too long!]"
+        "[comment by Anne: Sold, I thought. Ask him.]\n[comment: Too long! Übrigens 塔]\n[comment: lamp]"
     )
     assert second.text == "The ship."
 

@@ -277,6 +277,24 @@ def test_the_series_of_a_chart_are_read(tmp_path: Path) -> None:
     path = drawing(tmp_path / "a.docx", '<c:chart r:id="rDrawn"/>', "chart", part)
     said = "Lamps sold; Oil: 2024 4.3, 2025 3; Gas: 2024 1, 2025 5"
     assert ingest(path).text == f"See [chart: {said}] there."
+
+    def numbers(name: str, *values: str, form: str = "") -> str:
+        code = f"<c:formatCode>{form}</c:formatCode>" if form else ""
+        return f"<c:{name}><c:numRef><c:numCache>{code}{points(*values)}</c:numCache></c:numRef></c:{name}>"
+
+    levels = f"<c:lvl>{points('007', '1e5')}</c:lvl><c:lvl>{points('2024')}</c:lvl>"
+    odd = (
+        f"<c:title><c:tx><c:strRef><c:strCache>{points('Of a cell')}</c:strCache></c:strRef></c:tx></c:title>"
+        f"<c:ser><c:cat><c:multiLvlStrRef><c:multiLvlStrCache>{levels}</c:multiLvlStrCache></c:multiLvlStrRef></c:cat>"
+        f"{numbers('val', '1234567890123456', '0.1')}</c:ser>"
+        f"<c:ser>{numbers('cat', '37261', form='m/d/yyyy')}{numbers('val', '3.5', form='0.0&quot; days&quot;')}</c:ser>"
+    )
+    part = f"<c:chartSpace NAMES>{odd}</c:chartSpace>"
+    text = ingest(drawing(tmp_path / "c.docx", '<c:chart r:id="rDrawn"/>', "chart", part)).text
+    assert text == "See [chart: Of a cell; 007 1234567890123456, 1e5 0.1; 2002-01-05 3.5] there."
+    torn = ingest(drawing(tmp_path / "d.docx", '<c:chart r:id="rDrawn"/>', "chart", ""))
+    assert torn.text == "Seethere."
+    assert torn.warnings == ("Not read: 1 drawing that cannot be understood.",)
     many = f"<c:chartSpace NAMES>{series('Oil', *map(str, range(300)))}</c:chartSpace>"
     text = ingest(drawing(tmp_path / "b.docx", '<c:chart r:id="rDrawn"/>', "chart", many)).text
     assert text.endswith(" 98, 99 and 200 more] there.")

@@ -288,11 +288,9 @@ def exported(filled: Any, *answers: str) -> str:
 @pytest.mark.parametrize(
     ("answer", "kept"),
     [
-        (CODE, CODE),
-        ("See <https://a.org>.", "See <https://a.org>."),
-        (f"{CODE}\n\nNot so <b>bold</b>.", CODE[4:].replace("`Vec<String>`", "`Vec&lt;String>`")),
-        (f"- A list:\n\n  ```\n  if a <b\n  ```\n\n{IMAGE}", "  if a <b\n  ```\n\n&lt;img src"),
-        ("    indented <b>\n\nx", "indented <b>"),
+        (CODE, CODE.replace("`Vec<", "`Vec&lt;")),
+        (f"~~~\n{IMAGE}\n~~~\n\n<b>", f"~~~\n{IMAGE}\n~~~\n\n&lt;b>"),
+        (f"- A list:\n\n  ```\n  if a <b\n  ```\n\n{IMAGE}", "  if a &lt;b\n  ```\n\n&lt;img src"),
         ("```\na <b\n", "```\na <b\n```\n"),
     ],
 )
@@ -315,16 +313,24 @@ def test_code_in_an_export_is_what_the_model_wrote(filled: Any, answer: str, kep
         (f"```\r{IMAGE}\r```\r{IMAGE}",),
         (f"`` ` {IMAGE} `", f"`![p](https://a.org/p.png)` ![p](https://a.org/p.png) {IMAGE}"),
         (f"\N{OBJECT REPLACEMENT CHARACTER}\n\n```\n{IMAGE}", f"```\n{IMAGE}\n```"),
+        ("![x][r]", "[r]: http://elsewhere.example/p.png"),
+        (f"[y]: /u\n    {IMAGE}", "[z]: /u\n    ![p](http://elsewhere.example/p.png)"),
+        ("!" + "[" * 120 + "x" + "]" * 120 + "(http://elsewhere.example/p.png)",),
+        (f"<div>\n```\n</div>\n\n{IMAGE}\n```",),
+        (f"$$\n```\n$$\n{IMAGE}\n```",),
     ],
 )
 @pytest.mark.parametrize("tables", [False, True])
 def test_what_only_looks_like_code_in_an_export_is_not_rendered(
     filled: Any, answers: tuple[str, ...], tables: bool
 ) -> None:
-    markdown = MarkdownIt("commonmark", {"maxNesting": 1000})
-    shown = (markdown.enable("table") if tables else markdown).render(exported(filled, *answers))
+    markdown, text = MarkdownIt("commonmark", {"maxNesting": 1000}), exported(filled, *answers)
+    shown = (markdown.enable("table") if tables else markdown).render(text)
     assert "<img" not in shown
     assert shown.count("<h2>") == len(answers)
+    # Whatever else a program takes for code, nothing outside of fences is left as it was.
+    outside = re.sub(r"^(```+|~~~+)[^\n]*\n.*?^\1[`~]*$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert not re.search(r"<img|!\[", outside)
 
 
 def test_export_json_is_complete(talked: Any) -> None:
