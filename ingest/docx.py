@@ -19,11 +19,12 @@ from lxml import etree
 from ingest.clean import joined, one_line, pictured, raised, tidy
 from ingest.document import Reading, count
 from ingest.drawings import CHART, DIAGRAM, of_chart, of_diagram
-from ingest.errors import BrokenFile, EmptyDocument, IngestError
+from ingest.errors import BrokenFile, IngestError
 from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive, read_member
 from ingest.numbering import Numbering, W, is_on, value, with_bases
-from ingest.sections import SPLIT_DEPTH, Block, first_heading, paginate, rows_of
+from ingest.office import beside, bounded, reading
+from ingest.sections import SPLIT_DEPTH, Block, rows_of
 from ingest.table import Cell, lays_out, span, table_lines
 from ingest.xml import parse_xml
 
@@ -80,11 +81,8 @@ def read(path: Path, limits: Limits) -> Reading:
                 if member.filename.endswith((".xml", ".rels")):
                     limits.check(member.filename, "bytes", member.file_size, limits.text_member_bytes)
             document = python_docx.Document(_package(path, archive, limits))
-        blocks, characters, walk = [], 0, _Walk(document)
-        for block in walk.blocks():
-            blocks.append(block)
-            characters += len(block.text)
-            limits.check(path.name, "characters", characters, limits.characters)
+        walk = _Walk(document)
+        blocks = bounded(walk.blocks(), path.name, limits)
         title = document.core_properties.title
     except IngestError:
         raise
@@ -97,17 +95,10 @@ def read(path: Path, limits: Limits) -> Reading:
     if walk.embedded:
         within = f"{count(walk.embedded, 'document')} within the file, put in place only when Word opens it"
         warnings.append(f"Not read: {within}. Open the file in Word, save it again and add that.")
-    if walk.linked:
-        warnings.append(
-            f"Not read: {count(walk.linked, 'part')} of the document kept in files beside it. Add them too."
-        )
+    warnings += beside(walk.linked)
     if walk.broken:
         warnings.append(f"Not read: {count(walk.broken, 'drawing')} that cannot be understood.")
-    pages, toc = paginate(blocks)
-    if not pages:
-        scanned = "if it holds scanned pictures, save it as PDF and use OCR."
-        raise EmptyDocument(" ".join([f"{path.name} has no text in it: {scanned}", *warnings]))
-    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
+    return reading(path.name, blocks, title, warnings)
 
 
 def _package(path: Path, archive: zipfile.ZipFile, limits: Limits) -> str | io.BytesIO:

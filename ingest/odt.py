@@ -15,11 +15,12 @@ from lxml import etree
 
 from ingest.clean import joined, one_line, pictured, raised, tidy
 from ingest.document import Reading, count
-from ingest.errors import BrokenFile, EmptyDocument, IngestError
+from ingest.errors import BrokenFile, IngestError
 from ingest.formulas import of_mathml
 from ingest.limits import Limits, check_archive, read_member
 from ingest.numbering import written
-from ingest.sections import SPLIT_DEPTH, Block, first_heading, paginate, rows_of
+from ingest.office import beside, bounded, reading
+from ingest.sections import SPLIT_DEPTH, Block, rows_of
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
 from ingest.xml import parse_xml
 
@@ -71,26 +72,14 @@ def _member(archive: zipfile.ZipFile, name: str, limits: Limits) -> etree._Eleme
 
 
 def _read(path: Path, limits: Limits, parts: Parts) -> Reading:
-    blocks, characters, walk = [], 0, _Walk(parts)
-    for block in walk.blocks():
-        blocks.append(block)
-        characters += len(block.text)
-        limits.check(path.name, "characters", characters, limits.characters)
-    warnings = []
+    walk = _Walk(parts)
+    blocks, warnings = bounded(walk.blocks(), path.name, limits), []
     if walk.embedded:
         within = f"{count(walk.embedded, 'object')} within the file, such as charts"
         warnings.append(f"Not read: {within}. Save it as PDF and add that.")
-    if walk.linked:
-        warnings.append(
-            f"Not read: {count(walk.linked, 'part')} of the document kept in files beside it. Add them too."
-        )
-    pages, toc = paginate(blocks)
-    if not pages:
-        scanned = "if it holds scanned pictures, save it as PDF and use OCR."
-        raise EmptyDocument(" ".join([f"{path.name} has no text in it: {scanned}", *warnings]))
     meta = parts("meta.xml")
     title = None if meta is None else meta.findtext(f".//{OFFICE}meta/{DC}title")
-    return Reading(pages, toc, [title, first_heading(blocks)], warnings)
+    return reading(path.name, blocks, title, [*warnings, *beside(walk.linked)])
 
 
 class _Walk:
