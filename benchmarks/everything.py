@@ -53,6 +53,7 @@ PROMPT = "infinipot:preset=pocket"  # a catalyst prompt that suits this model
 THREE = "infinitehip:preset=pocket-far"  # three stages; the paper's presets see more than this model can
 HEADS = "locret,recall"  # apart from others, so that new retaining heads leave those results as they are
 FAR = "exact,infinipot,locret"  # of those that keep everything one is enough: it takes long
+OTHERS = "streaming,truncate,infinipot-cap,infinipot-nuc"
 PLANNED = f"full,streaming,infinipot,locret,beacon,exact,{RETRIEVING},recall"
 UNSEEN = ",".join(haystack.UNSEEN)
 RATIOS = ",".join(f"beacon:ratio={ratio}" for ratio in (2, 4, 8, 16, 32))
@@ -145,6 +146,11 @@ PLAN = [
     Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 20, "1024"), False),
     Run("passkey-128k-infinitehip", "needle", passkeys(THREE, "128K", 20, "1024"), False),
     Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
+    Run("passkey-1m-others", "needle", passkeys(OTHERS, "1M", 1, "1024") + " --depths 0.5", False),
+    *(
+        Run(f"passkey-1m-{budget}", "needle", passkeys(f"exact,{CONDENSING}", "1M", 1, budget) + " --depths 0.5", False)
+        for budget in ("512", "2048", "4096")
+    ),
     Run("passkey-1m-recall", "needle", passkeys("recall", "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-1m-infllm", "needle", passkeys("infllm", "1M", 1, "1024") + " --depths 0.5", False),
     Run("passkey-1m-infinitehip", "needle", passkeys(THREE, "1M", 1, "1024") + " --depths 0.5", False),

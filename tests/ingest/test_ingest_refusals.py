@@ -69,7 +69,7 @@ def test_content_decides_what_a_file_is(tmp_path: Path) -> None:
     document = read(path)
     assert (document.format, document.text) == ("pdf", "Really a PDF.")
     assert "named .txt, but it is PDF" in document.warnings[0]
-    with pytest.raises(UnsupportedFormat, match="a ZIP archive of 1 files"):
+    with pytest.raises(UnsupportedFormat, match="a ZIP archive of 1 file: unpack it"):
         read(makers.archive(tmp_path / "a.epub", {"readme.txt": "hello"}))
 
 
