@@ -26,11 +26,12 @@ from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
 from app.web.views.markup import esc
+from app.words import plural
 from app.worker import Worker
 from sessions import MOST_HITS
 
 MOST_FOUND = 12
-"""Sessions that a search lists."""
+"""Contexts and sessions that a search lists."""
 MOST_NAMED = 6
 """Documents that are named before they are deleted; of more, the others are counted."""
 TELLING = 10_000
@@ -89,9 +90,10 @@ class Actions:
         """A session was chosen from the list."""
         return self.screen.settle(Chosen(chosen.context, session or ""))
 
-    def choose_hit(self, chosen: Chosen, session: str | None) -> tuple[Chosen, list[Any]]:
-        """A session was chosen among those found; none stays marked there, so that it can be chosen again."""
-        return self.choose_session(chosen, session), [gr.update(value=None)]
+    def choose_hit(self, chosen: Chosen, found: str | None) -> tuple[Chosen, list[Any]]:
+        """What was found was chosen; nothing stays marked there, so that it can be chosen again."""
+        choose = self.choose_context if found and found.startswith("c-") else self.choose_session
+        return choose(chosen, found), [gr.update(value=None)]
 
     def choose_kept(self, chosen: Chosen, documents: list[str] | None) -> Chosen:
         """Documents that are kept were chosen, to be read again or deleted."""
@@ -327,10 +329,18 @@ class Actions:
         return self.screen.settle(chosen), unasked()
 
     def search(self, query: str | None) -> list[Any]:
-        """Find sessions by title or by what was said in them; the list is hidden while nothing is searched for."""
+        """Find contexts by title, and sessions by title or by what was said in them.
+
+        The list is hidden while nothing is searched for.
+        """
         if not query or not query.strip():
             return [gr.update(choices=[], value=None, visible=False)]
-        choices: dict[str, str] = {}
+        words = query.casefold().split()
+        choices: dict[str, str] = {
+            context.id: f"{title}\n{plural(context.tokens, 'token')}"
+            for title, context in shelf.titled_contexts(self.service)
+            if all(word in title.casefold() for word in words)
+        }
         for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
             choices.setdefault(hit.session.id, f"{hit.session.title}\n{hit.line}")
         label = "Found" if choices else "Nothing found"

@@ -134,7 +134,10 @@ class Screen:
         return job, context, session, self.store.turns(session.id) if session else []
 
     def _context_choices(self) -> list[tuple[str, str]]:
-        """What is under way comes first, then what there is and what failed, the latest first."""
+        """What is under way comes first, then what there is and what failed, the last that was used or made first."""
+        used: dict[str, float] = {}
+        for session in self.store.sessions():
+            used[session.context_id] = max(used.get(session.context_id, 0.0), session.updated_at)
         found = []
         for job in self.store.jobs(kind=INGEST):
             if not is_listed(self.service, job):
@@ -145,7 +148,7 @@ class Screen:
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
         for title, context in shelf.titled_contexts(self.service):
             name = f"{title}\n{_state_of(context, self._percent(context))}"
-            found.append((False, context.created_at, (name, context.id)))
+            found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
         return [choice for *_, choice in sorted(found, reverse=True)]
 
     def _kept_props(self, chosen: Chosen) -> Props:

@@ -40,8 +40,8 @@ def build_shelf() -> Shelf:
     gr.HTML(BRAND, apply_default_css=False, elem_id="brand")
     new = gr.Button("New reading", variant="primary", elem_id="new-reading")
     search = gr.Textbox(
-        placeholder="Search all sessions",
-        label="Search all sessions",
+        placeholder="Search",
+        label="Search contexts and sessions",
         show_label=False,
         elem_id="search",
         container=False,

@@ -185,6 +185,23 @@ def test_every_session_is_found_however_often_one_has_the_words(service: Service
     assert found("lamp") == {talkative.id, other.id}
     assert found(" taxes ") == {renamed.id}
     assert found("nowhere") == found("  ") == set()
+    lamps = add_context(service, add_document(service, "Of Lamps")).id
+    assert found("LAMP of") == {lamps}
+    assert found("lamp") == {talkative.id, other.id, lamps}
+    assert actions.choose_hit(Chosen(), lamps)[0] == Chosen(lamps)
+    assert actions.choose_hit(Chosen(), other.id)[0] == Chosen(context, other.id)
+
+
+def test_the_context_that_was_used_last_comes_first(service: Service) -> None:
+    """The one that was used most sank to the end of the list."""
+    old, new = (add_context(service, add_document(service, title)) for title in ("Old", "New"))
+
+    def order() -> list[str]:
+        return [id for _, id in Screen(service).props(Chosen())["contexts"]["choices"]]
+
+    assert order() == [new.id, old.id]
+    service.store.add_session(old.id)
+    assert order() == [old.id, new.id]
 
 
 def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, tmp_path: Path) -> None:
