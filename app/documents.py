@@ -5,11 +5,11 @@ What is kept is also read again by itself, without its file.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import ingest
-from app.errors import AppError, NotFound, UsageError, phrase
+from app.errors import AppError, NotFound, phrase
 from app.service import Service
 from ingest.apart import ingest_apart
 from sessions import DocumentRow, StoreError
@@ -25,7 +25,9 @@ OnPage = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How files are turned into documents. title: for a single file; ocr: None to decide page by page."""
+    """How files are turned into documents. title: of a single file's document, or of what is read of several together;
+    ocr: None to decide page by page.
+    """
 
     title: str | None = None
     password: str | None = None
@@ -34,9 +36,13 @@ class Options:
 
 @dataclass
 class Added:
-    """Documents in the order of their files, what a person should know about them, and why files were left out."""
+    """Documents in the order of their files, what a person should know about them, and why files were left out.
+
+    title: what a context of several is to be called; None for its documents' titles.
+    """
 
     documents: list[DocumentRow] = field(default_factory=list)
+    title: str | None = None
     warnings: list[str] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
 
@@ -55,14 +61,13 @@ def add_documents(
         added: what to add to; it says how far this came also if it ends with an error.
 
     Raises:
-        UsageError: a title for several of them.
         ingest.IngestError, sessions.StoreError, OSError, AppError: the only file cannot be used.
         AppError: none of several can.
         Exception: whatever `on_page` raises.
     """
-    if options.title and len(sources) > 1:
-        raise UsageError("--title names one document; give it with a single one, or rename the documents afterwards.")
     added = Added() if added is None else added
+    if len(sources) > 1:
+        options, added.title = replace(options, title=None), options.title
     ended: list[Exception] = []
 
     def report(name: str, done: int, total: int) -> None:

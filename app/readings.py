@@ -64,11 +64,13 @@ def begin(
     model_name: str | None = None,
     warnings: Sequence[str] = (),
     report: OnReport = lambda report: None,
+    title: str | None = None,
 ) -> ContextRow:
     """Prepare a reading of documents in this order: encode them and keep a row for it.
 
     Args:
         settings: of the method, budget included; text values are read as the setting's type.
+        title: what it is to be called, also if it was read before; None leaves that as it is.
 
     Returns:
         A context of status "ready" if exactly this was read before, else "reading": pass it to `read`.
@@ -103,6 +105,8 @@ def begin(
     for status in ("ready", "paused", "failed", "reading"):
         if known := service.store.find_context(fingerprint, ids, status):
             known = service.store.take_reading(known.id)
+            if title:
+                known = service.store.rename_context(known.id, title)
             lasting = [each for each in known.warnings if not each.startswith(LEFT_OUT)]
             now = list(dict.fromkeys([*lasting, *warnings]))  # this time other files may have been left out, or none
             return known if now == known.warnings else service.store.update_context(known.id, warnings=now)
@@ -118,6 +122,7 @@ def begin(
         document_ids=ids,
         tokens=len(stream.ids),
         warnings=[*warnings, *filter(None, [plan.beyond])],
+        title=title,
         # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
         save=lambda row: _save(service, row, stream, model),
     )

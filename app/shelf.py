@@ -1,6 +1,6 @@
 """What is kept, for people: finding by id, prefix or title, and listing, showing, renaming and deleting."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -32,21 +32,10 @@ class Found:
         return " ".join(self.snippet.split()) if self.turn else plural(self.session.turns, "question")
 
 
-Row = DocumentRow | ContextRow | SessionRow | TurnRow | JobRow
+Titled = DocumentRow | ContextRow | SessionRow
+Row = Titled | TurnRow | JobRow
 KINDS = ("document", "context", "session")
 """What has a title and can be found by it."""
-
-
-def context_title(service: Service, row: ContextRow) -> str:
-    """What a context is called: the titles of its documents."""
-    return ", ".join(each.title for each in service.store.context_documents(row.id))
-
-
-def titled_contexts(service: Service) -> list[tuple[str, ContextRow]]:
-    """All contexts, newest first, each after what it is called."""
-    rows = service.store.contexts()
-    titles = {row.id: row.title for row in service.store.documents()}  # without those deleted since
-    return [(", ".join(titles[each] for each in row.document_ids if each in titles), row) for row in rows]
 
 
 def titles_before_places(service: Service, context_id: str) -> dict[str, str]:
@@ -55,22 +44,23 @@ def titles_before_places(service: Service, context_id: str) -> dict[str, str]:
     return {row.id: f"{row.title}, " for row in documents} if len(documents) > 1 else {}
 
 
-def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Row, str]]:
+def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Titled]]:
     store = service.store
-    found: list[tuple[str, Row, str]] = []
+    found: list[tuple[str, Titled]] = []
     if "context" in kinds:
-        found += [("context", row, title) for title, row in titled_contexts(service)]
+        found += [("context", row) for row in store.contexts()]
     if "document" in kinds:
-        found += [("document", row, row.title) for row in store.documents()]
+        found += [("document", row) for row in store.documents()]
     if "session" in kinds:
-        found += [("session", row, row.title) for row in store.sessions()]
+        found += [("session", row) for row in store.sessions()]
     return found
 
 
 def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[str, Row]:
     """Kind and row of what a person means by an id, a unique prefix of one, or a title; a turn by its whole id only.
 
-    A context has the title of its documents: where one fits a document and contexts of it alone, the document is meant.
+    A context may be called after its document: where a title fits a document and contexts of it alone, the document is
+    meant.
 
     Raises:
         NotFound: nothing fits. Ambiguous: several things do.
@@ -81,16 +71,16 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[s
             return "turn", service.store.turn(wanted)
     everything = _titled(service, kinds)
     by_id = (
-        lambda row, title: row.id == wanted,
-        lambda row, title: _begins(row.id, wanted),
+        lambda row: row.id == wanted,
+        lambda row: _begins(row.id, wanted),
     )
     by_title = (
-        lambda row, title: title == wanted,
-        lambda row, title: title.casefold() == wanted.casefold(),
-        lambda row, title: bool(wanted) and title.casefold().startswith(wanted.casefold()),
+        lambda row: row.title == wanted,
+        lambda row: row.title.casefold() == wanted.casefold(),
+        lambda row: bool(wanted) and row.title.casefold().startswith(wanted.casefold()),
     )
     for test in (by_id[0], by_title[0], by_id[1], *by_title[1:]):  # "app" is a title before it begins an id
-        fitting = [(kind, row) for kind, row, title in everything if test(row, title)]
+        fitting = [(kind, row) for kind, row in everything if test(row)]
         if test in by_title:
             fitting = _without_own_contexts(fitting)
         if len(fitting) == 1:
@@ -111,7 +101,7 @@ def _begins(id: str, wanted: str) -> bool:
     return bool(wanted) and (id.startswith(wanted) or id.partition("-")[2].startswith(wanted))
 
 
-def _told_apart(kind: str, row: Row) -> str:
+def _told_apart(kind: str, row: Titled) -> str:
     """What tells things of one title apart: the kind; of a context, how it was read."""
     if not isinstance(row, ContextRow):
         return kind
@@ -121,7 +111,9 @@ def _told_apart(kind: str, row: Row) -> str:
 def _of_another_kind(service: Service, wanted: str, kinds: tuple[str, ...]) -> str:
     """What to name instead of an id of another kind, or of a unique prefix of one; "" where a text is neither."""
     others = tuple(kind for kind in KINDS if kind not in kinds)
-    fitting = [(kind, row) for kind, row, _ in _titled(service, others) if "-" in wanted and row.id.startswith(wanted)]
+    fitting: list[tuple[str, Row]] = [
+        (kind, row) for kind, row in _titled(service, others) if "-" in wanted and row.id.startswith(wanted)
+    ]
     with suppress(sessions.NotFound):
         fitting += [("turn", service.store.turn(wanted))]
     if len(fitting) != 1:
@@ -151,7 +143,7 @@ def _related(service: Service, noun: str, row: Row) -> list[str]:
     return [each.id for context in contexts for each in store.sessions(context.id)]
 
 
-def _without_own_contexts(fitting: list[tuple[str, Row]]) -> list[tuple[str, Row]]:
+def _without_own_contexts(fitting: list[tuple[str, Titled]]) -> list[tuple[str, Titled]]:
     """Without the contexts of a single document that fits as well."""
     documents = [[row.id] for kind, row in fitting if kind == "document"]
     return [(kind, row) for kind, row in fitting if not (isinstance(row, ContextRow) and row.document_ids in documents)]
@@ -184,10 +176,7 @@ def listing(service: Service, noun: str) -> list[dict[str, Any]]:
     Args:
         noun: "documents", "contexts" or "sessions".
     """
-    store = service.store
-    if noun == "contexts":
-        return [{"title": title, **asdict(row)} for title, row in titled_contexts(service)]
-    return [asdict(row) for row in (store.documents() if noun == "documents" else store.sessions())]
+    return [asdict(row) for _, row in _titled(service, (noun.removesuffix("s"),))]
 
 
 def search(service: Service, query: str, limit: int) -> list[Found]:
@@ -214,7 +203,6 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
         facts["contents"] = [asdict(entry) for entry in document.toc]
         facts["contexts"] = [each.id for each in store.contexts(row.id)]
     elif isinstance(row, ContextRow):
-        facts["title"] = context_title(service, row)
         facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]
         facts["sessions"] = [each.id for each in store.sessions(row.id)]
         facts["memory_map"] = [asdict(each) for each in kept_map(store, row.id)]
@@ -234,15 +222,18 @@ def own_documents(service: Service, row: ContextRow) -> list[DocumentRow]:
     ]
 
 
-def rename(service: Service, kind: str, row: Row, title: str) -> DocumentRow | SessionRow:
-    """Give a document or session another title; a context takes its title from its documents."""
-    if kind == "session":
-        return service.store.rename_session(row.id, title)
-    if kind == "document":
-        return service.store.rename_document(row.id, title)
-    raise NotFound(
-        "A context takes its title from its documents: rename a document instead (`stockpot rename DOCUMENT TITLE`)."
-    )
+def rename(service: Service, kind: str, row: Row, title: str) -> Titled:
+    """Give a document, context or session another title; with an empty one, a context is called after its documents.
+
+    Raises:
+        sessions.StoreError: an empty title for a document or session.
+    """
+    renaming: dict[str, Callable[[str, str], Titled]] = {
+        "document": service.store.rename_document,
+        "context": service.store.rename_context,
+        "session": service.store.rename_session,
+    }
+    return renaming[kind](row.id, title)
 
 
 def _contexts_with(service: Service, kind: str, rows: Sequence[Row]) -> list[str]:
@@ -271,15 +262,11 @@ def to_delete(service: Service, kind: str, row: Row, text: str, *, asked: bool) 
         AppError: nobody is asked, and the text is no more than the beginning of a title.
     """
     assert isinstance(row, DocumentRow | ContextRow | SessionRow)
-    title, also, wanted = _title(service, row), derived(service, kind, row), text.strip()
-    what = f"{kind} {row.id} ({title}){f' with {also}' if also else ''}"
-    if not (asked or _begins(row.id, wanted) or title.casefold() == wanted.casefold()):
+    also, wanted = derived(service, kind, row), text.strip()
+    what = f"{kind} {row.id} ({row.title}){f' with {also}' if also else ''}"
+    if not (asked or _begins(row.id, wanted) or row.title.casefold() == wanted.casefold()):
         raise AppError(f"{text!r} only begins the title of {what}: to delete it unasked, name it by its id.")
     return what
-
-
-def _title(service: Service, row: DocumentRow | ContextRow | SessionRow) -> str:
-    return context_title(service, row) if isinstance(row, ContextRow) else row.title
 
 
 def delete(service: Service, kind: str, *rows: Row) -> None:

@@ -131,9 +131,10 @@ def files_of(service: Service, job: JobRow) -> list[Path]:
 
 
 def name_of(service: Service, job: JobRow) -> str:
-    """What an upload is called: after the documents that are kept, and the files, that it is to read."""
+    """What an upload is called: as a person said, or after the documents that are kept, and the files, to be read."""
     kept = [row.title for row in service.store.documents(job.payload.get("documents", []))]
-    return ", ".join([*kept, *(Path(each).name for each in job.payload["files"])]) or "Documents that were deleted"
+    names = ", ".join([*kept, *(Path(each).name for each in job.payload["files"])])
+    return job.payload.get("title") or names or "Documents that were deleted"
 
 
 def is_locked(service: Service, job: JobRow) -> bool:

@@ -321,6 +321,7 @@ class Worker(threading.Thread):
                 payload["model"],
                 added.warnings,
                 on_stage,
+                added.title,
             )
         except Stopped:
             self._leave(job)

@@ -8,14 +8,18 @@ from typing import Any
 from sessions.documents import Documents
 from sessions.errors import AlreadyRead, StoreError
 from sessions.processes import stamp
-from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, to_json
+from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, one_line, to_json
 from sessions.tensors import TensorFolder
 
 _SELECT = """
     SELECT contexts.*, (
         SELECT json_group_array(document_id) FROM (
             SELECT document_id FROM context_documents WHERE context_id = contexts.id ORDER BY position)
-    ) AS document_ids FROM contexts"""
+    ) AS document_ids, coalesce(nullif(own_title, ''), (
+        SELECT group_concat(title, ', ') FROM (
+            SELECT title FROM context_documents JOIN documents ON documents.id = document_id
+            WHERE context_id = contexts.id ORDER BY position)
+    )) AS title FROM contexts"""
 _CHANGEABLE = {"status", "tokens", "tokens_read", "seconds", "usage", "warnings", "error"}
 
 
@@ -33,6 +37,7 @@ class Contexts(Documents):
         document_ids: list[str],
         tokens: int,
         warnings: list[str] | None = None,
+        title: str | None = None,
         save: Callable[[ContextRow], object] = lambda row: None,
     ) -> ContextRow:
         """Begin a reading: status "reading", owned by this process.
@@ -41,6 +46,7 @@ class Contexts(Documents):
             fingerprint: of model, tokenizer, method and settings; opaque here.
             document_ids: the documents, in the order they are read.
             tokens: how many there are to read; 0 if that is not known yet.
+            title: what it is to be called; else it is called after its documents.
             save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
                 raises takes the row back.
         """
@@ -62,6 +68,7 @@ class Contexts(Documents):
                     "seconds": 0.0,
                     "usage": "{}",
                     "warnings": to_json(warnings or []),
+                    "own_title": one_line(title),
                     "owner": stamp(),
                     "created_at": now,
                     "updated_at": now,
@@ -119,6 +126,11 @@ class Contexts(Documents):
             if changes.get("status", "ready") != "ready":
                 self._check_unread(id)
             self._update("context", id, columns)
+        return self.context(id)
+
+    def rename_context(self, id: str, title: str) -> ContextRow:
+        """Call a reading otherwise than its documents; an empty title calls it after them again."""
+        self._update("context", id, {"own_title": one_line(title)})
         return self.context(id)
 
     def context_documents(self, id: str) -> list[DocumentRow]:

@@ -95,6 +95,11 @@ def m006_measurements_of_subjects(db: Database) -> None:
     db.execute("CREATE INDEX measurements_of_subject ON measurements(subject_id)")
 
 
+def m007_titles_of_contexts(db: Database) -> None:
+    """A person may call a reading otherwise than its documents; empty where nobody has."""
+    db.execute("ALTER TABLE contexts ADD COLUMN own_title TEXT NOT NULL DEFAULT ''")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -102,6 +107,7 @@ for step in (
     m004_reasoning,
     m005_leftovers,
     m006_measurements_of_subjects,
+    m007_titles_of_contexts,
 ):
     migrations()(step)
 

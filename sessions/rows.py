@@ -36,9 +36,13 @@ class DocumentRow:
 
 @dataclass(frozen=True)
 class ContextRow:
-    """A reading of documents, in their order, by one model with one method. Status: see READING_STATUSES."""
+    """A reading of documents, in their order, by one model with one method. Status: see READING_STATUSES.
+
+    title: what a person called it, else the titles of its documents.
+    """
 
     id: str
+    title: str
     model: str
     method: str
     settings: dict[str, Any]

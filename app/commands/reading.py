@@ -50,7 +50,7 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="PDF, EPUB, FB2, MOBI, DOCX, ODT, HTML, MHTML, e-mail, mbox, Markdown or text; or the id (or a prefix of "
         "it) of a document that is kept, as `stockpot list documents` shows it",
     )
-    parser.add_argument("--title", metavar="T", help="title of the document (for a single one)")
+    parser.add_argument("--title", metavar="T", help="title of the document, or of what is read of several together")
     parser.add_argument(
         "--method",
         metavar="METHOD",
@@ -144,7 +144,14 @@ def run(arguments: Arguments) -> int:
         ids = [row.id for row in added.documents]
         with progress:
             row = begin(
-                service, ids, method, settings, None, added.warnings, lambda report: progress.show(report.stage)
+                service,
+                ids,
+                method,
+                settings,
+                None,
+                added.warnings,
+                lambda report: progress.show(report.stage),
+                added.title,
             )
         discard_locked(service, [each.sha256 for each in added.documents])
         note_warnings([each for each in row.warnings if each not in added.warnings])

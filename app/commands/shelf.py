@@ -14,7 +14,7 @@ from app.commands.common import (
     print_json,
     table,
 )
-from app.errors import NotFound, UsageError
+from app.errors import UsageError
 from app.words import byte_size, clock, percent, printable, shorten, speed
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "rename",
         parents=[shared],
-        help="give a document or session another title",
-        description="Give a document or session another title. A context takes its title from its documents: "
-        "rename a document instead.",
+        help="give a document, context or session another title",
+        description="Give a document, context or session another title. A context is called after its documents until "
+        'it gets one of its own, and again when that is empty ("").',
     )
     parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title")
     parser.add_argument("title", metavar="TITLE", help="the new title")
@@ -260,10 +260,7 @@ def run_rename(arguments: Arguments) -> int:
     from app.shelf import find, rename
 
     with open_service(arguments) as service:
-        try:
-            kind, row = find(service, arguments.id, ("document", "session"))
-        except NotFound:
-            kind, row = find(service, arguments.id)  # a context, of which `rename` says what to rename instead
+        kind, row = find(service, arguments.id)
         row = rename(service, kind, row, arguments.title)
     _print_done(arguments, "renamed", row.id, kind=kind, title=row.title)
     return 0

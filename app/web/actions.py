@@ -164,8 +164,7 @@ class Actions:
         settings = self._checked(method, budget, model, values)
         kept = [self.service.store.document(id).id for id in chosen.kept]
         moved = move_in(self.service.home, files) if files else []
-        alone = len(moved) + len(kept) == 1
-        options = Options((title or "").strip() or None if alone else None, password or None, OCR[ocr])
+        options = Options((title or "").strip() or None, password or None, OCR[ocr])
         job = self.worker.ingest(moved, method, settings, options, self._model(model), wait=True, documents=kept)
         return Chosen(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
@@ -260,12 +259,12 @@ class Actions:
         return chosen
 
     def choose_renamed(self, chosen: Chosen, what: str | None) -> Chosen:
-        """It was chosen whose title is to be changed: the session's or a document's."""
+        """It was chosen whose title is to be changed: the session's, the context's or a document's."""
         return replace(chosen, renamed=what or "")
 
     def rename(self, chosen: Chosen, what: str | None, title: str | None) -> Chosen:
-        """Give the session, or a document, another title."""
-        shelf.rename(self.service, *shelf.find(self.service, what or "", ("document", "session")), title or "")
+        """Give the session, the context or a document another title."""
+        shelf.rename(self.service, *shelf.find(self.service, what or ""), title or "")
         return chosen
 
     def ask_to_delete(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
@@ -295,7 +294,7 @@ class Actions:
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Things of a kind, by their titles. also: with what goes with them."""
-        titles = [f"“{getattr(row, 'title', '') or shelf.context_title(self.service, row)}”" for row in rows]
+        titles = [f"“{row.title}”" for row in rows]
         if len(titles) > MOST_NAMED:
             titles[MOST_NAMED - 1 :] = [f"{len(titles) - MOST_NAMED + 1:,} others"]
         named = f"{kind}{'' if len(rows) == 1 else 's'} {' and '.join(titles)}"
@@ -337,9 +336,9 @@ class Actions:
             return [gr.update(choices=[], value=None, visible=False)]
         words = query.casefold().split()
         choices: dict[str, str] = {
-            context.id: f"{title}\n{plural(context.tokens, 'token')}"
-            for title, context in shelf.titled_contexts(self.service)
-            if all(word in title.casefold() for word in words)
+            context.id: f"{context.title}\n{plural(context.tokens, 'token')}"
+            for context in self.service.store.contexts()
+            if all(word in context.title.casefold() for word in words)
         }
         for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
             choices.setdefault(hit.session.id, f"{hit.session.title}\n{hit.line}")

@@ -66,7 +66,7 @@ class Given(BaseModel):
 
 
 class NewTitle(Given):
-    """Another title of a document or session."""
+    """Another title; an empty one calls a context after its documents again."""
 
     title: str
 
@@ -133,11 +133,9 @@ def router(service: Service, worker: Worker) -> APIRouter:
             shelf.delete(service, kind, find(id))
             return {"deleted": id}
 
-        if kind != "context":  # which takes its title from its documents
-
-            @api.patch(f"/{kind}s/{{id}}")
-            def rename(id: str, given: NewTitle) -> dict[str, Any]:
-                return asdict(shelf.rename(service, kind, find(id), given.title))
+        @api.patch(f"/{kind}s/{{id}}")
+        def rename(id: str, given: NewTitle) -> dict[str, Any]:
+            return asdict(shelf.rename(service, kind, find(id), given.title))
 
     add_routes("document", store.document)
     add_routes("context", store.context)
@@ -167,8 +165,6 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
         if not given.files and not given.documents:
             raise UsageError("Send files, or as documents the ids of some that are kept: there is nothing to read.")
-        if given.title and len(given.files) + len(given.documents) > 1:
-            raise UsageError("A title names one document: send a single one with it, or rename the documents later.")
         kept = [store.document(id).id for id in given.documents]
         method = given.method or engine.DEFAULT_METHOD
         model = canonical_model(given.model or service.models.default)

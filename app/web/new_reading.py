@@ -93,7 +93,9 @@ def build_new_reading(default_model: str) -> NewReading:
             settings, groups, presets = _method_settings(methods, chosen["name"])
             with gr.Row():
                 title = gr.Textbox(
-                    label="Title", info="Of a single file or document; empty to take its own.", elem_id="title"
+                    label="Title",
+                    info="Of a single document, or of what is read of several; empty for their own.",
+                    elem_id="title",
                 )
                 password = gr.Textbox(
                     label="Password", type="password", info="Of an encrypted file.", elem_id="password"

@@ -22,7 +22,7 @@ import sessions
 from app.answer_options import AnswerOptions
 from app.errors import NotFound, UsageError, phrase
 from app.service import Service
-from app.shelf import context_title, find_context, titled_contexts
+from app.shelf import find_context
 from app.turns import checked_question, keep_question, new_session
 from app.words import shorten
 from app.worker import Worker
@@ -165,9 +165,9 @@ def router(service: Service, worker: Worker) -> APIRouter:
     api = APIRouter(prefix=PREFIX)
     store = service.store
 
-    def described(title: str, row: ContextRow) -> dict[str, Any]:
+    def described(row: ContextRow) -> dict[str, Any]:
         created = int(row.created_at)
-        known = {"title": title, "method": row.method}
+        known = {"title": row.title, "method": row.method}
         return {"id": row.id, "object": "model", "created": created, "owned_by": "stockpot", **known}
 
     def begin(given: ChatRequest) -> tuple[str, TurnRow]:
@@ -184,13 +184,11 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.get("/models")
     def models() -> dict[str, Any]:
         """The contexts that can be asked."""
-        ready = [each for each in titled_contexts(service) if each[1].status == "ready"]
-        return {"object": "list", "data": [described(*each) for each in ready]}
+        return {"object": "list", "data": [described(row) for row in store.contexts() if row.status == "ready"]}
 
     @api.get("/models/{id}")
     def model(id: str) -> dict[str, Any]:
-        row = find_context(service, id)
-        return described(context_title(service, row), row)
+        return described(find_context(service, id))
 
     @api.post("/chat/completions")
     async def complete(given: ChatRequest, request: Request) -> Response:

@@ -20,7 +20,7 @@ from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural, said_before
 from app.worker import READ
-from sessions import UNDER_WAY, ContextRow, DocumentRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
+from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
@@ -38,7 +38,7 @@ class Chosen:
     """What a tab has chosen; all may be empty.
 
     context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
-    kept: of documents that are to be read again; renamed: of what another title is for, the session or a document.
+    kept: of documents that are to be read again; renamed: of what gets another title.
     """
 
     context: str = ""
@@ -146,8 +146,8 @@ class Screen:
             state = "needs a password" if is_locked(self.service, job) else states[job.status]
             name = f"{name_of(self.service, job)}\n{state}"
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
-        for title, context in shelf.titled_contexts(self.service):
-            name = f"{title}\n{_state_of(context, self._percent(context))}"
+        for context in self.store.contexts():
+            name = f"{context.title}\n{_state_of(context, self._percent(context))}"
             found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
         return [choice for *_, choice in sorted(found, reverse=True)]
 
@@ -181,9 +181,8 @@ class Screen:
             others = locked and bool(job.progress.get("documents"))
         elif context is not None and context.status != "ready":
             work = self.store.work_on(context.id, READ)
-            title = shelf.context_title(self.service, context)
             progress = work.progress if work else {}
-            card = reading_card(context, title, self.store.context_documents(context.id), work, progress)
+            card = reading_card(context, self.store.context_documents(context.id), work, progress)
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
             discard, own = resume, resume and bool(shelf.own_documents(self.service, context))
@@ -204,10 +203,9 @@ class Screen:
         if context is not None:
             documents = self.store.context_documents(context.id)
             lines = [self._coverage(document.id) for document in documents]
-            if len(documents) > 1:
+            if [document.title for document in documents] != [context.title]:
                 lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
-            title = shelf.context_title(self.service, context)
-            head = context_head(context, title, documents, lines, expanded=not turns)
+            head = context_head(context, documents, lines, expanded=not turns)
             titles = {document.id: document.title for document in documents}
             finished = [turn for turn in turns if turn.status != "answering"]
             apart = max(0, len(finished) - 1) // AT_ONCE * AT_ONCE
@@ -224,12 +222,15 @@ class Screen:
         }
 
     def _rename_props(self, chosen: Chosen, context: ContextRow | None, session: SessionRow | None) -> Props:
-        documents = self.store.context_documents(context.id) if context else []
-        rows: list[SessionRow | DocumentRow] = [*filter(None, [session]), *documents]
-        what = next((row for row in rows if row.id == chosen.renamed), rows[0] if rows else None)
-        called = [("this session" if row is session else f"the document “{row.title}”", row.id) for row in rows]
+        named: list[tuple[str, shelf.Titled]] = []
+        if session is not None:
+            named.append(("this session", session))
+        if context is not None:
+            named.append(("this reading", context))
+            named += [(f"the document “{row.title}”", row) for row in self.store.context_documents(context.id)]
+        what = next((row for _, row in named if row.id == chosen.renamed), named[0][1] if named else None)
         return {
-            "rename_what": {"choices": called, "value": what.id if what else None},
+            "rename_what": {"choices": [(name, row.id) for name, row in named], "value": what.id if what else None},
             "rename_to": {"value": what.title if what else ""},
         }
 

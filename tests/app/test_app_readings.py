@@ -4,7 +4,7 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -301,7 +301,22 @@ def test_another_title_is_no_other_reading(service: Service, book: Path, tmp_pat
     context = read_through(service, add(service, book, second))
     for id in context.document_ids:
         service.store.rename_document(id, f"Renamed {id}")
-    assert begin(service, add(service, book, second), "exact", BUDGET) == context
+    titles = ", ".join(f"Renamed {id}" for id in context.document_ids)
+    assert begin(service, add(service, book, second), "exact", BUDGET) == replace(context, title=titles)
+    called = begin(service, context.document_ids, "exact", BUDGET, title="Both")
+    assert (called.id, called.title) == (context.id, "Both")
+    assert begin(service, context.document_ids, "exact", BUDGET).title == "Both"
+
+
+def test_a_title_is_of_a_single_document_or_of_what_is_read_of_several(
+    service: Service, book: Path, tmp_path: Path
+) -> None:
+    second = tmp_path / "second.txt"
+    second.write_text("A second text about a harbour.", encoding="utf-8")
+    alone = add_documents(service, [book], Options(title="The Lamp"), lambda *page: None)
+    assert (alone.documents[0].title, alone.title) == ("The Lamp", None)
+    both = add_documents(service, [book, second], Options(title="By the sea"), lambda *page: None)
+    assert ([row.title for row in both.documents], both.title) == (["The Lamp", "second"], "By the sea")
 
 
 def test_what_was_left_out_is_said_of_the_last_time_alone(service: Service, book: Path) -> None:

@@ -52,6 +52,7 @@ def turn(**changes: Any) -> TurnRow:
 def context(**changes: Any) -> ContextRow:
     fields: dict[str, Any] = {
         "id": "c-abcdef",
+        "title": EVIL,
         "model": EVIL,
         "method": EVIL,
         "settings": {},
@@ -98,8 +99,8 @@ def test_no_view_lets_markup_through() -> None:
         conversation([turn(), turn(status="failed", error=EVIL)], {"d-abcdef": EVIL, "d-other": "Other"}),
         live_turn(turn(status="answering"), EVIL),
         live_turn(turn(status="answering", answer=""), EVIL),
-        context_head(context(), EVIL, [DOCUMENT], [EVIL]),
-        reading_card(context(), EVIL, [DOCUMENT], None, {}),
+        context_head(context(), [DOCUMENT], [EVIL]),
+        reading_card(context(), [DOCUMENT], None, {}),
         ingest_card(JOB, EVIL),
         ingest_card(replace(JOB, progress={"locked": True, "left_out": [EVIL]}), EVIL),
         document_page(EVIL, Page(1, EVIL, f"a {EVIL} b", PageQuality(9, "text")), 2, 9),
@@ -167,7 +168,7 @@ def test_a_job_says_what_it_is_doing() -> None:
     assert "Waiting" not in ingest_card(running, "A book")
     stopping = replace(JOB, status="running", stage="turning text into tokens: 40%", cancel_requested=True)
     assert "Stopping" in ingest_card(stopping, "A book")
-    assert "Stopping" in reading_card(context(status="reading"), "A book", [], stopping, {})
+    assert "Stopping" in reading_card(context(status="reading"), [], stopping, {})
 
 
 def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:
@@ -213,8 +214,8 @@ def test_a_page_by_itself_marks_the_passage() -> None:
 
 
 def test_lines_of_coverage_are_all_there_or_folded() -> None:
-    assert context_head(context(), "Books", [], ["one", "two", "three"]).count("<details") == 1  # of the warnings
-    folded = context_head(context(), "Books", [], [f"line {number}" for number in range(7)])
+    assert context_head(context(), [], ["one", "two", "three"]).count("<details") == 1  # of the warnings
+    folded = context_head(context(), [], [f"line {number}" for number in range(7)])
     assert "7 documents: what of each has text" in folded
     assert "<li>line 6</li>" in folded
 
@@ -229,14 +230,14 @@ def test_what_goes_round_in_circles_is_known() -> None:
 def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:
     """Two hundred texts were "TXT, TXT, TXT, ..."."""
     documents = [replace(DOCUMENT, format=each) for each in ("pdf", "txt", "txt")]
-    assert " · PDF, 2 TXT<" in context_head(context(), "Books", documents, [])
+    assert " · PDF, 2 TXT<" in context_head(context(), documents, [])
 
 
 def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins() -> None:
     thin = "1 of 2 pages has text."
     warnings = ["Left out: a.pdf is encrypted.", "Left out: b.txt is empty.", "Odd font.", f"Books: {thin}"]
     row = context(status="ready", warnings=warnings)
-    fresh, later = (context_head(row, "Books", [], [thin], expanded=each) for each in (True, False))
+    fresh, later = (context_head(row, [], [thin], expanded=each) for each in (True, False))
     assert fresh.count(thin) == 1  # what is in plain sight anyway is not said again
     assert "2 files were left out" in fresh
     assert "1 warning<" in fresh

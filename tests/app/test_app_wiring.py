@@ -280,9 +280,9 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         await tab.do("start", "click", {"method": "streaming", "budget": 64, "title": "Both"})
         [job] = service.store.jobs(status="queued")
         given = job.payload["documents"], job.payload["files"], job.payload["title"], job.payload["settings"]["budget"]
-        assert given == ([keeper.id, fox.id], [], None, 64)
-        assert "<h2>The Keeper, Fox</h2>" in tab.value("reading-card")
-        assert [name for name, id in tab.shown["contexts"]["choices"] if id == job.id] == ["The Keeper, Fox\nwaiting"]
+        assert given == ([keeper.id, fox.id], [], "Both", 64)
+        assert "<h2>Both</h2>" in tab.value("reading-card")
+        assert [name for name, id in tab.shown["contexts"]["choices"] if id == job.id] == ["Both\nwaiting"]
 
         await tab.do("new-reading", "click")
         assert (tab.shown["kept"]["value"], tab.shown["delete-kept"]["interactive"]) == ([], False)
@@ -301,16 +301,23 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
     play(service, scene)
 
 
-def test_a_document_is_renamed_where_its_session_is(service: Service, context: str) -> None:
+def test_documents_and_readings_are_renamed_where_their_session_is(service: Service, context: str) -> None:
     """A book dropped in as scan0001.pdf was called so for good, but for programs."""
     [book] = service.store.context_documents(context)
 
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
         await tab.open(context=context)  # before there is a session
-        assert tab.shown["rename-what"]["choices"] == [["the document “The Keeper”", book.id]]
-        assert (tab.value("rename-what"), tab.value("rename-to")) == (book.id, "The Keeper")
+        choices = [["this reading", context], ["the document “The Keeper”", book.id]]
+        assert tab.shown["rename-what"]["choices"] == choices
+        assert (tab.value("rename-what"), tab.value("rename-to")) == (context, "The Keeper")
         await tab.do("rename", "click", {"rename-what": book.id, "rename-to": "The Keeper of the Lamp"})
+        assert "<h1>The Keeper of the Lamp</h1>" in tab.value("context-head")
+        await tab.do("rename", "click", {"rename-what": context, "rename-to": "Finely read"})
+        assert "<h1>Finely read</h1>" in tab.value("context-head")
+        assert "<span>The Keeper of the Lamp: " in tab.value("context-head")
+        assert tab.shown["contexts"]["choices"][0][0].startswith("Finely read\n")
+        await tab.do("rename", "click", {"rename-what": context, "rename-to": " "})
         assert "<h1>The Keeper of the Lamp</h1>" in tab.value("context-head")
 
         session, _ = session_with_a_turn(service, context, "Maren")

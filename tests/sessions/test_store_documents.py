@@ -128,6 +128,20 @@ def test_contexts_are_found_by_fingerprint_documents_and_status(filled: Any) -> 
     assert store.contexts() == [paused, both]
 
 
+def test_a_context_is_called_after_its_documents_until_it_gets_a_title(filled: Any) -> None:
+    store = filled.store
+    first, second = filled.document(sha256="1" * 64, title="Emma"), filled.document(sha256="2" * 64, title="Ada")
+    both = filled.context(second, first)
+    assert (both.title, store.contexts()[0].title) == ("Ada, Emma", "Ada, Emma")
+    store.rename_document(first.id, "Emma, vol. 1")
+    assert store.context(both.id).title == "Ada, Emma, vol. 1"
+    assert store.rename_context(both.id, " Two\nnovels ").title == "Two novels"
+    assert store.update_context(both.id, warnings=["Odd."]).title == "Two novels"
+    assert store.rename_context(both.id, " ").title == "Ada, Emma, vol. 1"
+    with pytest.raises(NotFound):
+        store.rename_context("c-222222", "Lost")
+
+
 def test_a_context_changes_only_where_it_may(filled: Any) -> None:
     context = filled.context(status="reading")
     changed = filled.store.update_context(

@@ -67,7 +67,6 @@ def _stage(job: JobRow) -> str:
 
 def reading_card(
     context: ContextRow,
-    title: str,
     documents: Sequence[DocumentRow],
     job: JobRow | None,
     progress: Mapping[str, Any],
@@ -89,7 +88,7 @@ def reading_card(
     cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
     tone = "failed" if context.status == "failed" else ""
     return (
-        f'<section class="card"><h2>{esc(title)}</h2><p class="stage {tone}" role="status">{esc(stage)}</p>'
+        f'<section class="card"><h2>{esc(context.title)}</h2><p class="stage {tone}" role="status">{esc(stage)}</p>'
         f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
         f'<p class="figures">{cells}</p>{kept(context, progress.get("usage") or context.usage)}</section>'
     )
@@ -114,7 +113,6 @@ def kept(context: ContextRow, usage: Mapping[str, Any]) -> str:
 
 def context_head(
     context: ContextRow,
-    title: str,
     documents: Sequence[DocumentRow],
     coverage: Sequence[str],
     *,
@@ -142,7 +140,7 @@ def context_head(
     if len(coverage) > MOST_COVERAGE:
         covered = _folded(f"{plural(len(coverage), 'document')}: what of each has text", coverage)
     return (
-        f'<header class="context-head"><h1>{esc(title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
+        f'<header class="context-head"><h1>{esc(context.title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
         f"{covered}{notice}</header>"
     )
 
