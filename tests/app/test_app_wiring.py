@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from gradio.state_holder import SessionState
 
 from app.service import Service
+from app.uploads import name_of
 from app.web.page import build_page
 from app.web.screen import Chosen, Props, Screen
 from app.worker import Worker
@@ -282,6 +284,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         given = job.payload["documents"], job.payload["files"], job.payload["title"], job.payload["settings"]["budget"]
         assert given == ([keeper.id, fox.id], [], "Both", 64)
         assert "<h2>Both</h2>" in tab.value("reading-card")
+        assert name_of(service, replace(job, payload={**job.payload, "title": None})) == "The Keeper, Fox"
         assert [name for name, id in tab.shown["contexts"]["choices"] if id == job.id] == ["Both\nwaiting"]
 
         await tab.do("new-reading", "click")
