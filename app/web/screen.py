@@ -226,7 +226,7 @@ class Screen:
         if session is not None:
             named.append(("this session", session))
         if context is not None:
-            named.append(("this reading", context))
+            named.append(("this context", context))
             named += [(f"the document “{row.title}”", row) for row in self.store.context_documents(context.id)]
         what = next((row for _, row in named if row.id == chosen.renamed), named[0][1] if named else None)
         return {
