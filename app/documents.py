@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import ingest
-from app.errors import AppError, NotFound, phrase
+from app.errors import AppError, phrase
 from app.service import Service
 from ingest.apart import ingest_apart
 from sessions import DocumentRow, StoreError
@@ -142,27 +142,3 @@ def _lacks_text(service: Service, row: DocumentRow) -> bool:
     """Whether a known document has pages to which OCR could add some text."""
     pages = service.library.document(row.id).pages
     return row.format == "pdf" and any(page.quality.lacks_text for page in pages)
-
-
-def page_of(service: Service, document_id: str, number: int) -> ingest.Page:
-    """The page with that number, which is the one that sources name.
-
-    Raises:
-        NotFound: it has no such page.
-    """
-    return page_and_start(service, document_id, number)[0]
-
-
-def page_and_start(service: Service, document_id: str, number: int) -> tuple[ingest.Page, int]:
-    """The same, and where in the document's text it begins.
-
-    Raises:
-        NotFound: it has no such page.
-    """
-    document = service.library.document(document_id)
-    pages = document.pages
-    found = next((each for each in zip(pages, document.page_starts, strict=True) if each[0].number == number), None)
-    if found is None:
-        numbers = f"its pages are 1 to {pages[-1].number:,}" if pages else "it has none"
-        raise NotFound(f"There is no page {number} in {document_id}: {numbers}.")
-    return found

@@ -1,4 +1,4 @@
-"""Ingest in a process of its own: a file made to confuse a parser ends that process, and not the one that asked.
+"""Files are opened in a process of their own: one made to confuse a parser ends that process, and not who asked.
 
 Parsers in C let no other thread run while they work, and two kilobytes of PDF can unfold to any amount of text, on a
 single page. So the process has a share of the memory, a time for each page, and can be stopped at any moment. What it
@@ -6,8 +6,10 @@ is to do comes to its standard input, as no password may be seen in a list of pr
 standard output, a JSON value on each line. Of its standard error the end is kept, in case it ends without an answer.
 
     document = ingest_apart(Path("book.pdf"))
+    png = picture_apart(Path("book.pdf"), 7, document.pages[6].text, 120, 180)
 """
 
+import base64
 import ctypes
 import json
 import logging
@@ -32,6 +34,8 @@ from ingest.limits import Limits
 
 PAGE_SEC = 1800
 """Processor time for one page, or for all of a file that has none: long enough for the largest books."""
+PICTURE_SEC = 60
+"""Processor time for the picture of a page, which somebody waits for."""
 MEMORY_SHARE = 0.5
 """Of the memory that there is."""
 CONTAINER = Path("/sys/fs/cgroup")  # where Linux says how much memory a container may take
@@ -60,8 +64,33 @@ def ingest_apart(
     Raises:
         IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
     """
-    options = {"title": title, "password": password, "ocr": ocr, "limits": asdict(limits)}
-    asked = {"path": str(path.absolute()), "page_sec": PAGE_SEC, "memory": int(MEMORY_SHARE * _memory()), **options}
+    asked = {"title": title, "password": password, "ocr": ocr, "limits": asdict(limits)}
+    return Document.from_json(_apart("document", path, asked, PAGE_SEC, on_page))
+
+
+def picture_apart(path: Path, number: int, text: str, start: int, end: int, password: str | None = None) -> bytes:
+    """As `ingest.picture.picture_of`, apart.
+
+    Raises:
+        IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
+    """
+    asked = {"number": number, "text": text, "start": start, "end": end, "password": password}
+    return base64.b64decode(_apart("picture", path, asked, PICTURE_SEC))
+
+
+def _apart(
+    work: str,
+    path: Path,
+    asked: dict[str, Any],
+    page_sec: int,
+    on_page: Callable[[int, int], None] = lambda done, total: None,
+) -> Any:
+    """What comes of one of `_works`, as JSON. asked: its arguments.
+
+    Raises:
+        IngestError: its own, or BrokenFile or TooLarge where it came to no end.
+    """
+    limits = {"page_sec": page_sec, "memory": int(MEMORY_SHARE * _memory())}
     root = Path(__file__).resolve().parent.parent
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "ingest.apart"],
@@ -79,7 +108,7 @@ def ingest_apart(
     listener.start()
     try:
         with suppress(BrokenPipeError), process.stdin as pipe:
-            pipe.write(json.dumps(asked).encode())
+            pipe.write(json.dumps({"work": work, "path": str(path.absolute()), **limits, "asked": asked}).encode())
         last = _follow(process.stdout, on_page)
         if not last:
             with suppress(subprocess.TimeoutExpired):
@@ -91,14 +120,14 @@ def ingest_apart(
         process.stdout.close()
         listener.join()
         process.stderr.close()
-    if "document" in last:
-        return Document.from_json(last["document"])
+    if "done" in last:
+        return last["done"]
     if "error" in last:
         raise getattr(errors, last["error"])(last["message"])
-    raise _ended(path.name, code, complaint.decode(errors="replace"))
+    raise _ended(path.name, code, complaint.decode(errors="replace"), page_sec)
 
 
-def _ended(name: str, code: int | None, complaint: str) -> IngestError:
+def _ended(name: str, code: int | None, complaint: str, page_sec: int) -> IngestError:
     """What to say of a process that ended without an answer. complaint: the end of its standard error."""
     if code is None:
         return BrokenFile(
@@ -108,7 +137,7 @@ def _ended(name: str, code: int | None, complaint: str) -> IngestError:
     said = one_line((complaint.strip().splitlines() or [""])[-1])[-200:]
     log.warning("%s: the process that read it ended with %s: %s", name, how, said or "no word")
     if code == -getattr(signal, "SIGXCPU", 0):
-        return TooLarge(f"{name} takes more than {PAGE_SEC:,} s for a single page. It was not read.")
+        return TooLarge(f"{name} takes more than {page_sec:,} s for a single page, and was given up.")
     if code == -getattr(signal, "SIGKILL", 0) or _OUT_OF_MEMORY.search(said):
         return errors.out_of_memory(name)
     said = f" ({said})" if said else ""
@@ -190,9 +219,8 @@ def _end_with_caller() -> None:
 def main() -> None:
     """Do what standard input asks for."""
     _end_with_caller()
-    from ingest import ingest
-
-    asked = json.loads(sys.stdin.buffer.read())
+    given = json.loads(sys.stdin.buffer.read())
+    work = _works()[given["work"]]
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a parser prints is no answer
 
@@ -200,18 +228,31 @@ def main() -> None:
         out.write(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n")
         out.flush()
 
-    renew = _limit(asked.pop("page_sec"), asked.pop("memory"))
+    renew = _limit(given["page_sec"], given["memory"])
 
     def on_page(done: int, total: int) -> None:
         renew()
         say(page=(done, total))
 
-    path, limits = Path(asked.pop("path")), Limits(**asked.pop("limits"))
     try:
-        document = ingest(path, **asked, limits=limits, on_page=on_page)
-        say(document=document.to_json())
+        say(done=work(Path(given["path"]), given["asked"], on_page))
     except IngestError as error:
         say(error=type(error).__name__, message=str(error))
+
+
+def _works() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], None]], Any]]:
+    """What can be asked for: functions of a file, arguments, and whom to tell of pages, that return JSON."""
+    from ingest import ingest
+
+    def document(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> Any:
+        return ingest(path, **{**asked, "limits": Limits(**asked["limits"])}, on_page=on_page).to_json()
+
+    def picture(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> Any:
+        from ingest.picture import picture_of  # PyMuPDF takes a second to load
+
+        return base64.b64encode(picture_of(path, **asked)).decode()
+
+    return {"document": document, "picture": picture}
 
 
 if __name__ == "__main__":

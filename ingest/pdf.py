@@ -53,7 +53,7 @@ _mupdf_lock = threading.Lock()
 
 
 @contextmanager
-def _mupdf() -> Iterator[list[str]]:
+def alone_with_mupdf() -> Iterator[list[str]]:
     """Alone with MuPDF, its chatter on stderr off; the list yielded holds its distinct messages afterwards."""
     messages: list[str] = []
     tools = pymupdf.TOOLS
@@ -90,14 +90,14 @@ def read(
     languages = () if ocr is False else ocr_languages_used()
     if ocr and not languages:
         raise OcrUnavailable(f"{path.name}: OCR was asked for, but Tesseract's language data is not here: {OCR_HINT}.")
-    with _mupdf() as messages:
+    with alone_with_mupdf() as messages:
         reading = _read(path, limits, password, "+".join(languages), on_page)
     reading.warnings.extend(_explain(messages))
     return reading
 
 
-def _open(path: Path, password: str | None) -> Any:
-    """Open a file as a PDF, whatever its name says; the caller holds `_mupdf()` and closes it.
+def open_pdf(path: Path, password: str | None) -> Any:
+    """Open a file as a PDF, whatever its name says; the caller holds `alone_with_mupdf()` and closes it.
 
     Raises:
         BrokenFile, PasswordNeeded, WrongPassword.
@@ -128,7 +128,7 @@ def _reason(error: Exception, path: Path) -> str:
 def _read(
     path: Path, limits: Limits, password: str | None, language: str, on_page: Callable[[int, int], None]
 ) -> Reading:
-    document = _open(path, password)
+    document = open_pdf(path, password)
     try:
         total: int = document.page_count
         if not total:

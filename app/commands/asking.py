@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sessions import SessionRow, TurnRow
 
 
-SOURCE = ("document", "page", "place", "quote", "weight")
+SOURCE = ("document", "page", "place", "quote", "weight", "start", "end")
 """What `ask --json` says of a source."""
 
 

@@ -1,8 +1,10 @@
 """`stockpot list`, `show`, `rename`, `delete`, `search` and `export`: what is kept."""
 
 import argparse
+import os
 import sys
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.commands.common import (
@@ -66,6 +68,19 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title; of a turn, the id")
     parser.add_argument("--page", type=int, metavar="N", help="print this page of a document, as sources number them")
+    parser.add_argument(
+        "--picture",
+        metavar="FILE",
+        help="write it to this file as it is printed instead, a PNG; only of a PDF ($STOCKPOT_PASSWORD opens an "
+        "encrypted one)",
+    )
+    parser.add_argument(
+        "--mark",
+        nargs=2,
+        type=int,
+        metavar=("START", "END"),
+        help="mark in the picture what a source says, by its start and end in `ask --json`",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run_show)
 
@@ -149,6 +164,10 @@ def run_show(arguments: Arguments) -> int:
     from app.shelf import KINDS, details, find, titles_before_places
     from sessions import TurnRow
 
+    if arguments.mark and not arguments.picture:
+        raise UsageError("--mark goes with --picture, in which it marks what a source says.")
+    if arguments.picture and arguments.page is None:
+        raise UsageError("--picture goes with --page, which says what to show.")
     with open_service(arguments) as service:
         if arguments.page is not None:
             return _show_page(service, arguments)
@@ -165,15 +184,23 @@ def run_show(arguments: Arguments) -> int:
 
 
 def _show_page(service: "Service", arguments: Arguments) -> int:
-    from app.documents import page_of
+    from app.pages import page_of, picture_of_page
     from app.shelf import find
 
     _, row = find(service, arguments.id, ("document",))
-    page = page_of(service, row.id, arguments.page)
-    if arguments.json:
-        print_json({"document": row.id, "page": page.number, "place": page.label, "text": page.text})
+    found = page_of(service, row.id, arguments.page)
+    page, facts = found.page, {"document": row.id, "page": found.page.number, "place": found.page.label}
+    if arguments.picture:
+        start, end = arguments.mark or (0, 0)
+        picture = picture_of_page(found, start, end, os.environ.get("STOCKPOT_PASSWORD") or None)
+        Path(arguments.picture).write_bytes(picture)
+        text, facts = arguments.picture, {**facts, "picture": arguments.picture}
     else:
-        print(printable(f"{page.label}\n\n{page.text}"))
+        text, facts = f"{page.label}\n\n{page.text}", {**facts, "text": page.text}
+    if arguments.json:
+        print_json(facts)
+    else:
+        print(printable(text))
     return 0
 
 

@@ -19,12 +19,13 @@ from starlette.exceptions import HTTPException
 
 from app import shelf
 from app.answer_options import AnswerOptions
-from app.documents import Options, page_of
+from app.documents import Options
 from app.errors import AppError, UsageError, phrase
 from app.errors import NotFound as NoSuchThing
 from app.home import canonical_model
 from app.local_models import local_models
 from app.methods import method_for, methods_table
+from app.pages import page_of, pdf_of, picture_of_page
 from app.service import Service
 from app.turns import new_session
 from app.uploads import copy_in
@@ -143,15 +144,20 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/documents/{id}/file")
     def original(id: str) -> Response:
-        path, row = store.document_file(id), store.document(id)
-        if path is None or row.format != "pdf":
+        path = pdf_of(service, id)
+        if path is None:
             return JSONResponse({"error": "There is no PDF kept for this document."}, 404)
         return FileResponse(path, media_type="application/pdf", content_disposition_type="inline")
 
     @api.get("/documents/{id}/pages/{number}")
     def page_text(id: str, number: int) -> Response:
-        page = page_of(service, id, number)
+        page = page_of(service, id, number).page
         return PlainTextResponse(f"{page.label}\n\n{page.text}\n")
+
+    @api.get("/documents/{id}/pages/{number}/picture")
+    def page_picture(id: str, number: int, start: int = 0, end: int = 0) -> Response:
+        """A page of a PDF as it is printed, a PNG. start, end: as a source has them; what they say is marked."""
+        return Response(picture_of_page(page_of(service, id, number), start, end), media_type="image/png")
 
     @api.post("/contexts", status_code=202, max_body_size=MOST_FILES)
     def read(given: Annotated[NewContext, Form()]) -> dict[str, Any]:

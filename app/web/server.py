@@ -130,7 +130,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     from fastapi import FastAPI
     from fastapi.responses import HTMLResponse
 
-    from app.documents import page_and_start
+    from app.pages import page_of
     from app.web import openai_api
     from app.web.api import MOST_BODY, add_error_handlers, router
     from app.web.incoming import Incoming
@@ -161,8 +161,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     @app.get("/documents/{id}/pages/{number}", include_in_schema=False)
     def page_of_document(id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
         """A page of a document. start, end: characters of the document's text that are marked."""
-        page, begins = page_and_start(service, id, number)
-        return HTMLResponse(document_page(service.store.document(id).title, page, start - begins, end - begins))
+        return HTMLResponse(document_page(page_of(service, id, number), start, end))
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
     app.include_router(openai_api.router(service, worker), max_body_size=MOST_BODY)

@@ -73,7 +73,9 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "warnings",
     }
     assert first["sources"]
-    assert all(set(source) == {"document", "page", "place", "quote", "weight"} for source in first["sources"])
+    assert all(
+        set(source) == {"document", "page", "place", "quote", "weight", "start", "end"} for source in first["sources"]
+    )
     source = first["sources"][0]
     assert source["document"] == result["documents"][0]["id"]
     # The page that it names can be read, and the place there is the place on that page.

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from app.pages import DocumentPage
 from app.web.views.document_page import document_page
 from app.web.views.live import Live, panel
 from app.web.views.markup import sparkline, thin
@@ -103,7 +104,9 @@ def test_no_view_lets_markup_through() -> None:
         reading_card(context(), [DOCUMENT], None, {}),
         ingest_card(JOB, EVIL),
         ingest_card(replace(JOB, progress={"locked": True, "left_out": [EVIL]}), EVIL),
-        document_page(EVIL, Page(1, EVIL, f"a {EVIL} b", PageQuality(9, "text")), 2, 9),
+        document_page(
+            DocumentPage("d-a", EVIL, Page(1, EVIL, f"a {EVIL} b", PageQuality(9, "text")), 0, (1, 1), None), 2, 9
+        ),
     ]
     for html in shown:
         assert "<img" not in html
@@ -208,9 +211,10 @@ def test_one_place_is_listed_once() -> None:
 
 def test_a_page_by_itself_marks_the_passage() -> None:
     page = Page(3, "page 3", "The lamp.\n\nIt is lit.", PageQuality(21, "text"))
-    assert 'The lamp.\n\n<mark id="passage">It is</mark> lit.</div>' in document_page("A", page, 11, 16)
-    for start, end in ((0, 0), (16, 11), (-9, -4), (90, 95)):
-        assert "<mark" not in document_page("A", page, start, end)
+    shown = DocumentPage("d-a", "A", page, 100, (1, 3), None)
+    assert 'The lamp.\n\n<mark id="passage">It is</mark> lit.</div>' in document_page(shown, 111, 116)
+    for start, end in ((0, 0), (116, 111), (91, 96), (190, 195)):
+        assert "<mark" not in document_page(shown, start, end)
 
 
 def test_lines_of_coverage_are_all_there_or_folded() -> None:

@@ -1,32 +1,79 @@
-"""A page of a document by itself, in a tab of its own, with the passage marked that a source points to."""
+"""A page of a document by itself, in a tab of its own, with the passage marked that a source points to.
 
+Of a PDF it is shown beside its text as it is printed.
+"""
+
+from app.pages import DocumentPage
 from app.web.views.markup import esc
-from ingest import Page
 
 STYLE = """
-:root { color-scheme: light dark; --paper: #fffdf9; --ink: #25211c; --soft: #645b4f; --mark: #f8dfa8; }
-@media (prefers-color-scheme: dark) { :root { --paper: #201d1a; --ink: #ece6dc; --soft: #b3a999; --mark: #5b481c; } }
+:root { color-scheme: light dark; --paper: #fffdf9; --ink: #25211c; --soft: #645b4f; --mark: #f8dfa8; --link: #a6431a;
+  --line: #e0d8ca; }
+@media (prefers-color-scheme: dark) { :root { --paper: #201d1a; --ink: #ece6dc; --soft: #b3a999; --mark: #5b481c;
+  --link: #ec945f; --line: #37322c; } }
 body { margin: 0; padding: 32px 24px 64px; background: var(--paper); color: var(--ink);
   font: 17px/1.65 "Iowan Old Style", "Palatino Linotype", Palatino, "Book Antiqua", Georgia, serif; }
-main { max-width: 44rem; margin: 0 auto; }
+main { max-width: 44rem; margin: 0 auto; display: grid; gap: 28px 48px; }
+main:has(figure) { max-width: 92rem; }
+@media (min-width: 1100px) { main:has(figure) { grid-template-columns: 1fr 1fr; align-items: start; } }
+header { grid-column: 1 / -1; }
 h1 { font-size: 1.3rem; line-height: 1.3; margin: 0; overflow-wrap: anywhere; }
-header p { margin: 4px 0 28px; color: var(--soft); }
-#text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; text-align: start; }
+header p { margin: 4px 0 0; color: var(--soft); }
+nav { margin-top: 8px; display: flex; flex-wrap: wrap; gap: 4px 20px; font-size: 15px; }
+a { color: var(--link); }
+#text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; text-align: start; min-width: 0; }
 mark { background: var(--mark); color: inherit; scroll-margin-top: 30vh; }
+figure { margin: 0; min-width: 0; color: var(--soft); }
+@media (min-width: 1100px) { figure { position: sticky; top: 24px; } nav a[href="#printed"] { display: none; } }
+figure img { display: block; max-width: 100%; max-height: calc(100vh - 48px); border: 1px solid var(--line);
+  background: #fff; }
+"""
+# A picture that cannot be had says why.
+SCRIPT = """
+async function explain(picture) {
+  const answer = await fetch(picture.src);
+  if (!answer.ok) picture.replaceWith((await answer.json()).error);
+}
 """
 
 
-def document_page(title: str, page: Page, start: int = 0, end: int = 0) -> str:
-    """All of it as HTML. start, end: the characters of the page's text that are marked, as `#passage`."""
-    text = page.text
-    start, end = max(0, start), min(end, len(text))
-    if start < end:
-        marked = f'{esc(text[:start])}<mark id="passage">{esc(text[start:end])}</mark>{esc(text[end:])}'
-    else:
-        marked = esc(text)
+def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
+    """All of it as HTML. start, end: the characters of the document's text that are marked, as `#passage`."""
+    page = shown.page
     return (
-        f'<!doctype html><html><head><meta charset="utf-8"><title>{esc(page.label)} · {esc(title)}</title>'
+        f'<!doctype html><html><head><meta charset="utf-8"><title>{esc(page.label)} · {esc(shown.title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
-        f"<body><main><header><h1>{esc(page.label)}</h1><p>{esc(title)}</p></header>"
-        f'<div id="text">{marked}</div></main></body></html>'
+        f"<body><main><header><h1>{esc(page.label)}</h1><p>{esc(shown.title)}</p>{_elsewhere(shown)}</header>"
+        f'<div id="text">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
+        f"{_printed(shown, start, end)}</main></body></html>"
+    )
+
+
+def _marked(text: str, start: int, end: int) -> str:
+    start, end = max(0, start), min(end, len(text))
+    if start >= end:
+        return esc(text)
+    return f'{esc(text[:start])}<mark id="passage">{esc(text[start:end])}</mark>{esc(text[end:])}'
+
+
+def _elsewhere(shown: DocumentPage) -> str:
+    """The pages beside it, and the whole file."""
+    number, (first, last) = shown.page.number, shown.numbers
+    links = [(str(number - 1), "Previous")] if number > first else []
+    links += [(str(number + 1), "Next")] if number < last else []
+    if shown.printed:
+        links.append((f"../../../api/documents/{esc(shown.document)}/file#page={number}", "Open the PDF here"))
+        links.append(("#printed", "As it is printed"))
+    shown_links = "".join(f'<a href="{link}">{name}</a>' for link, name in links)
+    return f"<nav>{shown_links}</nav>" if links else ""
+
+
+def _printed(shown: DocumentPage, start: int, end: int) -> str:
+    if not shown.printed:
+        return ""
+    number = shown.page.number
+    link = f"../../../api/documents/{esc(shown.document)}/pages/{number}/picture?start={start}&amp;end={end}"
+    return (
+        f'<script>{SCRIPT}</script><figure id="printed"><img src="{link}" alt="Page {number} as it is printed" '
+        'onerror="explain(this)"></figure>'
     )

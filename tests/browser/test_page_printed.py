@@ -1,0 +1,40 @@
+"""A page of a document in a tab of its own, as a source leads to it."""
+
+from pathlib import Path
+
+import pymupdf
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.app.helpers import Server
+from tests.browser.helpers import asked, visit
+from tests.ingest import makers
+
+pytestmark = pytest.mark.browser
+PRINT = [[(50.0, 100.0, "The keeper of the lamp was Orla Quent.")], [(50.0, 300.0, "It was lit.")]]
+
+
+def test_a_source_leads_to_the_printed_page(tab: Page, server: Server, tmp_path: Path) -> None:
+    file = makers.pdf(tmp_path / "lamp.pdf", PRINT)
+    reading = server.read(("lamp.pdf", file.read_bytes()), method="exact", budget="320")
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
+    with tab.expect_popup() as opened:
+        tab.get_by_role("link", name="Read the whole page").first.click()
+    page = opened.value
+    drawn = "document.querySelector('#printed img').naturalWidth > 500"
+    page.wait_for_function(drawn)
+    expect(page.locator("mark")).to_have_count(1)
+    beside = "Next" if page.url.partition("?")[0].endswith("/1") else "Previous"
+    page.get_by_role("link", name=beside).click()
+    page.wait_for_function(drawn)
+    expect(page.get_by_role("link", name=beside)).to_have_count(0)
+
+
+def test_why_a_page_cannot_be_shown_is_said(tab: Page, server: Server, tmp_path: Path) -> None:
+    locked = {"encryption": pymupdf.PDF_ENCRYPT_AES_256, "user_pw": "swordfish"}
+    file = makers.pdf(tmp_path / "secret.pdf", PRINT, **locked)
+    reading = server.read(("secret.pdf", file.read_bytes()), method="exact", budget="320", password="swordfish")
+    [document] = reading["documents"]
+    tab.goto(f"{server.url}/documents/{document['id']}/pages/1")
+    expect(tab.locator("#text")).to_have_text("The keeper of the lamp was Orla Quent.")
+    expect(tab.locator("#printed")).to_contain_text("is encrypted")
