@@ -111,7 +111,9 @@ PLAN = [
     Run("facts-infllm-1m", "needle", "--methods infllm --budgets 1024 --tokens 1M --trials 1", False),
     Run("facts-beacon", "needle", f"--methods beacon,{RATIOS} --budgets 1024 --tokens 512,1K,2K --trials 4"),
     Run("random-heads", "random-heads", "--tokens 2K,8K --budget 512 --trials 5"),
-    Run("hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K --trials 4"),
+    Run(
+        "hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K,32K --trials 4"
+    ),
     Run("mass", "mass", "--tokens 2K,4K,8K,16K,32K --trials 2"),
     Run("ablation", "ablation", "--tokens 4K --trials 2"),
     Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),
@@ -145,10 +147,10 @@ PLAN = [
     Run("passkey-128k", "needle", passkeys(f"exact,{CONDENSING}", "128K", 20, "1024"), False),
     Run("passkey-128k-kept", "needle", passkeys("infllm,locret,recall", "128K", 20, "1024"), False),
     Run("passkey-128k-infinitehip", "needle", passkeys(THREE, "128K", 20, "1024"), False),
-    Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024") + " --depths 0.5", False),
-    Run("passkey-1m-others", "needle", passkeys(OTHERS, "1M", 1, "1024") + " --depths 0.5", False),
+    Run("passkey-1m", "needle", passkeys(FAR, "1M", 1, "1024"), False),
+    Run("passkey-1m-others", "needle", passkeys(OTHERS, "1M", 1, "1024"), False),
     *(
-        Run(f"passkey-1m-{budget}", "needle", passkeys(f"exact,{CONDENSING}", "1M", 1, budget) + " --depths 0.5", False)
+        Run(f"passkey-1m-{budget}", "needle", passkeys(f"exact,{CONDENSING}", "1M", 1, budget), False)
         for budget in ("512", "2048", "4096")
     ),
     Run("passkey-1m-recall", "needle", passkeys("recall", "1M", 1, "1024") + " --depths 0.5", False),
