@@ -11,9 +11,10 @@ from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_ready, open_context, open_conversation, save_conversation
+from app.quotes import whole_sentences
 from app.readings import Stopped, usage_json
 from app.service import Service
-from app.sources import check_quotations, find_sources
+from app.sources import check_quotations, find_sources, with_citations
 from app.words import plural, repeats_itself
 from sessions import SessionRow, StoreError, TurnRow
 
@@ -135,7 +136,7 @@ def _answer(
     )
     waiting, thought, flushed, done = "", "", 0.0, None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    asked = open_one.conversation.ask(turn.question, sampling, on_pass)
+    asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences)
     with suppress(Stopped), closing(cast(Generator["engine.AnswerPiece | engine.Answer"], asked)) as events:
         for event in events:
             if isinstance(event, engine.Answer):
@@ -163,8 +164,11 @@ def _finish(
     service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", sampling: "engine.Sampling"
 ) -> TurnRow:
     opened = open_one.opened
-    sources = [asdict(source) for source in find_sources(done.passages, opened.stream, service.library)]
+    found = find_sources(done.passages, opened.stream, service.library)
+    found, citations = with_citations(found, done.sentences, opened.stream, service.library)
+    sources = [asdict(source) for source in found]
     measured = measurements(done)
+    measured["citations"] = [asdict(each) for each in citations]
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [asdict(each) for each in quotations]
     if sampling.temperature > 0:

@@ -260,6 +260,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         **({"reasoning": turn.reasoning} if turn.reasoning else {}),
         "quotations": measured.get("quotations", []),
         "sources": [{key: source[key] for key in SOURCE} for source in turn.sources],
+        "citations": measured.get("citations", []),
         "time_to_first_token_seconds": measured.get("time_to_first_token_seconds"),
         "tokens_per_second": measured.get("tokens_per_second"),
         "prompt_tokens": measured.get("prompt_tokens"),

@@ -225,7 +225,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
         if now.reasoning:
             message["reasoning_content"] = now.reasoning
         choice = {"index": 0, "message": message, "finish_reason": _reason(now)}
-        whole = {"object": "chat.completion", "choices": [choice], "usage": _usage(now), "sources": now.sources}
+        whole = {"object": "chat.completion", "choices": [choice], "usage": _usage(now), **_rested_on(now)}
         return JSONResponse({**head, **whole})
 
     @api.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
@@ -262,10 +262,15 @@ async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_
     if now.status == "failed":
         yield _line(error_body(now.error or "It could not be answered.", 500))
         return
-    yield event({}, _reason(now), sources=now.sources)
+    yield event({}, _reason(now), **_rested_on(now))
     if include_usage:
         yield _line({**head, "choices": [], "usage": _usage(now)})
     yield "data: [DONE]\n\n"
+
+
+def _rested_on(turn: TurnRow) -> dict[str, Any]:
+    """What is told beside an answer, which that API knows nothing of."""
+    return {"sources": turn.sources, "citations": turn.measurements.get("citations", [])}
 
 
 def _line(body: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Nothing from a document, a model or a person is ever markup."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -140,6 +141,26 @@ def test_quotations_are_marked_by_whether_they_are_there() -> None:
     html = conversation([turn(answer=answer, measurements=measured, sources=[])], {})
     assert '<q class="verified" title="These words are on page 3">“yes”</q>' in html
     assert '<span class="unverified" title="These words are not in the documents">“no”</span>' in html
+
+
+def test_sentences_have_the_number_of_the_place_that_they_rested_on() -> None:
+    answer = "It is lit. It was **dark.**"
+    source = {"document": "d-a", "quote": "Lit.", "weight": 0.3, "focus": [0, 3], "start": 7, "end": 12}
+    sources = [{**source, "page": page, "place": f"page {page}"} for page in (3, 3, 5)]
+    cited = [{"start": 0, "end": 10, "source": 2}, {"start": 10, "end": 27, "source": 1}]
+    measured = {**turn().measurements, "citations": cited}
+    html = conversation([turn(answer=answer, measurements=measured, sources=sources)], {})
+    said = html.split('data-said="')[1].split("</div>")[0]
+    numbers = re.findall(r'data-place="(\d)" title="The model looked most at page (\d)"', said)
+    assert numbers == [("2", "5"), ("1", "3")]
+    assert re.search(r"It is lit\.<button .*</button> It was <strong>dark\.</strong><button", said)
+    assert re.findall(r'<span class="number">(\d)</span><b>page (\d)', html) == [("1", "3"), ("2", "5")]
+    assert 'class="number"' not in conversation([turn(answer=answer, sources=sources)], {})
+
+
+def test_what_is_copied_is_what_the_model_wrote() -> None:
+    html = conversation([turn(answer='**"A"** <b>', sources=[])], {})
+    assert 'data-said="**&quot;A&quot;** &lt;b&gt;"' in html
 
 
 def test_the_question_of_every_turn_that_ended_can_be_edited() -> None:
