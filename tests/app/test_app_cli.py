@@ -63,6 +63,7 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "turn",
         "answer",
         "quotations",
+        "citations",
         "sources",
         "time_to_first_token_seconds",
         "tokens_per_second",
