@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
 from app.opened import OpenContext, OpenConversation
-from app.opening import check_ready, open_context, open_conversation, save_conversation
+from app.opening import check_begun, open_context, open_conversation, save_conversation
 from app.quotes import whole_sentences
 from app.readings import Stopped, usage_json
 from app.service import Service
@@ -35,9 +35,9 @@ def new_session(service: Service, context_id: str, title: str | None = None) -> 
     """A new session over a context.
 
     Raises:
-        AppError: the context has not been read to its end.
+        AppError: nothing of the context has been read yet.
     """
-    check_ready(service.store.context(context_id))
+    check_begun(service, service.store.context(context_id))
     return service.store.add_session(context_id, title)
 
 
@@ -46,10 +46,10 @@ def keep_question(service: Service, session_id: str, question: str) -> TurnRow:
 
     Raises:
         UsageError: it is empty, or too long.
-        AppError: the context has not been read to its end.
+        AppError: nothing of the context has been read yet.
     """
     question = checked_question(question)
-    check_ready(service.store.context(service.store.session(session_id).context_id))
+    check_begun(service, service.store.context(service.store.session(session_id).context_id))
     return service.store.add_turn(session_id, question)
 
 
@@ -156,7 +156,8 @@ def _answer(
     if done is None:
         service.store.append_answer(turn.id, waiting, thought)
         return service.store.finish_turn(turn.id, status="cancelled")
-    open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
+    if open_one.opened.share is None:
+        open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
     return _finish(service, turn, open_one, done, sampling)
 
 
@@ -181,7 +182,8 @@ def _finish(
         "sources": sources,
         "measurements": measured,
     }
-    save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
+    if opened.share is None:
+        save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
     with service.store.together():
         service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
         return service.store.finish_turn(turn.id, **said)
@@ -195,6 +197,8 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
     """
     window, seen = opened.model.spec.window, done.usage.entries["device"]
     said = []
+    if opened.share is not None:
+        said.append(f"Asked when {opened.share:.0%} of the text had been read: it knew nothing of the rest.")
     if done.finish_reason == "length":
         said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
         if repeats_itself(done.text):

@@ -38,9 +38,9 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "ask",
         parents=[shared],
         help="ask one question",
-        description="Ask one question over a context. Standard output gets the answer alone, standard error the first "
-        "three places where the model looked; --json has all of them. Ctrl-C stops the answer; what there is of it is "
-        "kept.",
+        description="Ask one question over a context; of one that is still being read, or was stopped, what had been "
+        "read at its last checkpoint. Standard output gets the answer alone, standard error the first three places "
+        "where the model looked; --json has all of them. Ctrl-C stops the answer; what there is of it is kept.",
     )
     add_context(ask)
     ask.add_argument("question", metavar="QUESTION", help="the question, in quotes")

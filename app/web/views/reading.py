@@ -115,6 +115,7 @@ def context_head(
     context: ContextRow,
     documents: Sequence[DocumentRow],
     coverage: Sequence[str],
+    share: float = 1.0,
     *,
     expanded: bool = False,
 ) -> str:
@@ -122,11 +123,14 @@ def context_head(
 
     Args:
         coverage: a line for each document.
+        share: of the text, what has been read.
         expanded: show unfolded which files were left out and what is doubtful.
     """
     budget = f"budget {context.budget:,}" if context.budget else "no budget"
     model = context.model.rpartition("/")[2]
-    how = f"{plural(context.tokens, 'token')} read by {model} with {context.method}, {budget}"
+    done = "read by" if context.status == "ready" else "·"
+    how = f"{plural(context.tokens, 'token')} {done} {model} with {context.method}, {budget}"
+    so_far = "" if context.status == "ready" else _so_far(context, share)
     formats = Counter(document.format.upper() for document in documents)
     kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())
     warnings = list(dict.fromkeys(context.warnings))
@@ -141,7 +145,16 @@ def context_head(
         covered = _folded(f"{plural(len(coverage), 'document')}: what of each has text", coverage)
     return (
         f'<header class="context-head"><h1>{esc(context.title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
-        f"{covered}{notice}</header>"
+        f"{so_far}{covered}{notice}</header>"
+    )
+
+
+def _so_far(context: ContextRow, share: float) -> str:
+    """How much of a text that is not read to its end can be asked about, and the way to its reading."""
+    going = "and it goes on" if context.status == "reading" else "and then it stopped"
+    return (
+        f'<p class="so-far">{share:.0%} of it has been read, {going}: questions are answered from that. '
+        f'<a href="?context={esc(context.id)}">Show the reading</a></p>{bar(share, f"{share:.0%} read", "thin")}'
     )
 
 

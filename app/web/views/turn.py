@@ -64,8 +64,10 @@ def _answer_text(turn: TurnRow) -> str:
     if not turn.answer.strip():
         return "" if turn.status != "done" else '<p class="answer-text nothing">The model ended without a word.</p>'
     marks = sorted([*_quotations(turn), *_citations(turn)], key=lambda mark: mark[0])
-    # Kept as it is for whoever copies it.
-    return f'<div class="answer-text" data-said="{esc(turn.answer)}">{rendered(turn.answer, marks)}</div>'
+    html = rendered(turn.answer, marks)
+    as_written = html == f"<p>{esc(turn.answer.strip())}</p>"
+    kept = "" if as_written else f' data-said="{esc(turn.answer)}"'  # for whoever copies it
+    return f'<div class="answer-text"{kept}>{html}</div>'
 
 
 def _quotations(turn: TurnRow) -> Iterator[Mark]:
