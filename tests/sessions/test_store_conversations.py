@@ -250,6 +250,18 @@ def test_a_pasted_page_is_no_heading(filled: Any) -> None:
     assert quoted == [r"What is meant by \*this\*?", "", ("The sea was calm and the fox slept. " * 9).strip()]
 
 
+def test_sentences_in_an_export_have_the_numbers_of_their_sources(filled: Any) -> None:
+    session = filled.session().id
+    turn = filled.store.add_turn(session, "Is it lit?")
+    sources = [{"document": "d-a", "page": page, "quote": f"Line {page}."} for page in (3, 5)]
+    cited = [{"start": 0, "end": 10, "source": 1}, {"start": 10, "end": 28, "source": 0}]
+    said = {"answer": "It is lit. **It was dark.**\n", "sources": sources, "measurements": {"citations": cited}}
+    filled.store.finish_turn(turn.id, **said)
+    text = filled.store.export_session(session)
+    assert "It is lit. [2] **It was dark.** [1]\n" in text
+    assert text.index("1. ") < text.index("p. 3") < text.index("2. ", text.index("p. 3")) < text.index("p. 5")
+
+
 def test_an_export_fetches_no_picture_that_an_answer_names(filled: Any) -> None:
     """Whoever wrote the document could have the model write an address with what it had read in it."""
     session = filled.session()
