@@ -68,7 +68,7 @@ class Sentences:
 
     def ended(self, text: str) -> list[Sentence]:
         """All of its sentences; text: the whole answer."""
-        self._add(text, len(text))
+        self._add(text, len(text.rstrip()))
         total = float(self._mass.total.sum())
         return [
             replace(each, passages=[replace(one, weight=one.weight * mass / total) for one in each.passages])

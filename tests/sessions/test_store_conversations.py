@@ -254,7 +254,7 @@ def test_sentences_in_an_export_have_the_numbers_of_their_sources(filled: Any) -
     session = filled.session().id
     turn = filled.store.add_turn(session, "Is it lit?")
     sources = [{"document": "d-a", "page": page, "quote": f"Line {page}."} for page in (3, 5)]
-    cited = [{"start": 0, "end": 10, "source": 1}, {"start": 10, "end": 28, "source": 0}]
+    cited = [{"start": 0, "end": 10, "source": 1}, {"start": 10, "end": 27, "source": 0}]
     said = {"answer": "It is lit. **It was dark.**\n", "sources": sources, "measurements": {"citations": cited}}
     filled.store.finish_turn(turn.id, **said)
     text = filled.store.export_session(session)
