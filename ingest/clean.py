@@ -141,6 +141,11 @@ def pictured(description: str | None) -> str:
     return f" [picture: {description}] " if len(description) > 15 else ""
 
 
+def commented(author: str | None, text: str) -> str:
+    """What stands for a comment beside what it is on; both are on one line."""
+    return f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
+
+
 def mend_accents(text: str) -> str:
     """Put accents that stand alone before their letter back on it, where one character exists for the pair."""
 

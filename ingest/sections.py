@@ -89,6 +89,22 @@ def rows_of(lines: Iterable[str]) -> list[Block]:
     return [Block(line, tight=True, first=not index) for index, line in enumerate(filter(None, lines))]
 
 
+def paragraphs(blocks: Iterable[Block]) -> list[str]:
+    """The text of blocks; tight neighbours are lines of one paragraph."""
+    found: list[list[str]] = []  # each in lines
+    tight = False
+    for block in blocks:
+        text = tidy_code(block.text) if block.code else tidy(block.text)
+        if not text:
+            continue
+        if tight and block.tight and not block.first:
+            found[-1].append(text)
+        else:
+            found.append([text])
+        tight = block.tight
+    return ["\n".join(lines) for lines in found]
+
+
 def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
     sections = [_Section()]
     for block in blocks:
@@ -128,20 +144,9 @@ def _merge_bare(sections: list[_Section]) -> list[_Section]:
 
 def _pieces(blocks: list[Block], most: int) -> list[str]:
     """The section's text, in pieces of about `most` characters, parted at paragraph ends."""
-    paragraphs: list[list[str]] = []  # each in lines
-    tight = False
-    for block in blocks:
-        text = tidy_code(block.text) if block.code else tidy(block.text)
-        if not text:
-            continue
-        if tight and block.tight and not block.first:
-            paragraphs[-1].append(text)
-        else:
-            paragraphs.append([text])
-        tight = block.tight
     pieces: list[list[str]] = [[]]
     size = 0
-    for paragraph in (part for whole in paragraphs for part in _shorter("\n".join(whole), most)):
+    for paragraph in (part for whole in paragraphs(blocks) for part in _shorter(whole, most)):
         if size and size + len(paragraph) > most:
             pieces.append([])
             size = 0
