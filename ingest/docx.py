@@ -22,7 +22,7 @@ from ingest.errors import IngestError
 from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive
 from ingest.numbering import Numbering, W, is_on, value, with_bases
-from ingest.office import MC, beside, bounded, damaged, lean_copy, misunderstood, reading
+from ingest.office import MC, beside, bounded, damaged, lean_copy, misunderstood, reading, related
 from ingest.sections import SPLIT_DEPTH, Block, rows_of
 from ingest.table import Cell, lays_out, span, table_lines
 from ingest.xml import parse_xml
@@ -86,7 +86,7 @@ class _Walk:
         self.levels = {style: _heading_level(styles, style) for style in styles}
         self.numbering = Numbering(_part(document, "numbering"), styles)
         self.notes = {kind: _notes(document, kind) for kind in _CITED.values()}
-        self.relations = document.part.rels
+        self.parts = related(document.part.rels)
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
         self.embedded = self.linked = 0  # documents that are not read, within the file and beside it
@@ -198,7 +198,7 @@ class _Walk:
             elif tag == f"{M}oMath":
                 yield of_word(child)
             elif tag in PLACES:
-                yield self.drawings.words(child, self.relations)
+                yield self.drawings.words(child, self.parts)
             elif tag == f"{W}subDoc":
                 self.linked += 1
             else:

@@ -125,7 +125,7 @@ def _digits(number: Decimal, form: str, power: str) -> str:
     whole, _, fraction = scaled.partition(".")
     places = len(fraction)
     if power:
-        return f"{number:.{min(places, _MOST_DIGITS)}E}"
+        return f"{float(number):.{min(places, _MOST_DIGITS)}E}"
     rounded = number.quantize(Decimal(1).scaleb(-min(places, _MOST_DIGITS)), ROUND_HALF_UP)
     if not rounded and "0" not in form:
         return ""

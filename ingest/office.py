@@ -3,11 +3,12 @@
 import io
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ingest.clean import one_line
 from ingest.document import Reading, count
-from ingest.errors import BrokenFile, EmptyDocument
+from ingest.errors import BrokenFile, EmptyDocument, out_of_memory
 from ingest.limits import Limits, read_member
 from ingest.sections import Block, first_heading, paginate
 
@@ -53,8 +54,23 @@ def lean_copy(archive: zipfile.ZipFile, limits: Limits) -> io.BytesIO:
     return copy
 
 
+def related(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:
+    """What gives the part that a relation leads to, by its id; None where it leads nowhere, or out of the file.
+
+    relations: as python-docx and python-pptx have them.
+    """
+
+    def part(identity: str) -> bytes | None:
+        relation = relations.get(identity)
+        return None if relation is None or relation.is_external else bytes(relation.target_part.blob)
+
+    return part
+
+
 def damaged(name: str, kind: str, error: Exception, programs: str) -> BrokenFile:
     """What to raise for a file that its parser gave up. kind: what it should be; programs: what may mend it."""
+    if isinstance(error, MemoryError):
+        return out_of_memory(name)
     return BrokenFile(
         f"{name} cannot be opened as {kind} ({one_line(str(error))[:120]}). "
         f"The file is damaged: fetch it again, or open and re-save it in {programs}."
