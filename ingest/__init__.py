@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest import docx, epub, fb2, html, mail, mbox, mobi, odt, pptx, text, titles
+from ingest import docx, epub, fb2, html, mail, mbox, mobi, odt, pptx, text, titles, xlsx
 from ingest.clean import one_line
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
@@ -56,6 +56,7 @@ _READERS: dict[str, Callable[[Path, Limits], Reading]] = {
     "docx": docx.read,
     "odt": odt.read,
     "pptx": pptx.read,
+    "xlsx": xlsx.read,
     "md": text.read_markdown,
     "txt": text.read_text,
 }

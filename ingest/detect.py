@@ -26,12 +26,14 @@ SUPPORTED: dict[str, str] = {
     "docx": "Word document",
     "odt": "OpenDocument text",
     "pptx": "PowerPoint presentation",
+    "xlsx": "Excel workbook",
 }
 ALIASES = {
     **{"markdown": "md", "mdown": "md", "htm": "html", "xhtml": "html", "text": "txt", "azw": "mobi", "prc": "mobi"},
     **{"mht": "mhtml", "mbx": "mbox", "ott": "odt", "odm": "odt", "fodt": "odt"},
     **dict.fromkeys(("docm", "dotx", "dotm"), "docx"),
     **dict.fromkeys(("pptm", "ppsx", "ppsm", "potx", "potm"), "pptx"),
+    **dict.fromkeys(("xlsm", "xltx", "xltm"), "xlsx"),
 }
 _HEAD_BYTES = 1 << 16
 
@@ -61,9 +63,9 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"RIFF", "a RIFF recording or picture"),
     (b"fLaC", "a FLAC recording"),
 )
-_OFFICE_KINDS = {"word/document.xml": "docx", "ppt/presentation.xml": "pptx"}
+_OFFICE_KINDS = {"word/document.xml": "docx", "ppt/presentation.xml": "pptx", "xl/workbook.xml": "xlsx"}
 _ZIP_KINDS = (
-    ("xl/workbook.xml", "an Excel workbook: save the sheets as PDF or text"),
+    ("xl/workbook.bin", "a binary Excel workbook (XLSB): save it as XLSX"),
     ("content.opf", "an unfinished e-book archive without META-INF/container.xml"),
     ("classes.dex", "an Android package"),
     ("META-INF/MANIFEST.MF", "a Java archive"),
@@ -112,7 +114,8 @@ def _binary(path: Path, head: bytes, named: str, limits: Limits) -> str | None:
         what = (
             "an encrypted Office document: remove its password in Word, Excel or PowerPoint and save it again"
             if locked
-            else "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, PPTX or PDF"
+            else "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX "
+            "or PDF"
         )
         raise UnsupportedFormat(_refusal(path, what))
     for signature, what in _SIGNATURES:
@@ -154,7 +157,7 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
     if declared.startswith("application/vnd.oasis.opendocument.text"):
         return "odt"
     if declared.startswith("application/vnd.oasis.opendocument"):
-        what = "an OpenDocument sheet or presentation (ODS, ODP): save it as PPTX or PDF"
+        what = "an OpenDocument sheet or presentation (ODS, ODP): save it as XLSX, PPTX or PDF"
         raise UnsupportedFormat(_refusal(path, what))
     for member, what in _ZIP_KINDS:
         if member in names:

@@ -23,6 +23,7 @@ _EPOCH, _EPOCH_OF_MACS = datetime(1899, 12, 30), datetime(1904, 1, 1)
 _LEAP = 60  # there is no such day, 1900-02-29, but it is counted
 _LAST = 2_958_466  # the day after 9999-12-31
 _MOST_DIGITS = 30  # behind the point
+_LONGEST = 255  # characters of a code
 
 _PIECE = re.compile(
     r'"(?P<quoted>[^"]*)"?|\\(?P<escaped>.)|(?P<filler>\*.)|_.|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[(?P<elapsed>h+|m+|s+)\]'
@@ -37,6 +38,8 @@ def shown(value: str, code: str, of_macs: bool = False) -> str:
 
     of_macs: days are counted from 1904.
     """
+    if len(code) > _LONGEST:
+        return plain(value)
     try:
         number = float(value)
         sections = _sections(code)
