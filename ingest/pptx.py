@@ -46,7 +46,8 @@ def read(path: Path, limits: Limits) -> Reading:
         limits.check(path.name, "slides", len(presentation.slides), limits.pages)
         walk, characters = _Walk(presentation), 0
         for slide in presentation.slides:
-            characters += len(walk.read(slide).text)
+            walk.pages.append(walk.page(slide))
+            characters += len(walk.pages[-1].text)
             limits.check(path.name, "characters", characters, limits.characters)
         title = presentation.core_properties.title
     except TooLarge:
@@ -55,7 +56,8 @@ def read(path: Path, limits: Limits) -> Reading:
         raise damaged(path.name, "a PowerPoint presentation", error, "PowerPoint or LibreOffice") from error
     warnings = walk.warnings()
     if not any(page.text for page in walk.pages):
-        raise without_text(path.name, warnings)
+        lost = [f"{page.label} {doubt}." for page in walk.pages for doubt in page.quality.warnings]
+        raise without_text(path.name, [*warnings, *lost[:1]])
     return Reading(walk.pages, walk.toc, [title, *(entry.title for entry in walk.toc[:1] if entry.page == 1)], warnings)
 
 
@@ -80,9 +82,18 @@ class _Walk:
             )
         return said
 
-    def read(self, slide: Any) -> Page:
-        """Read the next slide."""
+    def page(self, slide: Any) -> Page:
+        """What the next slide says. One that cannot be read is an empty page."""
         number = len(self.pages) + 1
+        try:
+            return self._page(number, slide)
+        except MemoryError:
+            raise
+        except Exception as error:  # one bad slide never stops the others
+            why = f"could not be read: {one_line(str(error))[:120]}"
+            return Page(number, f"slide {number}", "", PageQuality(0, "none", (why,)))
+
+    def _page(self, number: int, slide: Any) -> Page:
         for part in (slide, slide.notes_slide) if slide.has_notes_slide else (slide,):
             _settle(part._element)
         shapes = list(slide.shapes)
@@ -102,12 +113,12 @@ class _Walk:
             self.embedding.append(number)
         if title:
             self.toc.append(TocEntry(1, title, number))
-        self.pages.append(Page(number, f"{label}: {title}" if title else label, text, self._quality(shapes, text)))
-        return self.pages[-1]
+        return Page(number, f"{label}: {title}" if title else label, text, self._quality(shapes, text))
 
     def _quality(self, shapes: Iterable[Any], text: str) -> PageQuality:
         drawn = [shape for shape in shapes if next(shape._element.iter(f"{A}blip"), None) is not None]
-        covered = sum((shape.width or 0) * (shape.height or 0) for shape in drawn)
+        boxes = map(_box, drawn)
+        covered = sum((box.right - box.left) * (box.bottom - box.top) for box in boxes)
         fills = len(text) < FEW and covered > PICTURE_SHARE * self.area
         doubt = doubts(text, in_print=False)
         if text and fills:
@@ -163,8 +174,12 @@ def _settle(root: etree._Element) -> None:
 
 
 def _box(shape: Any) -> Box:
-    left, top = shape.left or 0, shape.top or 0
-    return Box(left, top, left + (shape.width or 0), top + (shape.height or 0))
+    """Where a shape is; in the corner where the file does not say so in whole numbers."""
+    try:
+        left, top = shape.left or 0, shape.top or 0
+        return Box(left, top, left + (shape.width or 0), top + (shape.height or 0))
+    except ValueError:
+        return Box(0, 0, 0, 0)
 
 
 def _text(body: etree._Element, bullets: Bullets) -> Iterator[Block]:

@@ -458,3 +458,26 @@ def test_content_decides_and_limits_hold(tmp_path: Path) -> None:
         BrokenFile, match=r"a\.docx cannot be opened as a PowerPoint presentation .*PowerPoint or Libre"
     ):
         ingest(makers.with_member(path, SLIDE, b"<p:sld"))
+
+
+def test_one_bad_slide_costs_no_other(tmp_path: Path) -> None:
+    def good(slide: Any) -> None:
+        box(slide.shapes, "Words.", 0, 0)
+
+    def bad(slide: Any) -> None:
+        slide.shapes.title._element.nvSpPr.nvPr.ph.set("type", "unheard of")
+
+    document = ingest(slides(tmp_path / "a.pptx", good, bad, layout=ONLY_TITLE))
+    assert [page.text for page in document.pages] == ["Words.", ""]
+    assert document.warnings[0].startswith("1 of 2 slides have text. No text on slide 2 (could not be read: ")
+    with pytest.raises(EmptyDocument, match=r"slide 1 could not be read: .*unheard of"):
+        ingest(slides(tmp_path / "b.pptx", bad, layout=ONLY_TITLE))
+
+
+def test_places_that_are_no_whole_numbers_are_no_places(tmp_path: Path) -> None:
+    odd = shape("<a:p><a:r><a:t>Odd.</a:t></a:r></a:p>").replace('x="0" y="0"', 'x="0.5" y="1.5"')
+    path = slides(tmp_path / "a.pptx", lambda slide: box(slide.shapes, "Words.", 1, 1))
+    with zipfile.ZipFile(path) as archive:
+        slide = archive.read(SLIDE).decode()
+    changed = slide.replace("</p:spTree>", f"{odd}</p:spTree>")
+    assert ingest(makers.with_member(path, SLIDE, changed.encode())).text == "Odd.\n\nWords."
