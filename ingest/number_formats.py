@@ -21,7 +21,6 @@ BUILT_IN = {  # by their numbers, which stand for them; some are written otherwi
 }
 _EPOCH, _EPOCH_OF_MACS = datetime(1899, 12, 30), datetime(1904, 1, 1)
 _LEAP = 60  # there is no such day, 1900-02-29, but it is counted
-_LAST = 2_958_466  # the day after 9999-12-31
 _MOST_DIGITS = 30  # behind the point
 _LONGEST = 255  # characters of a code
 
@@ -82,19 +81,19 @@ def _is_time(code: str) -> bool:
 def _time(number: float, code: str, of_macs: bool) -> str:
     pieces = _sections(code)[0]
     letters = "".join(text.casefold() for kind, text in pieces if kind in ("part", "elapsed"))
-    if not 0 <= number < _LAST:
-        raise ValueError(f"{number} is no day")
     seconds = round(number * 86_400)
     if any(kind == "elapsed" for kind, _ in pieces):
-        clock = f"{seconds // 3600}:{seconds // 60 % 60:02}"
-        return f"{clock}:{seconds % 60:02}" if "s" in letters else clock
-    epoch = _EPOCH_OF_MACS if of_macs else _EPOCH + timedelta(days=number < _LEAP)
+        hours, rest = divmod(abs(seconds), 3600)
+        clock = f"{'-' * (seconds < 0)}{hours}:{rest // 60:02}"
+        return f"{clock}:{rest % 60:02}" if "s" in letters else clock
+    # LibreOffice counts below zero, and from a day earlier until Excel's day that there was not.
+    epoch = _EPOCH_OF_MACS if of_macs else _EPOCH + timedelta(days=0 <= number < _LEAP)
     moment = epoch + timedelta(seconds=seconds)
     clock = f"{moment:%H:%M:%S}" if "s" in letters else f"{moment:%H:%M}"
     timed, dated = bool(re.search("[hs]", letters)), bool(re.search("[yd]|mmm", letters))
-    if timed and (not dated or number < 1):
+    if timed and (not dated or 0 <= number < 1):
         return clock
-    if number < 1:
+    if 0 <= number < 1:
         raise ValueError(f"{number} is no day")
     return f"{moment.date()} {clock}" if timed else str(moment.date())
 

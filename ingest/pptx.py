@@ -98,6 +98,7 @@ class _Walk:
             _settle(part._element)
         shapes = list(slide.shapes)
         titles = [shape for shape in shapes if placeholder_kind(shape._element) in TITLES]
+        titles = titles if len(titles) == 1 else []  # else they are just texts that somebody wanted large
         headings = [block for shape in titles for block in self._shape(shape)]
         title = one_line(" ".join(block.text for block in headings))[:LONGEST_LABEL]
         blocks = [*headings, *self._shapes(shape for shape in shapes if shape not in titles)]

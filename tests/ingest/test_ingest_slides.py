@@ -481,3 +481,15 @@ def test_places_that_are_no_whole_numbers_are_no_places(tmp_path: Path) -> None:
         slide = archive.read(SLIDE).decode()
     changed = slide.replace("</p:spTree>", f"{odd}</p:spTree>")
     assert ingest(makers.with_member(path, SLIDE, changed.encode())).text == "Odd.\n\nWords."
+
+
+def test_of_several_titles_none_is_one(tmp_path: Path) -> None:
+    """Some programs make every large text a title: the label was all of them."""
+
+    def fill(slide: Any) -> None:
+        slide.shapes.title.text, slide.placeholders[1].text = "Lower", "Upper"
+        slide.shapes.title.top = Inches(6)
+        slide.placeholders[1]._element.nvSpPr.nvPr.ph.set("type", "title")
+
+    (page,) = read(tmp_path / "a.pptx", fill, layout=CONTENT).pages
+    assert (page.label, page.text) == ("slide 1", "Upper\n\nLower")
