@@ -1,10 +1,10 @@
 """From a file to a Document: pages, text, table of contents, and the page of every character.
 
 This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py`, `sections.py` and `xml.py`
-hold what formats share, `office.py` and `drawings.py` what Office's do, `layout.py` and `running_heads.py` what pages of
-print need, `worksheet.py` and `grid.py` what sheets. Untrusted input is its everyday work: whatever the file, `ingest`
-either returns a Document, with warnings in it where something was doubtful, or raises an IngestError that says what to
-do. `apart.py` does the same in a process of its own, which the app uses.
+hold what formats share, `office.py` and `drawings.py` what Office's do; `layout.py` and `running_heads.py` what pages
+of print need, `worksheet.py` and `grid.py` what sheets do. Untrusted input is its everyday work: whatever the file,
+`ingest` either returns a Document, with warnings in it where something was doubtful, or raises an IngestError that says
+what to do. `apart.py` does the same in a process of its own, which the app uses.
 
     document = ingest(Path("book.epub"))
     document.locate(10_000).label        # "Chapter 3: The Storm, paragraph 14"

@@ -66,12 +66,12 @@ def _numbered(number: int, kind: str) -> str:
 
 def styles_of(shape: Any) -> Iterator[etree._Element]:
     """What says how the paragraphs of a shape look, the nearest first. shape: as python-pptx has it."""
-    kind = placeholder_kind(shape._element)
+    kind = placeholder_kind(shape._element) if hasattr(shape.part, "slide_layout") else ""  # notes have no layout
     above = shape
     while above is not None:
         yield from above._element.iterfind(f"{P}txBody/{A}lstStyle")
         above = getattr(above, "_base_placeholder", None) if kind else None
-    if kind and hasattr(shape.part, "slide_layout"):
+    if kind:
         master = shape.part.slide_layout.slide_master
         yield from master._element.iterfind(f"{P}txStyles/{P}{'titleStyle' if kind in TITLES else 'bodyStyle'}")
 

@@ -6,7 +6,6 @@ are headings a sheet does not say; they are known by standing, in words or in a 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import takewhile
 
 from ingest.table import SHORT_CELL, Cell, table_lines
 
@@ -77,10 +76,9 @@ def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
 def _headings(group: list[Row]) -> list[Row]:
     """The rows at the top of a table that say what is in its columns; none where there are no such."""
     fits = [_is_heading(row, group[index + 1 :]) for index, row in enumerate(group[:DEEPEST])]
-    first = fits.index(True) if any(fits) else len(fits)
-    return [row for row, _ in takewhile(lambda pair: pair[1], zip(group[first:], fits[first:], strict=False))][
-        :MOST_HEADINGS
-    ]
+    first = next((index for index, fit in enumerate(fits) if fit), len(fits))
+    end = next((index for index in range(first, len(fits)) if not fits[index]), len(fits))
+    return group[first : min(end, first + MOST_HEADINGS)]
 
 
 def _is_heading(row: Row, below: list[Row]) -> bool:

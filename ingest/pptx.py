@@ -175,11 +175,11 @@ def _settle(root: etree._Element) -> None:
 
 
 def _box(shape: Any) -> Box:
-    """Where a shape is; in the corner where the file does not say so in whole numbers."""
+    """Where a shape is; in the corner where the file does not say so, or not in whole numbers."""
     try:
         left, top = shape.left or 0, shape.top or 0
         return Box(left, top, left + (shape.width or 0), top + (shape.height or 0))
-    except ValueError:
+    except (KeyError, ValueError):
         return Box(0, 0, 0, 0)
 
 

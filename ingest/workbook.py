@@ -15,6 +15,7 @@ from ingest.limits import Limits
 from ingest.number_formats import BUILT_IN
 from ingest.office import RELATED
 from ingest.package import Package
+from ingest.sections import LONGEST_LABEL
 
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 
@@ -44,8 +45,12 @@ class Workbook:
         relations = {identity: each for identity, each in package.relations(main).items() if not each.is_external}
         parts = {each.kind: each.target for each in relations.values()}
         self.sheets = [
-            Sheet(one_line(each.get("name") or ""), relation.target, each.get("state") in ("hidden", "veryHidden"))
-            for each in root.iterfind("{*}sheets/{*}sheet")
+            Sheet(
+                one_line(each.get("name") or "")[:LONGEST_LABEL] or f"sheet {number}",
+                relation.target,
+                each.get("state") in ("hidden", "veryHidden"),
+            )
+            for number, each in enumerate(root.iterfind("{*}sheets/{*}sheet"), 1)
             if (relation := relations.get(each.get(f"{RELATED}id") or ""))
         ]
         self.of_macs = any(_is_on(each, "date1904") for each in root.iterfind("{*}workbookPr"))

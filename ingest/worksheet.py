@@ -83,7 +83,8 @@ class Worksheet:
                 formula = part
             elif part.tag.endswith("}is"):
                 return rich_text(part), False
-        if formula is not None and kind != "str" and raw in ("", "0" if self._book.to_calculate else ""):
+        without = not raw or (raw == "0" and self._book.to_calculate)
+        if formula is not None and kind != "str" and without:  # as a string, an empty one is a result
             self.uncalculated += 1
             return (one_line(f"={formula.text}") if formula.text else ""), False
         if not raw:

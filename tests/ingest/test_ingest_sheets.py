@@ -223,6 +223,12 @@ def test_values_are_as_people_see_them(tmp_path: Path, cell: str, expected: str)
     assert (document.text, document.warnings) == (f"S\n\n{expected}", ())
 
 
+def test_sheets_have_names_by_which_they_can_be_cited(tmp_path: Path) -> None:
+    sheets = "".join(f'<sheets><sheet name="{name}" r:id="worksheet"/></sheets>' for name in ("", "A", "A", "n" * 300))
+    document = read(bare(tmp_path / "a.xlsx", "<row><c><v>1</v></c></row>", book=sheets))
+    assert [page.label for page in document.pages] == ["sheet 1", "A (1)", "A (2)", "n" * 120, "S"]
+
+
 def test_rows_are_where_they_say(tmp_path: Path) -> None:
     cell = "<c><v>{}</v></c>"
     numbered = [(None, 1), (3, 3), (2, 4), ("x", 5), (None, "")]  # one that goes back follows the one before

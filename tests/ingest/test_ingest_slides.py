@@ -330,6 +330,19 @@ def test_notes_and_comments_stand_below(tmp_path: Path) -> None:
     ]
 
 
+def test_notes_are_read_where_they_have_no_master(tmp_path: Path) -> None:
+    def fill(slide: Any) -> None:
+        slide.notes_slide.notes_text_frame.text = "Pause here."
+
+    path = slides(tmp_path / "a.pptx", fill)
+    relations = "ppt/notesSlides/_rels/notesSlide1.xml.rels"
+    with zipfile.ZipFile(path) as archive:
+        known = archive.read(relations)
+    without = re.sub(rb"<Relationship [^>]*notesMaster[^>]*/>", b"", known)
+    assert without != known
+    assert ingest(makers.with_member(path, relations, without)).text == "Speaker notes:\n\nPause here."
+
+
 def test_pictures_are_what_they_are_described_as(tmp_path: Path) -> None:
     def fill(slide: Any) -> None:
         box(slide.shapes, "Here:", 1, 0)
