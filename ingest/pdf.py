@@ -17,7 +17,7 @@ import pymupdf
 
 from ingest import titles
 from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
-from ingest.clean import doubts, mend_accents, one_line, raised, tidy, unreadable
+from ingest.clean import commented, doubts, mend_accents, one_line, raised, tidy, unreadable
 from ingest.document import Page, PageQuality, Reading, TocEntry, count, listed
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
 from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
@@ -323,7 +323,7 @@ def _comments(page: Any) -> Iterator[str]:
             continue
         if kind in _MARKING and text in one_line(page.get_textbox(page.load_annot(xref).rect)):
             continue  # some programs keep with a mark what it is on
-        yield f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
+        yield commented(author, text)
 
 
 def _string(value: str) -> str:

@@ -39,7 +39,7 @@ class Export(Deletion):
         budget = "" if context.budget is None else f", budget {context.budget:,}"
         lines = [f"# {_line(session.title)}", ""]
         for document in documents:
-            noun = "page" if document.format == "pdf" else "section"
+            noun = {"pdf": "page", "pptx": "slide"}.get(document.format, "section")
             pages = f"{document.pages:,} {noun}{'s' * (document.pages != 1)}"
             lines.append(f"- *{_line(document.title)}* ({document.format}, {pages})")
         lines += [

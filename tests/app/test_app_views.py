@@ -195,6 +195,12 @@ def test_a_job_says_what_it_is_doing() -> None:
     assert "Stopping" in reading_card(context(status="reading"), [], stopping, {})
 
 
+def test_how_far_a_reading_is_is_told_in_pages_slides_or_sections() -> None:
+    for formats, words in ((["pdf"], "4 pages"), (["pptx", "pptx"], "8 slides"), (["pdf", "pptx"], "8 sections")):
+        documents = [replace(DOCUMENT, format=each, pages=4) for each in formats]
+        assert f" of {words}" in reading_card(context(status="reading"), documents, None, {})
+
+
 def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:
     for progress, kept, words in (
         ({"locked": True}, 1, "1 other file is ready and kept here."),

@@ -237,6 +237,15 @@ def test_export_markdown(talked: Any) -> None:
     )
 
 
+def test_an_export_counts_pages_slides_or_sections(filled: Any) -> None:
+    documents = [filled.document(sha256=str(n) * 64, format=format) for n, format in enumerate(("pdf", "pptx", "xlsx"))]
+    session = filled.store.add_session(filled.context(*documents).id, "All of them")
+    text = filled.store.export_session(session.id)
+    assert [line for line in text.split("\n") if line.startswith("- ")] == [
+        *("- *Emma* (pdf, 3 pages)", "- *Emma* (pptx, 3 slides)", "- *Emma* (xlsx, 3 sections)"),
+    ]
+
+
 def test_a_pasted_page_is_no_heading(filled: Any) -> None:
     """It became one, on a single line of up to 20,000 characters."""
     session = filled.session()

@@ -7,6 +7,7 @@ from typing import Any
 from app.documents import LEFT_OUT
 from app.web.views.markup import bar, esc
 from app.words import byte_size, clock, plural, speed
+from ingest.document import noun_of_pages
 from sessions import ContextRow, DocumentRow, JobRow
 
 STAGES = {
@@ -82,7 +83,8 @@ def reading_card(
     left = f"{clock(progress.get('seconds_left'))} left" if running and progress.get("tokens_per_second") else ""
     rate = f"{speed(progress['tokens_per_second'])} tokens/s" if progress.get("tokens_per_second") else ""
     pages = sum(document.pages for document in documents)
-    noun = "page" if all(document.format == "pdf" for document in documents) else "section"
+    nouns = {noun_of_pages(document.format) for document in documents}
+    noun = nouns.pop() if len(nouns) == 1 else "section"
     place = f"about {share * pages:,.0f} of {plural(pages, noun)}"
     figures = [f"{done:,} of {plural(total, 'token')}", place, rate, left]
     cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
