@@ -1,6 +1,8 @@
 """The pages of documents: their texts, and of PDF how they are printed."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pymupdf
@@ -12,11 +14,11 @@ from app.documents import Options, add_documents
 from app.errors import NotFound
 from app.pages import page_of, picture_of_page
 from app.service import Service
-from app.web.api import add_error_handlers, router
+from app.web.api import MOST_DRAWN, add_error_handlers, router
 from app.web.views.document_page import document_page
 from app.worker import Worker
 from ingest import PasswordNeeded
-from tests.app.helpers import in_process
+from tests.app.helpers import PATIENCE_SEC, in_process
 from tests.ingest import makers
 
 PRINT = [[(50.0, 100.0, "The keeper of the lamp was Orla Quent.")], [(50.0, 300.0, "It was lit.")]]
@@ -89,6 +91,36 @@ def test_pictures_come_over_http(service: Service, tmp_path: Path) -> None:
         for path, words in ((f"{id}/pages/9/picture", "no page 9"), (f"{lost}/pages/1/picture", "of a PDF")):
             refused = http.get(path)
             assert (refused.status_code, words in refused.json()["error"]) == (404, True)
+
+
+def test_many_pictures_leave_the_server_free_for_all_else(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With forty asked for at once there were forty processes, and nothing else was answered until they had ended."""
+    id = kept(service, makers.pdf(tmp_path / "lamp.pdf", PRINT))
+    drawn, enough = threading.Semaphore(0), threading.Event()
+    begun: list[int] = []
+
+    def draw(*_: object) -> bytes:
+        begun.append(1)
+        drawn.release()
+        enough.wait(PATIENCE_SEC)
+        return PNG
+
+    monkeypatch.setattr("app.web.api.picture_of_page", draw)
+    app = FastAPI()
+    app.include_router(router(service, Worker(service)))
+    with TestClient(app, base_url="http://127.0.0.1") as http, ThreadPoolExecutor(61) as callers:
+        asked = [callers.submit(http.get, f"/api/documents/{id}/pages/1/picture") for _ in range(60)]
+        for _ in range(MOST_DRAWN):
+            assert drawn.acquire(timeout=PATIENCE_SEC)
+        answer = callers.submit(lambda: http.get(f"/api/documents/{id}"))
+        try:
+            assert answer.result(PATIENCE_SEC).status_code == 200
+            assert len(begun) == MOST_DRAWN
+        finally:
+            enough.set()
+        assert {each.result(PATIENCE_SEC).status_code for each in asked} == {200}
 
 
 def test_show_writes_a_picture(service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
