@@ -58,7 +58,8 @@ def test_an_encrypted_file_is_named_by_its_title(service: Service, tmp_path: Pat
     locked = {"encryption": pymupdf.PDF_ENCRYPT_AES_256, "user_pw": "swordfish"}
     id = kept(service, makers.pdf(tmp_path / "Lamp book.pdf", PRINT, **locked), "swordfish")
     found = page_of(service, id, 1)
-    with pytest.raises(PasswordNeeded, match=f"^{found.title} is encrypted"):
+    # "Give its password", it said, where there is no field for it.
+    with pytest.raises(PasswordNeeded, match=f"^{found.title} is encrypted.*PASSWORD=... stockpot show {id} --page 1 "):
         picture_of_page(found)
     assert picture_of_page(found, password="swordfish").startswith(PNG)
 
@@ -66,7 +67,7 @@ def test_an_encrypted_file_is_named_by_its_title(service: Service, tmp_path: Pat
 def test_the_page_by_itself_leads_to_others_and_shows_the_print(service: Service, tmp_path: Path, book: Path) -> None:
     id = kept(service, makers.pdf(tmp_path / "lamp.pdf", PRINT))
     first = document_page(page_of(service, id, 1), 4, 10)
-    assert f'src="../../../api/documents/{id}/pages/1/picture?start=4&amp;end=10"' in first
+    assert f'data-from="../../../api/documents/{id}/pages/1/picture?start=4&amp;end=10"' in first
     assert f'href="../../../api/documents/{id}/file#page=1"' in first
     assert ('<a href="2">Next</a>' in first, "Previous" in first) == (True, False)
     second = document_page(page_of(service, id, 2))
@@ -132,6 +133,9 @@ def test_show_writes_a_picture(service: Service, tmp_path: Path, capsys: pytest.
     facts = {"document": id, "page": 1, "place": "page 1", "picture": file}
     assert json.loads(in_process(service.home, capsys, *marked)[1]) == facts
     assert Path(file).read_bytes() not in (plain, b"")
+    for nowhere in (tmp_path, tmp_path / "none" / "page.png"):
+        said = in_process(service.home, capsys, "show", id, "--page", "1", "--picture", str(nowhere))
+        assert (said[:2], f"{nowhere} cannot be written" in said[2]) == ((1, ""), True)
     for wrong in (("--picture", file), ("--page", "1", "--mark", "4", "10")):
         status, out, err = in_process(service.home, capsys, "show", id, *wrong)
         assert (status, out, " goes with " in err) == (2, "", True)

@@ -28,12 +28,18 @@ figure { margin: 0; min-width: 0; color: var(--soft); }
 figure img { display: block; max-width: 100%; max-height: calc(100vh - 48px); border: 1px solid var(--line);
   background: #fff; }
 """
-# A picture that cannot be had says why.
+# Asked for once, as it may take a minute to draw; a picture that cannot be had says why.
 SCRIPT = """
-async function explain(picture) {
-  const answer = await fetch(picture.src);
-  if (!answer.ok) picture.replaceWith((await answer.json()).error);
-}
+(async () => {
+  const picture = document.querySelector("#printed img");
+  try {
+    const answer = await fetch(picture.dataset.from);
+    if (answer.ok) picture.src = URL.createObjectURL(await answer.blob());
+    else picture.replaceWith((await answer.json()).error);
+  } catch {
+    picture.replaceWith("The server does not answer: reload the page once it does.");
+  }
+})();
 """
 
 
@@ -74,6 +80,6 @@ def _printed(shown: DocumentPage, start: int, end: int) -> str:
     number = shown.page.number
     link = f"../../../api/documents/{esc(shown.document)}/pages/{number}/picture?start={start}&amp;end={end}"
     return (
-        f'<script>{SCRIPT}</script><figure id="printed"><img src="{link}" alt="Page {number} as it is printed" '
-        'onerror="explain(this)"></figure>'
+        f'<figure id="printed"><img data-from="{link}" alt="Page {number} as it is printed"></figure>'
+        f"<script>{SCRIPT}</script>"
     )
