@@ -44,13 +44,17 @@ SCRIPT = """
 
 
 def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
-    """All of it as HTML. start, end: the characters of the document's text that are marked, as `#passage`."""
+    """All of it as HTML. start, end: the characters of the document's text that are marked, as `#passage`.
+
+    Its own words are in English; in which language those of the document are, nobody knows.
+    """
     page = shown.page
     return (
-        f'<!doctype html><html><head><meta charset="utf-8"><title>{esc(page.label)} · {esc(shown.title)}</title>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{esc(page.label)} · {esc(shown.title)}</title>"
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
-        f"<body><main><header><h1>{esc(page.label)}</h1><p>{esc(shown.title)}</p>{_elsewhere(shown)}</header>"
-        f'<div id="text">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
+        f'<body><main><header><h1 lang="">{esc(page.label)}</h1><p lang="">{esc(shown.title)}</p>{_elsewhere(shown)}'
+        f'</header><div id="text" lang="">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
         f"{_printed(shown, start, end)}</main></body></html>"
     )
 
