@@ -1,9 +1,11 @@
 """What is kept, for people: finding by id, prefix or title, and listing, showing, renaming and deleting."""
 
-from collections.abc import Callable, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import sessions
 from app.errors import Ambiguous, AppError, NotFound
@@ -34,6 +36,7 @@ class Found:
 
 Titled = DocumentRow | ContextRow | SessionRow
 Row = Titled | TurnRow | JobRow
+Called = TypeVar("Called", DocumentRow, ContextRow, SessionRow)
 KINDS = ("document", "context", "session")
 """What has a title and can be found by it."""
 
@@ -179,8 +182,22 @@ def listing(service: Service, noun: str) -> list[dict[str, Any]]:
     return [asdict(row) for _, row in _titled(service, (noun.removesuffix("s"),))]
 
 
+def called(rows: Iterable[Called], query: str) -> list[Called]:
+    """Those whose title has every word of a query, which is taken as in a search of what was said: neither accents nor
+    case matter, and "words in quotes" are a phrase.
+    """
+    given = (_folded(phrase or word) for phrase, word in re.findall(r'"([^"]+)"|([^\s"]+)', query))
+    wanted = [each for each in given if each]
+    return [row for row in rows if wanted and all(each in _folded(row.title) for each in wanted)]
+
+
+def _folded(text: str) -> str:
+    letters = (each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
+    return " ".join("".join(letters).casefold().split())
+
+
 def search(service: Service, query: str, limit: int) -> list[Found]:
-    """The sessions whose title has the query in it, unless it was also said there; then the turns that say it.
+    """The sessions that are called so, unless it was also said there; then the turns that say it.
 
     Raises:
         sessions.StoreError: a limit below 1 or above MOST_HITS.
@@ -188,9 +205,9 @@ def search(service: Service, query: str, limit: int) -> list[Found]:
     most = sessions.MOST_HITS if 1 <= limit <= sessions.MOST_HITS else limit  # which is refused
     # All of them, since a session that only later ones are in has said it too.
     said = [Found(hit.session, hit.turn, hit.snippet, hit.highlights) for hit in service.store.search(query, most)]
-    title, there = " ".join(query.split()).casefold(), {each.session.id for each in said}
-    called = [row for row in service.store.sessions() if title and title in row.title.casefold()]
-    return [*(Found(row) for row in called if row.id not in there), *said][:limit]
+    there = {each.session.id for each in said}
+    titled = (Found(row) for row in called(service.store.sessions(), query) if row.id not in there)
+    return [*titled, *said][:limit]
 
 
 def details(service: Service, kind: str, row: Row) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from app.commands.common import (
     print_json,
     table,
 )
-from app.errors import UsageError
+from app.errors import AppError, UsageError
 from app.words import byte_size, clock, percent, printable, shorten, speed
 
 if TYPE_CHECKING:
@@ -193,7 +193,10 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
     if arguments.picture:
         start, end = arguments.mark or (0, 0)
         picture = picture_of_page(found, start, end, os.environ.get("STOCKPOT_PASSWORD") or None)
-        Path(arguments.picture).write_bytes(picture)
+        try:
+            Path(arguments.picture).write_bytes(picture)
+        except OSError as error:
+            raise AppError(f"{arguments.picture} cannot be written ({error.strerror}).") from error
         text, facts = arguments.picture, {**facts, "picture": arguments.picture}
     else:
         text, facts = f"{page.label}\n\n{page.text}", {**facts, "text": page.text}

@@ -334,11 +334,9 @@ class Actions:
         """
         if not query or not query.strip():
             return [gr.update(choices=[], value=None, visible=False)]
-        words = query.casefold().split()
         choices: dict[str, str] = {
             context.id: f"{context.title}\n{plural(context.tokens, 'token')}"
-            for context in self.service.store.contexts()
-            if all(word in context.title.casefold() for word in words)
+            for context in shelf.called(self.service.store.contexts(), query)
         }
         for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
             choices.setdefault(hit.session.id, f"{hit.session.title}\n{hit.line}")

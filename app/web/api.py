@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, FastAPI, Form, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -38,6 +40,8 @@ from sessions import AlreadyRead, DiskFull, InUse, NotFound, StoreCorrupt, Store
 
 MOST_BODY, MOST_FILES = 16 << 20, 16 << 30
 """Bytes of a request without files, and of one with files."""
+MOST_DRAWN = 2
+"""Pages that are drawn at a time, each in a process of its own that may take half of the memory."""
 MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
 
 
@@ -154,10 +158,16 @@ def router(service: Service, worker: Worker) -> APIRouter:
         page = page_of(service, id, number).page
         return PlainTextResponse(f"{page.label}\n\n{page.text}\n")
 
+    drawing = CapacityLimiter(MOST_DRAWN)  # apart from the threads that answer everything else
+
     @api.get("/documents/{id}/pages/{number}/picture")
-    def page_picture(id: str, number: int, start: int = 0, end: int = 0) -> Response:
+    async def page_picture(id: str, number: int, start: int = 0, end: int = 0) -> Response:
         """A page of a PDF as it is printed, a PNG. start, end: as a source has them; what they say is marked."""
-        return Response(picture_of_page(page_of(service, id, number), start, end), media_type="image/png")
+
+        def draw() -> bytes:
+            return picture_of_page(page_of(service, id, number), start, end)
+
+        return Response(await run_sync(draw, limiter=drawing), media_type="image/png")
 
     @api.post("/contexts", status_code=202, max_body_size=MOST_FILES)
     def read(given: Annotated[NewContext, Form()]) -> dict[str, Any]:

@@ -431,6 +431,19 @@ def test_listing_renaming_searching_and_deleting(
         assert json.loads(in_process(home, capsys, "list", noun, "--json")[1]) == []
 
 
+def test_what_is_kept_is_looked_at_without_torch(tmp_path: Path) -> None:
+    """Which took two seconds of three to load, to list a few titles."""
+    with Store(tmp_path) as store:
+        session = store.add_session(emma(store).id, "About Emma").id
+        store.finish_turn(store.add_turn(session, "Who?").id, answer="She.")
+    asked = [["list", "contexts"], ["show", session], ["search", "who"], ["export", session], ["branch", session]]
+    asked += [["rename", session, "Emma again"], ["delete", session, "--yes"]]
+    code = f"import sys; sys.modules['torch'] = None; from app.cli import main; print([main(each) for each in {asked}])"
+    environment = {**os.environ, "STOCKPOT_HOME": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert ran.stdout.splitlines()[-1:] == [str([0] * len(asked))], ran.stderr
+
+
 def test_methods_and_doctor_are_objects_for_programs(
     tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

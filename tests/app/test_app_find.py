@@ -146,6 +146,16 @@ def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(se
     assert search(service, "  ", 20) == search(service, "nowhere", 20) == []
 
 
+@pytest.mark.parametrize("query", ["cafe", "CAFE\u0301", "meer café", '"am meer"', "strasse"])
+def test_titles_are_searched_as_what_was_said_is(service: Service, query: str) -> None:
+    """An accent had to be typed as it is, words in their order, and with quotes nothing was found."""
+    context = add_context(service, add_document(service, "Harbour"))
+    session = service.store.add_session(context.id, "Das Café am Meer, Seestraße")
+    assert [each.session.id for each in search(service, query, 20)] == [session.id]
+    for other in ('"meer am"', "cafe nowhere", '"', "\u0301"):
+        assert search(service, other, 20) == []
+
+
 def test_a_session_beyond_the_limit_has_said_it_all_the_same(service: Service) -> None:
     """It came first, as one that is only called so."""
     store, context = service.store, add_context(service, add_document(service, "Harbour"))
