@@ -15,6 +15,7 @@ import pytest
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from benchmarks.gpu_check import __main__ as command
 from benchmarks.gpu_check import caches, methods, parity
 from benchmarks.gpu_check.__main__ import NO_GPU, TINY_LENGTHS, main
 from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, QUERIES, cells, check_attention, memory_of
@@ -25,7 +26,7 @@ from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import check_model
 from benchmarks.random_models import SHAPES, config_of, random_model
-from engine import METHODS, Answer, Conversation, Machine, Planner, Rates, make_method
+from engine import GPU_BASE, METHODS, Answer, Conversation, Machine, Planner, Rates, make_method
 from engine.host.pruning import parse_stages
 from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.reading import read
@@ -256,6 +257,22 @@ def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: 
     assert {method for _, method, _ in cells} == {*CACHES, *METHODS}
     assert len(cells) == len(set(cells))
     assert PENDING in capsys.readouterr().out
+
+
+def test_a_gpu_is_held_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch takes no limit for "cuda" without a number, so that the check ended before it began."""
+    limits, places = [], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: MagicMock(total_memory=80 << 30))
+    monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
+    monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", lambda *given: limits.append(given), raising=False)
+    monkeypatch.setattr(command, "run", lambda check, names: places.append((check.place, check.limit)))
+    monkeypatch.setattr(command, "write", lambda *_: None)
+    assert main(["--out", str(tmp_path / "result.json")]) == 0
+    limit = (24 << 30) - GPU_BASE
+    assert places == [(torch.device("cuda", 0), limit)]
+    assert limits == [(limit / (80 << 30), 0)]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
