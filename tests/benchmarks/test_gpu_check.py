@@ -13,12 +13,13 @@ from unittest.mock import MagicMock
 import psutil
 import pytest
 import torch
+from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import caches, methods, parity
+from benchmarks.gpu_check import attention, caches, methods, parity
 from benchmarks.gpu_check.__main__ import NO_GPU, TINY_LENGTHS, main
-from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, QUERIES, cells, check_attention, memory_of
+from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.caches import CACHES, check_cache
 from benchmarks.gpu_check.check import PENDING, Check, NotReached
 from benchmarks.gpu_check.methods import check_method
@@ -28,6 +29,7 @@ from benchmarks.gpu_check.schedule import check_model
 from benchmarks.random_models import SHAPES, config_of, random_model
 from engine import GPU_BASE, METHODS, Answer, Conversation, Machine, Planner, Rates, make_method
 from engine.host.pruning import parse_stages
+from engine.memories.window import WindowMemory
 from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.reading import read
 
@@ -206,6 +208,29 @@ def test_attention_of_one_layer_is_measured(check: Check) -> None:
     assert [(row["what"], row["length"]) for row in check.rows] == [(c["what"], c["length"]) for c in cells(check)]
     assert {row["status"] for row in check.rows} == {"done"}
     assert all(row["to_dense"] == row["sdpa_seconds"] / row["seconds"] > 0 for row in check.rows)
+
+
+def test_attention_is_computed_only_where_it_is_timed(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All passes up to a million tokens attended to all before them, which took more than the part's share of the time;
+    and the first token of the first answer was timed while its kernels were compiled.
+    """
+    passes: list[tuple[int, int]] = []
+    attending = attention._attending
+
+    def noted(check: Check, memory: WindowMemory, source: Tensor) -> float:
+        passes.append((memory.seen, len(source)))
+        return attending(check, memory, source)
+
+    monkeypatch.setattr(attention, "_attending", noted)
+    check.lengths = (256, 2048)
+    check_attention(check)
+    queries = QUERIES[True]
+    for length in check.lengths:
+        assert [seen for seen, count in passes if count > 1 and length - LAST * queries <= seen < length] == list(
+            range(length - LAST * queries, length, queries)
+        )
+        assert passes.count((length, 1)) == 1 + LAST + 1, "one to warm up, and then a whole answer"
+    assert sum(count > 1 for _, count in passes) == LAST * len(check.lengths)
 
 
 @pytest.mark.parametrize(
