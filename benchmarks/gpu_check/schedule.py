@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -50,9 +51,12 @@ def _lay_out(check: Check, names: list[str]) -> None:
     for name in names:
         check.row("parity", model=name, **SEAM)
         check.row("model", model=name, **WEIGHTS)
-        for method in _order(check):
-            for length in check.lengths[:1] if method == KVPRESS else check.lengths:
-                check.row("reading", model=name, method=method, tokens=length)
+        for part, method in itertools.product(("reading", "answering"), _order(check)):
+            if method != KVPRESS:
+                for length in check.lengths:
+                    check.row(part, model=name, method=method, tokens=length)
+            elif part == "reading":
+                check.row(part, model=name, method=method, tokens=check.lengths[0])
     check.row("kernels", **KERNELS)
     for cell in cells(check):
         check.row("attention", **cell)
