@@ -23,7 +23,7 @@ from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads
 
 SEAM_SHARE = 0.03  # of all the time, for each model
-KERNEL_SHARE = 0.1  # each kernel is compiled, and again for each kind of slab
+KERNEL_SHARE = 0.15  # each kernel is compiled, and again for each kind of slab: some twenty times, for seconds each
 ATTENTION_SHARE = 0.1
 MODEL_SHARES = {"Llama-3.1-8B": 4.0}  # others 1.0
 METHOD_SHARES = {"infinipot": 3.0, "infinitehip": 3.0, "infllm": 2.0, "locret": 2.0}  # of a model's time; others 1.0
