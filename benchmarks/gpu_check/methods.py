@@ -140,6 +140,6 @@ def _question(model: Model) -> str:
 
 
 def _last(conversation: Conversation, question: str, tokens: int) -> Answer:
-    *_, last = conversation.ask(question, Sampling(temperature=2.0, max_tokens=tokens, seed=3))
+    *_, last = conversation.ask(question, Sampling(max_tokens=tokens))
     assert isinstance(last, Answer)
     return last

@@ -30,7 +30,18 @@ from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import check_model
 from benchmarks.random_models import SHAPES, config_of, random_model
-from engine import GPU_BASE, METHODS, Answer, Conversation, Machine, Planner, Rates, make_method, suited_stores
+from engine import (
+    GPU_BASE,
+    METHODS,
+    Answer,
+    Conversation,
+    Machine,
+    Planner,
+    Rates,
+    Sampling,
+    make_method,
+    suited_stores,
+)
 from engine.host.pruning import parse_stages
 from engine.host.transfers import pin_exactly
 from engine.memories.window import WindowMemory
@@ -87,6 +98,17 @@ def test_models_of_real_size_are_read_as_suits_their_window(name: str, sinks: in
     method, lengths = methods._fitting(planner, name, (1 << 16, 1 << 20), planner.model.spec.window)
     assert lengths == [1 << 16, 1 << 20]
     assert (method.settings()["sinks"], method.settings()["looks"]) == (sinks, looks)
+
+
+def test_answers_are_measured_without_drawing_lots(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To sort a vocabulary of 128,256 for each token took the processor as long as the pass took a GPU."""
+    asked: list[Sampling] = []
+    monkeypatch.setattr(Sampling, "__post_init__", lambda sampling: asked.append(sampling))
+    model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
+    context = read(model, make_method("streaming"), methods.noise(model, 100))
+    methods._answer(row := {}, context, MagicMock(first_token_sec=None), math.inf)
+    assert row["answer_tokens"] == methods.DECODED, "what noise says has no end"
+    assert {sampling.temperature for sampling in asked} == {0.0}
 
 
 def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> None:
