@@ -31,27 +31,35 @@ WARMING = 6  # times as short as the first length is what is read to warm up: lo
 
 def check_method(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
     """Read as far as time and memory allow, and answer at each length on the way."""
-    method, waiting = _fitting(planner, name, check.lengths, 0 if check.tiny else planner.model.spec.window)
+    method, fitting = _fitting(planner, name, check.lengths, 0 if check.tiny else planner.model.spec.window)
     facts = {"model": model.name, "method": name}
     plans = {length: planner.plan(method, length, "nf4") for length in check.lengths}
-    rows = {length: check.row("reading", **facts, tokens=length) for length in check.lengths}
     for length, plan in plans.items():
-        rows[length] |= {"settings": method.settings(), **_planned(plan)}
-        if length not in waiting:
+        check.row("reading", **facts, tokens=length).update(settings=method.settings(), **_planned(plan))
+        if length not in fitting:
             longest = f"the longest text is {plan.longest:,} tokens" if plan.longest else "no text fits"
             check.missed({**facts, "tokens": length}, status=f"does not fit: {longest}")
-    if not waiting:
+    if not fitting:
         return
-    _warm_up(check, model, method, plans[waiting[0]].chunk)
+    _warm_up(check, model, method, plans[fitting[0]].chunk)
+    whole = method.spans(fitting[-1], 0) == [(0, fitting[-1])]  # else a shorter text is no part of a longer one
+    for lengths in [fitting] if whole else [[length] for length in fitting]:
+        _read(check, model, method, {length: plans[length] for length in lengths}, over)
+
+
+def _read(check: Check, model: Model, method: Method, plans: dict[int, Plan], over: float) -> None:
+    """Read one text to the last of the planned lengths."""
+    facts, waiting = {"model": model.name, "method": method.name}, list(plans)
     ids = noise(model, waiting[-1])
     reader = Reader(model, method, ids, plans[waiting[-1]].chunk)
     gauge = Gauge(check.place)
     for progress in reader.run():
         gauge.look()
-        read = progress.tokens_done
+        read = len(ids) if reader.done == reader.total else progress.tokens_done  # `truncate` leaves the middle out
         while waiting and read >= waiting[0]:
             length = waiting.pop(0)
-            rows[length] |= {
+            row = check.row("reading", **facts, tokens=length)
+            row |= {
                 **gauge.facts(read),
                 "host_bytes": progress.usage.bytes.get(HOST, 0),
                 "kv_device_bytes": progress.usage.bytes[DEVICE],
@@ -62,7 +70,7 @@ def check_method(check: Check, model: Model, planner: Planner, name: str, over: 
                 _answer(check.row("answering", **facts, tokens=length), context, plans[length], over)
         if waiting and time.monotonic() > over:
             for length in waiting:
-                rows[length] |= gauge.facts(read)
+                check.row("reading", **facts, tokens=length).update(gauge.facts(read))
                 check.missed({**facts, "tokens": length}, status=f"not reached: {read:,} tokens in its time")
             return
 

@@ -148,6 +148,16 @@ def test_a_method_is_measured_once_its_kernels_are_there(check: Check, monkeypat
     assert begun[:4] == ["Reader", "Conversation", "Reader", "Gauge"]
 
 
+def test_a_method_that_leaves_most_out_is_measured_too(check: Check) -> None:
+    """`truncate` is at its end before any of the lengths, and was never said to be there."""
+    model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
+    planner = Planner(skeleton_of(model.network, model.spec), Machine(1 << 40, 1 << 40, True, RATES), model.turn_length)
+    check.lengths = (4096, 8192)
+    check_method(check, model, planner, "truncate", math.inf)
+    found = {(row["part"], row["tokens"], row["status"]) for row in check.rows}
+    assert found == {(part, tokens, "done") for part in ("reading", "answering") for tokens in check.lengths}
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_what_is_read_to_warm_up_outgrows_every_window(name: str) -> None:
     """And has a pass behind it, so that everything of a method has been needed once."""
