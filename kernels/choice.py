@@ -15,10 +15,11 @@ CHOICES = ("auto", "reference", "triton")
 
 @functools.cache
 def implementation() -> str:
-    """Either "triton" or "reference"; without a word from outside, Triton where there are a GPU and the package.
+    """Either "triton" or "reference"; without a word from outside, Triton where there are a GPU and the package, and it
+    can launch kernels.
 
     Raises:
-        ValueError: STOCKPOT_KERNELS is neither, or asks for Triton where it is not installed.
+        ValueError: STOCKPOT_KERNELS is neither, or asks for Triton where it is not installed or cannot.
     """
     wanted = os.environ.get("STOCKPOT_KERNELS", "auto")
     if wanted not in CHOICES:
@@ -26,9 +27,29 @@ def implementation() -> str:
     found, gpu = importlib.util.find_spec("triton") is not None, torch.cuda.is_available()
     if wanted == "triton" and not found:
         raise ValueError("STOCKPOT_KERNELS=triton needs the package triton: install it, or unset the variable.")
-    chosen = wanted if wanted != "auto" else "triton" if found and gpu else "reference"
+    broken = _why_not() if wanted != "reference" and found and gpu else ""
+    if broken and wanted == "triton":
+        raise ValueError(f"STOCKPOT_KERNELS=triton: {broken}, or unset the variable.")
+    if broken:
+        log.warning("kernels are PyTorch's, which are slower: %s", broken)
+    chosen = wanted if wanted != "auto" else "triton" if found and gpu and not broken else "reference"
     log.info("kernels: %s (asked for %s; triton %s, GPU %s)", chosen, wanted, found, gpu)
     return chosen
+
+
+def _why_not() -> str:
+    """Why Triton cannot launch kernels on the GPU, and what helps; empty where it can.
+
+    It builds what launches them with the machine's own compiler, when it first talks to the GPU.
+    """
+    from triton.runtime import driver
+
+    try:
+        driver.active.get_current_device()
+    except Exception as error:  # it knows no errors of its own, and a compiler has many
+        said = str(error).partition("\n")[0]
+        return f"Triton cannot use the GPU ({said}); install a C compiler and Python's headers (gcc, python3-dev)"
+    return ""
 
 
 def by_triton(device: torch.device) -> bool:

@@ -45,6 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     place, limit = torch.device(chosen.device), int(chosen.memory * (1 << 30))
     if place.type == "cuda":
+        place = torch.device("cuda", torch.cuda.current_device())  # the limit is set of a device with a number alone
         total = torch.cuda.get_device_properties(place).total_memory
         limit = min(limit, total) - GPU_BASE  # which is not PyTorch's to give
         torch.cuda.set_per_process_memory_fraction(limit / total, place)

@@ -21,6 +21,7 @@ from engine.seam import NoRotation
 
 KVPRESS = "kvpress"
 CACHES = ("dense", "offloaded", KVPRESS)
+UNLIMITED_MB = 1 << 20
 
 
 @contextmanager
@@ -44,8 +45,13 @@ def check_cache(check: Check, model: Model, name: str, over: float) -> None:
     if name == KVPRESS:
         _check_kvpress(check, model, check.row("reading", **facts, tokens=check.lengths[0]))
         return
+    with pinning_as_ever(check.place):
+        _read(check, model, facts, over)
+
+
+def _read(check: Check, model: Model, facts: Row, over: float) -> None:
     network, place = model.network, check.place
-    cache = DynamicCache(config=network.config, offloading=name == "offloaded" and place.type == "cuda")
+    cache = DynamicCache(config=network.config, offloading=facts["method"] == "offloaded" and place.type == "cuda")
     ids = noise(model, check.lengths[-1]).to(place)
     chunk, read = default_chunk(place.type == "cpu"), 0
     gauge = Gauge(place)
@@ -56,12 +62,41 @@ def check_cache(check: Check, model: Model, name: str, over: float) -> None:
                 read += chunk
                 gauge.look()
             row = check.row("reading", **facts, tokens=length)
-            row |= {**gauge.facts(read), "host_bytes": 0, "status": "done"}
+            row |= {**gauge.facts(read), "host_bytes": offloaded_bytes(cache, place)}
             if read < length:
-                row["status"] = f"not reached: {read:,} tokens in its time"
+                check.missed({**facts, "tokens": length}, status=f"not reached: {read:,} tokens in its time")
                 continue
+            row["status"] = "done"
             with gauge.halted():
                 _answer(check.row("answering", **facts, tokens=length), network, cache, ids[:QUESTION], over)
+
+
+def offloaded_bytes(cache: DynamicCache, place: torch.device) -> int:
+    """Bytes of what a cache holds elsewhere than on the device."""
+    held = (getattr(layer, name, None) for layer in cache.layers for name in ("keys", "values"))
+    return sum(x.nbytes for x in held if isinstance(x, Tensor) and x.device.type != place.type)
+
+
+@contextmanager
+def pinning_as_ever(place: torch.device) -> Iterator[None]:
+    """While in it, PyTorch rounds pinned memory up and keeps it for whoever asks next, as it does by itself. The engine
+    has it given back, and an offloaded cache, which takes some anew for each layer of each pass, would mostly wait for
+    that.
+    """
+    settings = torch._C._accelerator_getAllocatorSettings()
+    always = f"pinned_max_round_threshold_mb:{UNLIMITED_MB},pinned_max_cached_size_mb:{UNLIMITED_MB}"
+
+    def pin(said: str) -> None:
+        wait(place)
+        if place.type == "cuda":
+            torch.accelerator.empty_host_cache()  # lest what one rule took is handed out under the other
+        torch._C._accelerator_setAllocatorSettings(said)
+
+    pin(f"{settings},{always}" if settings else always)
+    try:
+        yield
+    finally:
+        pin(settings or always)
 
 
 def _answer(row: Row, network: PreTrainedModel, cache: DynamicCache, question: Tensor, over: float) -> None:

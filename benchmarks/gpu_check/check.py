@@ -72,17 +72,18 @@ class Check:
             with _alarm(min(1.2 * share_sec + 1.0, self.left())):
                 return do(began + share_sec)
         except NotReached:
-            self._stopped(facts, status=f"not reached: stopped after {time.monotonic() - began:.0f} s")
+            self.missed(facts, status=f"not reached: stopped after {time.monotonic() - began:.0f} s")
         except (EngineError, torch.OutOfMemoryError, MemoryError) as error:
-            self._stopped(facts, status=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            self.missed(facts, status=f"{type(error).__name__}: {str(error).splitlines()[0]}")
         except Exception as error:  # one cell must not end a run that was paid for
             log.exception("%s failed", facts)
-            self._stopped(facts, ok=False, status=f"failed: {type(error).__name__}: {error}")
+            self.missed(facts, ok=False, status=f"failed: {type(error).__name__}: {error}")
         finally:
             free_all(self.place)
         return None
 
-    def _stopped(self, facts: Row, **why: Any) -> None:
+    def missed(self, facts: Row, **why: Any) -> None:
+        """Say why in the rows with these facts of which nothing has been said yet."""
         for row in self.rows:
             if row["status"] == PENDING and facts.items() <= row.items():
                 row |= why

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu_check.check import Check, Row
-from benchmarks.gpu_check.gauge import Gauge
+from benchmarks.gpu_check.gauge import Gauge, free_all
 from engine import (
     Answer,
     Context,
@@ -26,30 +26,40 @@ from engine.records import DEVICE, HOST
 
 QUESTION = 50  # tokens
 DECODED = 32  # tokens of an answer whose speed is taken, or as many as there is time for
+WARMING = 6  # times as short as the first length is what is read to warm up: longer than any window and a pass
 
 
 def check_method(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
     """Read as far as time and memory allow, and answer at each length on the way."""
-    method, waiting = _fitting(planner, name, check.lengths, 0 if check.tiny else planner.model.spec.window)
+    method, fitting = _fitting(planner, name, check.lengths, 0 if check.tiny else planner.model.spec.window)
     facts = {"model": model.name, "method": name}
     plans = {length: planner.plan(method, length, "nf4") for length in check.lengths}
-    rows = {length: check.row("reading", **facts, tokens=length) for length in check.lengths}
     for length, plan in plans.items():
-        rows[length] |= {"settings": method.settings(), **_planned(plan)}
-        if length not in waiting:
+        check.row("reading", **facts, tokens=length).update(settings=method.settings(), **_planned(plan))
+        if length not in fitting:
             longest = f"the longest text is {plan.longest:,} tokens" if plan.longest else "no text fits"
-            rows[length]["status"] = f"does not fit: {longest}"
-    if not waiting:
+            check.missed({**facts, "tokens": length}, status=f"does not fit: {longest}")
+    if not fitting:
         return
+    _warm_up(check, model, method, plans[fitting[0]].chunk)
+    whole = method.spans(fitting[-1], 0) == [(0, fitting[-1])]  # else a shorter text is no part of a longer one
+    for lengths in [fitting] if whole else [[length] for length in fitting]:
+        _read(check, model, method, {length: plans[length] for length in lengths}, over)
+
+
+def _read(check: Check, model: Model, method: Method, plans: dict[int, Plan], over: float) -> None:
+    """Read one text to the last of the planned lengths."""
+    facts, waiting = {"model": model.name, "method": method.name}, list(plans)
     ids = noise(model, waiting[-1])
     reader = Reader(model, method, ids, plans[waiting[-1]].chunk)
     gauge = Gauge(check.place)
     for progress in reader.run():
         gauge.look()
-        read = progress.tokens_done
+        read = len(ids) if reader.done == reader.total else progress.tokens_done  # `truncate` leaves the middle out
         while waiting and read >= waiting[0]:
             length = waiting.pop(0)
-            rows[length] |= {
+            row = check.row("reading", **facts, tokens=length)
+            row |= {
                 **gauge.facts(read),
                 "host_bytes": progress.usage.bytes.get(HOST, 0),
                 "kv_device_bytes": progress.usage.bytes[DEVICE],
@@ -60,8 +70,19 @@ def check_method(check: Check, model: Model, planner: Planner, name: str, over: 
                 _answer(check.row("answering", **facts, tokens=length), context, plans[length], over)
         if waiting and time.monotonic() > over:
             for length in waiting:
-                rows[length] |= {**gauge.facts(read), "status": f"not reached: {read:,} tokens in its time"}
+                check.row("reading", **facts, tokens=length).update(gauge.facts(read))
+                check.missed({**facts, "tokens": length}, status=f"not reached: {read:,} tokens in its time")
             return
+
+
+def _warm_up(check: Check, model: Model, method: Method, chunk: int) -> None:
+    """Read and answer once, untimed: kernels are compiled when they are first needed, which takes seconds each."""
+    ids = noise(model, check.lengths[0] // WARMING)
+    reader = Reader(model, method, ids, chunk)
+    for _ in reader.run():
+        pass
+    _last(Conversation(reader.context()), _question(model), 2)
+    free_all(check.place)
 
 
 def noise(model: Model, tokens: int) -> Tensor:
@@ -101,16 +122,16 @@ def _answer(row: Row, context: Context, plan: Plan, over: float) -> None:
     if plan.first_token_sec is not None and plan.first_token_sec > left:
         row["status"] = f"not reached: {plan.first_token_sec:.0f} s are planned, {left:.0f} s left"
         return
-    chat = context.model.chat
-    question = "a" * max(1, QUESTION - len(chat.turn("")))
+    question, recorder = _question(context.model), context.model.recorder
     conversation = Conversation(context)
     first = _last(conversation, question, 2)
+    if recorder.recorded(conversation.memory):  # which took most of its time
+        first = _last(conversation, question, 2)
     each = max(first.decode_sec, 1e-6)  # of two tokens: the first took part of it, so this is an upper bound
     tokens = max(2, int(min(DECODED, (over - time.monotonic()) / each)))
     known, second = conversation.memory.recordings, _last(conversation, question, tokens)
     if conversation.memory.recordings is not known:  # recording took part of its time: with three stages, three times
         second = _last(conversation, question, tokens)
-    recorder = context.model.recorder
     if recorder.recorded(conversation.memory):
         with recorder.stopped():
             row["tokens_per_second_without_graphs"] = _last(Conversation(context), question, tokens).tokens_per_second
@@ -122,7 +143,11 @@ def _answer(row: Row, context: Context, plan: Plan, over: float) -> None:
     }
 
 
+def _question(model: Model) -> str:
+    return "a" * max(1, QUESTION - len(model.chat.turn("")))
+
+
 def _last(conversation: Conversation, question: str, tokens: int) -> Answer:
-    *_, last = conversation.ask(question, Sampling(temperature=2.0, max_tokens=tokens, seed=3))
+    *_, last = conversation.ask(question, Sampling(max_tokens=tokens))
     assert isinstance(last, Answer)
     return last

@@ -25,7 +25,7 @@ COLUMNS = {
     ],
     "answering": [
         *("model", "method", "tokens", "first_token_seconds", "planned_first_token_seconds"),
-        *("tokens_per_second", "planned_tokens_per_second", "to_dense", "status"),
+        *("tokens_per_second", "tokens_per_second_without_graphs", "planned_tokens_per_second", "to_dense", "status"),
     ],
 }
 

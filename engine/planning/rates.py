@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-SIDE = 1024  # of the matrices that are multiplied
-COPIED = 64 << 20  # bytes
+SIDE = 1024  # of the matrices that are multiplied; on a GPU that is over before the next product is launched
+GPU_SIDE = 4096
+COPIED = 64 << 20  # bytes; twice as many fit a large GPU's cache, or nearly
+GPU_COPIED = 128 << 20
 LEAST_SEC = 0.1  # each rate is measured for at least this long
 SMALL_OPERATION_SEC = 6e-6  # a kernel launch, where nothing was measured
 
@@ -42,18 +44,20 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
 
 
 def _flops(device: torch.device, dtype: torch.dtype) -> float:
-    left = torch.ones(SIDE, SIDE, dtype=dtype, device=device)
-    right = torch.ones(SIDE, SIDE, dtype=dtype, device=device)
-    return 2 * SIDE**3 / _seconds(lambda: left @ right, device)
+    side = SIDE if device.type == "cpu" else GPU_SIDE
+    left = torch.ones(side, side, dtype=dtype, device=device)
+    right = torch.ones(side, side, dtype=dtype, device=device)
+    return 2 * side**3 / _seconds(lambda: left @ right, device)
 
 
 def _copying(source: torch.device, target: torch.device) -> float:
     """Bytes per second; a copy within one place reads and writes each byte."""
     pinned = source.type == "cpu" and target.type == "cuda"
-    data = torch.empty(COPIED, dtype=torch.uint8, device=source, pin_memory=pinned)
+    size = COPIED if source.type == "cpu" else GPU_COPIED
+    data = torch.empty(size, dtype=torch.uint8, device=source, pin_memory=pinned)
     data.zero_()
-    there = torch.zeros(COPIED, dtype=torch.uint8, device=target)
-    moved = COPIED * (2 if source == target else 1)
+    there = torch.zeros(size, dtype=torch.uint8, device=target)
+    moved = size * (2 if source == target else 1)
     return moved / _seconds(lambda: there.copy_(data, non_blocking=True), target)
 
 

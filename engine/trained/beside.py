@@ -121,9 +121,10 @@ def _fitting(kind: Kind[T], spec: ModelSpec, given: str) -> tuple[T, Path, _Stam
 
 def _fill(trained: Trained, kind: Kind[Any], path: Path, spec: ModelSpec) -> None:
     weights, _ = _read_weights(kind, path)
-    names = zip(trained.state_dict(), trained.named_weights(), strict=True)
-    state = {own: weights[published].to(spec.device, spec.dtype) for own, published in names}
-    trained.load_state_dict(state, assign=True)
+    state = trained.state_dict()
+    awaited = [own for own, weight in state.items() if weight.is_meta]  # others stay as they are made
+    state |= {own: weights[name] for own, name in zip(awaited, trained.named_weights(), strict=True)}
+    trained.load_state_dict({own: x.to(spec.device, spec.dtype) for own, x in state.items()}, assign=True)
     trained.requires_grad_(False)
 
 

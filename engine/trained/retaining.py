@@ -34,7 +34,8 @@ class RetainingHead(nn.Module):
         """width: of the hidden layer; activation: by transformers' name."""
         super().__init__()
         self.fc1 = nn.Linear(input_width(layer), width, bias=False)
-        self.activation = ACT2FN[activation].requires_grad_(False)  # one with weights (xIELU) stays as it is made
+        with torch.device("cpu"):  # one with weights (xIELU) stays as it is made: they are in no file
+            self.activation = ACT2FN[activation].requires_grad_(False)
         self.fc2 = nn.Linear(width, layer.kv_heads, bias=False)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -292,7 +292,7 @@ def tiling_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> Tili
     if dtype == torch.float32:  # no tensor cores
         return Tiling(min(32, padded(queries)), 16, 8)
     together = min(64 if width > 128 else 128, padded(queries))
-    return Tiling(together, 32 if coded else 64, 8 if width > 128 or together > 64 else 4)
+    return Tiling(together, 32 if coded else 64, 8 if width > 128 or together >= 64 else 4)
 
 
 def shares_of(programs: int, listed: int, device: torch.device) -> int:

@@ -26,7 +26,8 @@ BEYOND = 1 << 62  # no row comes after it
 WIDEST = 16  # bytes that a thread loads at once
 # What changes from pass to pass: a kernel is not compiled anew for where it is 1, or a multiple of 16
 CHANGING = (
-    *("blocks", "capacity", "chunks", "count", "listed", "per_share", "rows", "shares", "size", "halvings"),
+    *("blocks", "capacity", "chunks", "count", "halvings", "listed", "offset", "per_share", "queries", "rounds"),
+    *("rows", "shares", "size"),
     *("p_index", "p_places", "p_seen", "p_first", "p_end"),  # of which some are parts of one tensor
 )
 PACKED = tl.constexpr(tl.uint8)  # of four bits: two channels share a byte

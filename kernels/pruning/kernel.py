@@ -62,6 +62,7 @@ def _chunk_scores(
     queries,
     chunks,
     size,
+    rounds,
     offset,
     halvings,
     heads_per_group,
@@ -70,7 +71,6 @@ def _chunk_scores(
     KEY_PAGE: tl.constexpr,
     KEY_ALIGN: tl.constexpr,
     DOT: tl.constexpr,
-    ROUNDS: tl.constexpr,
     SIZE: tl.constexpr,
     HALF: tl.constexpr,
     QUERIES_PAD: tl.constexpr,
@@ -94,7 +94,7 @@ def _chunk_scores(
     whole = tl.where(m_chunk, tl.minimum(tl.maximum(limit - first, 0), size), 0)
     length = whole
     head = query_head // heads_per_group
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         half_length = (length + 1) // 2
         m_right = length > half_length
         second = first + half_length
@@ -133,7 +133,7 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     """See `reference.chunk_scores`. The slabs must be where q is, or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
     chunks, key_table = starts.shape[1], table(slabs, q.device)
-    tile = tile_of(width, q.dtype, key_table.coded)
+    tile = tile_of(queries, width, q.dtype, key_table.coded)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
     _chunk_scores[(triton.cdiv(chunks, tile), blocks, query_heads)](
         q.contiguous(),
@@ -149,12 +149,12 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         queries,
         chunks,
         size,
+        (size - 1).bit_length(),
         places.offset,
         key_table.halvings,
         query_heads // slabs[0][0].shape[0],
         **key_table.constants("KEY"),
         DOT=factor_dtype(q.dtype),
-        ROUNDS=(size - 1).bit_length(),
         QUERIES_PAD=padded(queries),
         **widths(width, places.cos.shape[1]),
         TILE=tile,
@@ -162,8 +162,8 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     return out.amax(dim=0)
 
 
-def tile_of(width: int, dtype: torch.dtype, coded: bool) -> int:
-    """Chunks per program: as many as spill no registers, or few."""
+def tile_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> int:
+    """Chunks per program: as many as spill no registers, or few. queries: of a block."""
     if dtype == torch.float32:  # no tensor cores
         return 16
-    return 16 if width > 128 else 32 if coded else 64
+    return 16 if width > 128 else 32 if coded or queries > 32 else 64

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import psutil
 import pytest
 import torch
+from torch import Tensor
+from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from benchmarks.gpu_check import caches, methods, parity
-from benchmarks.gpu_check.__main__ import NO_GPU, TINY_LENGTHS, main
-from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, QUERIES, cells, check_attention, memory_of
+from benchmarks.gpu_check import __main__ as command
+from benchmarks.gpu_check import attention, caches, methods, parity
+from benchmarks.gpu_check.__main__ import LENGTHS, NO_GPU, TINY_LENGTHS, main
+from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.caches import CACHES, check_cache
 from benchmarks.gpu_check.check import PENDING, Check, NotReached
 from benchmarks.gpu_check.methods import check_method
@@ -25,9 +30,23 @@ from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import check_model
 from benchmarks.random_models import SHAPES, config_of, random_model
-from engine import METHODS, Answer, Conversation, Machine, Planner, Rates, make_method
+from engine import (
+    GPU_BASE,
+    METHODS,
+    Answer,
+    Conversation,
+    Machine,
+    Planner,
+    Rates,
+    Sampling,
+    make_method,
+    suited_stores,
+)
 from engine.host.pruning import parse_stages
+from engine.host.transfers import pin_exactly
+from engine.memories.window import WindowMemory
 from engine.models.skeleton import skeleton, skeleton_of
+from engine.reader import GPU_CHUNK
 from tests.engine.reading import read
 
 CPU = torch.device("cpu")
@@ -81,6 +100,17 @@ def test_models_of_real_size_are_read_as_suits_their_window(name: str, sinks: in
     assert (method.settings()["sinks"], method.settings()["looks"]) == (sinks, looks)
 
 
+def test_answers_are_measured_without_drawing_lots(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To sort a vocabulary of 128,256 for each token took the processor as long as the pass took a GPU."""
+    asked: list[Sampling] = []
+    monkeypatch.setattr(Sampling, "__post_init__", lambda sampling: asked.append(sampling))
+    model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
+    context = read(model, make_method("streaming"), methods.noise(model, 100))
+    methods._answer(row := {}, context, MagicMock(first_token_sec=None), math.inf)
+    assert row["answer_tokens"] == methods.DECODED, "what noise says has no end"
+    assert {sampling.temperature for sampling in asked} == {0.0}
+
+
 def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> None:
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     free = psutil.virtual_memory().available
@@ -100,6 +130,60 @@ def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> No
     entry = 2 * model.spec.layers[0].kv_heads * model.spec.layers[0].head_size * len(model.spec.layers) * 2 + 4
     assert last["host_bytes"] == pytest.approx((TINY_LENGTHS[-1] + len(model.chat.prefix)) * entry, rel=0.01)
     assert "exact" in tables(check.rows)
+
+
+def test_a_method_is_measured_once_its_kernels_are_there(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton compiles each when it is first needed, so that the first text seemed to take seconds more."""
+    begun: list[str] = []
+
+    def noted(made: Any, what: str) -> Any:
+        return lambda *given: [begun.append(what), made(*given)][1]
+
+    for name in ("Reader", "Conversation", "Gauge"):
+        monkeypatch.setattr(methods, name, noted(getattr(methods, name), name))
+    model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
+    machine = Machine(1 << 40, 1 << 40, True, RATES)
+    check.lengths = TINY_LENGTHS[:1]
+    check_method(check, model, Planner(skeleton_of(model.network, model.spec), machine), "streaming", math.inf)
+    assert begun[:4] == ["Reader", "Conversation", "Reader", "Gauge"]
+
+
+def test_a_method_that_leaves_most_out_is_measured_too(check: Check) -> None:
+    """`truncate` is at its end before any of the lengths, and was never said to be there."""
+    model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
+    planner = Planner(skeleton_of(model.network, model.spec), Machine(1 << 40, 1 << 40, True, RATES), model.turn_length)
+    check.lengths = (4096, 8192)
+    check_method(check, model, planner, "truncate", math.inf)
+    found = {(row["part"], row["tokens"], row["status"]) for row in check.rows}
+    assert found == {(part, tokens, "done") for part in ("reading", "answering") for tokens in check.lengths}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_read_to_warm_up_outgrows_every_window(name: str) -> None:
+    """And has a pass behind it, so that everything of a method has been needed once."""
+    (method, *_) = suited_stores(131072, name)
+    assert LENGTHS[0] // methods.WARMING > (method.budget or 0) + GPU_CHUNK
+
+
+def test_an_offloaded_cache_is_on_the_host_and_keeps_its_memory(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said that nothing was on the host; and pinned memory, given back as the engine has it, was taken anew for each
+    layer of each pass.
+    """
+    pin_exactly()
+    before = torch._C._accelerator_getAllocatorSettings()
+    meanwhile: list[str] = []
+    monkeypatch.setattr(caches, "_answer", lambda *_: meanwhile.append(torch._C._accelerator_getAllocatorSettings()))
+    model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
+    check.lengths = TINY_LENGTHS[:1]
+    check_cache(check, model, "offloaded", math.inf)
+    (said,) = meanwhile
+    limits = re.findall(r"pinned_max_\w+_mb:(\d+)", said)
+    assert [int(each) >= 1 << 20 for each in limits[-2:]] == [True, True]
+    assert torch._C._accelerator_getAllocatorSettings() == before
+    cache = DynamicCache()
+    cache.update(torch.zeros(1, 2, 5, 4), torch.zeros(1, 2, 5, 4), 0)
+    assert caches.offloaded_bytes(cache, CPU) == 0
+    assert caches.offloaded_bytes(cache, torch.device("cuda", 0)) == 2 * 2 * 5 * 4 * 4
 
 
 def test_methods_are_measured_after_kvpress(check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +291,29 @@ def test_attention_of_one_layer_is_measured(check: Check) -> None:
     assert all(row["to_dense"] == row["sdpa_seconds"] / row["seconds"] > 0 for row in check.rows)
 
 
+def test_attention_is_computed_only_where_it_is_timed(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All passes up to a million tokens attended to all before them, which took more than the part's share of the time;
+    and the first token of the first answer was timed while its kernels were compiled.
+    """
+    passes: list[tuple[int, int]] = []
+    attending = attention._attending
+
+    def noted(check: Check, memory: WindowMemory, source: Tensor) -> float:
+        passes.append((memory.seen, len(source)))
+        return attending(check, memory, source)
+
+    monkeypatch.setattr(attention, "_attending", noted)
+    check.lengths = (256, 2048)
+    check_attention(check)
+    queries = QUERIES[True]
+    for length in check.lengths:
+        assert [seen for seen, count in passes if count > 1 and length - LAST * queries <= seen < length] == list(
+            range(length - LAST * queries, length, queries)
+        )
+        assert passes.count((length, 1)) == 1 + LAST + 1, "one to warm up, and then a whole answer"
+    assert sum(count > 1 for _, count in passes) == LAST * len(check.lengths)
+
+
 @pytest.mark.parametrize(
     ("works", "said"),
     [("return q", "done"), ("raise RuntimeError('CUDA only.\\nSee below.')", "RuntimeError: CUDA only.")],
@@ -226,14 +333,16 @@ def test_a_package_beside_ours_is_timed_if_it_runs(
 
 
 def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    """InfiniteHiP's first answer is too short for all of its stages, and recording them took most of the second."""
+    """InfiniteHiP's first answer is too short for all of its stages, and recording them took most of the second.
+    Recording took most of the first one too, by whose time was judged how many tokens the next may have.
+    """
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     context = read(model, make_method("streaming"), methods.noise(model, 300))
     asked: list[int] = []
     plain = methods._last
 
     def last(conversation: Conversation, question: str, tokens: int) -> Answer:
-        if len(asked) < 2:
+        if len(asked) in (0, 2):
             conversation.memory.recordings = {len(asked): MagicMock()}
         asked.append(conversation.turns)
         return plain(conversation, question, tokens)
@@ -242,7 +351,7 @@ def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, mo
     plan = MagicMock(first_token_sec=None)
     methods._answer(row := {}, context, plan, math.inf)
     assert row["status"] == "done"
-    assert asked == [0, 1, 2, 0], "and then without recordings"
+    assert asked == [0, 1, 2, 3, 0], "and then without recordings"
 
 
 def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,12 +359,29 @@ def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: 
     assert main(["--tiny", "--device", "cpu", "--minutes", "0", "--out", str(out)]) == 0
     rows = json.loads(out.read_text())["rows"]
     assert {row["status"] for row in rows} == {PENDING}
-    cells = [(row["model"], row["method"], row["tokens"]) for row in rows if row["part"] == "reading"]
     wanted = {(name, method, tokens) for name in SHAPES for method in METHODS for tokens in TINY_LENGTHS}
-    assert wanted <= set(cells)
-    assert {method for _, method, _ in cells} == {*CACHES, *METHODS}
-    assert len(cells) == len(set(cells))
+    for part, others in (("reading", CACHES), ("answering", CACHES[:2])):
+        cells = [(row["model"], row["method"], row["tokens"]) for row in rows if row["part"] == part]
+        assert wanted <= set(cells)
+        assert {method for _, method, _ in cells} == {*others, *METHODS}
+        assert len(cells) == len(set(cells))
     assert PENDING in capsys.readouterr().out
+
+
+def test_a_gpu_is_held_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch takes no limit for "cuda" without a number, so that the check ended before it began."""
+    limits, places = [], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: MagicMock(total_memory=80 << 30))
+    monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
+    monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", lambda *given: limits.append(given), raising=False)
+    monkeypatch.setattr(command, "run", lambda check, names: places.append((check.place, check.limit)))
+    monkeypatch.setattr(command, "write", lambda *_: None)
+    assert main(["--out", str(tmp_path / "result.json")]) == 0
+    limit = (24 << 30) - GPU_BASE
+    assert places == [(torch.device("cuda", 0), limit)]
+    assert limits == [(limit / (80 << 30), 0)]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

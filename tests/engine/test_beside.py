@@ -39,6 +39,18 @@ def test_weights_are_shared_by_all_who_use_them_and_go_with_the_last(model: Mode
     assert find_heads(model.spec, str(heads)).digest == digest
 
 
+def test_an_activation_with_weights_of_its_own_is_as_it_was_made(model: Model, tmp_path: Path) -> None:
+    """Apertus has one (xIELU), and heads for it could be trained but not found: its weights are in no file of heads."""
+    spec = dataclasses.replace(model.spec, activation="xielu")
+    made = RetainingHeads(spec, [16] * len(spec.layers)).bfloat16().float()
+    save_weights(made, tmp_path / HEADS, spec, {})
+    found = find_heads(spec, str(tmp_path / HEADS))
+    layer = spec.layers[0]
+    q, k, v = (torch.randn(heads, 3, layer.head_size) for heads in (layer.query_heads, *[layer.kv_heads] * 2))
+    torch.testing.assert_close(found.score(0, q, k, v), made.score(0, q, k, v))
+    assert {weight.device for weight in found.state_dict().values()} == {spec.device}
+
+
 @pytest.mark.parametrize("name", ["locret", "recall", "beacon"])
 def test_digests_are_worked_out_once_and_load_nothing(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

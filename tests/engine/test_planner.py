@@ -16,6 +16,7 @@ from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, 
 from engine.footprint import Task
 from engine.models.architectures import SUPPORTED
 from engine.models.skeleton import skeleton, skeleton_of
+from engine.planning import rates
 from engine.planning.planner import Machine, Plan, Planner
 from engine.planning.rates import Rates, measure_rates
 from engine.records import DEVICE, HOST
@@ -454,13 +455,20 @@ def test_without_rates_there_are_no_times() -> None:
     assert (plan.reading_sec, plan.first_token_sec, plan.answer_tokens_per_sec) == (None, None, None)
 
 
+def test_on_a_gpu_products_are_measured_and_not_their_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 10^15 operations a second one of 1,024 rows was over in 2 µs, and the next was not there yet."""
+    monkeypatch.setattr(rates, "_seconds", lambda do, device: 1.0)
+    operations = rates._flops(torch.device("meta"), torch.bfloat16)
+    assert operations / 1e15 > 10 * rates.SMALL_OPERATION_SEC
+
+
 def test_rates_are_measured_and_times_follow_them(model: Model, ids: Tensor) -> None:
-    rates = measure_rates(torch.device("cpu"), torch.float32)
-    assert 1e8 < rates.flops < 1e14
-    assert 1e8 < rates.memory < 1e13
-    assert 1e-8 < rates.operation_sec < 1e-2
-    half = dataclasses.replace(rates, flops=rates.flops / 2, memory=rates.memory / 2, operation_sec=0.0)
-    whole = dataclasses.replace(rates, operation_sec=0.0)
+    found = measure_rates(torch.device("cpu"), torch.float32)
+    assert 1e8 < found.flops < 1e14
+    assert 1e8 < found.memory < 1e13
+    assert 1e-8 < found.operation_sec < 1e-2
+    half = dataclasses.replace(found, flops=found.flops / 2, memory=found.memory / 2, operation_sec=0.0)
+    whole = dataclasses.replace(found, operation_sec=0.0)
     sizes = skeleton_of(model.network, model.spec)
     slow = Planner(sizes, Machine(GB, 0, True, half)).plan(make_method("streaming"), 5000).reading_sec
     fast = Planner(sizes, Machine(GB, 0, True, whole)).plan(make_method("streaming"), 5000).reading_sec

@@ -1,9 +1,10 @@
 """Compiles every kernel for an NVIDIA GPU that need not be there, down to machine code; nothing is run.
 
-    python -m tests.kernels.compiling [all, lengths or widest, all if not given]
+    python -m tests.kernels.compiling [all, lengths, presets or widest, all if not given]
 
-Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys; widest: per
-kernel with heads of 256, in bfloat16 and in float32): name, the bytes of shared memory that a block of it takes, those
+Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys; presets: per
+kernel with the blocks of 64 queries that InfiniteHiP's presets have; widest: per kernel with heads of 256, in bfloat16
+and in float32): name, the bytes of shared memory that a block of it takes, those
 that each thread puts into local memory for want of registers, and a hash of what was compiled. A process of its own,
 because Triton must know before it is imported that it does not interpret.
 """
@@ -111,9 +112,23 @@ def launch_lengths() -> None:
             span = Span(first, torch.cat([first, given.span.end])[count:])
             attention.attend(given.q, given.keys, given.values, span, given.lists, 0.1)
             columns.column_sums(given.q, given.keys, span, given.lists, torch.zeros(8, count), 0.1)
+        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 96, 48, count, BRANCH, BF16)
+        pruning.chunk_scores(q, slabs, starts, limits, listed, places)
         index, angles = torch.zeros(2, listed, dtype=torch.int64), torch.zeros(listed, 48)
         room = Room(*(torch.zeros(2, listed + count, 96, dtype=BF16) for _ in range(3)))
         gathering.gather(given.keys, given.values, index, angles, angles, room)
+
+
+def launch_presets() -> None:
+    """Pruning and attention for 64 queries, of groups of heads and of heads that share no keys."""
+    attention.shares_of = lambda *_: 1
+    for kind in (None, INT8, INT4):
+        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, kind)
+        pruning.chunk_scores(q, slabs, starts, limits, 11, places)
+        for heads, size in (((8, 2), 128), ((1, 1), 96)):
+            coding = None if kind is None else Coding(kind)
+            given = case(heads, size, size // 2, BF16, count=64, block=64, listed=100, coding=coding)
+            attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
 
 
 def launch_widest() -> None:
@@ -130,4 +145,5 @@ def launch_widest() -> None:
 
 if __name__ == "__main__":
     compile_only(89)
-    {"all": launch_all, "lengths": launch_lengths, "widest": launch_widest}[sys.argv[1] if sys.argv[1:] else "all"]()
+    launches = {"all": launch_all, "lengths": launch_lengths, "presets": launch_presets, "widest": launch_widest}
+    launches[sys.argv[1] if sys.argv[1:] else "all"]()

@@ -48,3 +48,29 @@ def test_beside_a_gpu_the_references_serve_the_host(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # as where Triton is forced, and interprets
     everything()
     assert launched == [*KERNELS, "quantise.quantise", "quantise.dequantise"]
+
+
+def test_where_triton_cannot_launch_anything_the_references_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a C compiler every reading on a GPU ended with an error of Triton's."""
+    runtime = pytest.importorskip("triton.runtime")
+
+    class Broken:
+        @property
+        def active(self) -> None:
+            raise RuntimeError("Failed to find C compiler.\nSee the manual.")
+
+    monkeypatch.setattr(runtime, "driver", Broken())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.delenv("STOCKPOT_KERNELS", raising=False)
+    choice.implementation.cache_clear()
+    try:
+        assert choice.implementation() == "reference"
+        assert "(Failed to find C compiler.); install a C compiler" in caplog.text
+        monkeypatch.setenv("STOCKPOT_KERNELS", "triton")
+        choice.implementation.cache_clear()
+        with pytest.raises(ValueError, match=r"=triton: Triton cannot use the GPU .*, or unset the variable\."):
+            choice.implementation()
+    finally:
+        choice.implementation.cache_clear()
