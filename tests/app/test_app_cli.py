@@ -118,8 +118,9 @@ def test_a_question_that_is_not_asked_leaves_no_session(read: tuple[Cli, dict[st
     with Store(cli.home) as store:
         store._db.execute("UPDATE contexts SET status = 'paused' WHERE id = ?", [result["context"]])
         store._db.conn.commit()
+        store.update_context(result["context"], tokens_read=0)
         assert "goes on with it" in cli.run("ask", result["context"], "Why?", status=1).stderr
-        store.update_context(result["context"], status="ready")
+        store.update_context(result["context"], status="ready", tokens_read=result["tokens"])
     assert "--limit is 1 to 1,000" in cli.run("search", "keeper", "--limit", "9" * 30, status=2).stderr
     assert cli.json("list", "sessions") == before
 
