@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+import zlib
 from pathlib import Path
 
 from ingest import mbox
@@ -137,7 +138,7 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
                 declared = archive.read("mimetype").decode("ascii", errors="replace").strip()
             manifest = "META-INF/manifest.xml"
             locked = manifest in names and b"encryption-data" in read_member(archive, manifest, limits)
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
         kind = SUPPORTED.get(named, "a ZIP archive")
         raise BrokenFile(
             f"{path.name} cannot be opened as {kind}: its archive is damaged or incomplete ({error}). Fetch it again."

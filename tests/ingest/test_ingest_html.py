@@ -116,6 +116,7 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
             "<p>See <svg><title>no</title><text>Ships in the</text><text>harbour</text></svg>",
             "See [picture: Ships in the; harbour]",
         ),
+        ("<svg:svg><svg:text>Ships in the harbour</svg:text></svg:svg>", "[picture: Ships in the harbour]"),
         (
             "<svg><foreignObject><div>Ships in the <b>harbour</b></div></foreignObject></svg>",
             "[picture: Ships in the harbour]",

@@ -33,7 +33,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
     Args:
         kept: how many documents there are of it.
     """
-    head = f"<h2>{esc(name)}</h2>"
+    head = f"<h1>{esc(name)}</h1>"
     if job.status == "failed":
         if job.progress.get("locked"):
             said = f"{plural(kept, 'other file')} {'is' if kept == 1 else 'are'} ready and kept here."
@@ -90,7 +90,7 @@ def reading_card(
     cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
     tone = "failed" if context.status == "failed" else ""
     return (
-        f'<section class="card"><h2>{esc(context.title)}</h2><p class="stage {tone}" role="status">{esc(stage)}</p>'
+        f'<section class="card"><h1>{esc(context.title)}</h1><p class="stage {tone}" role="status">{esc(stage)}</p>'
         f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
         f'<p class="figures">{cells}</p>{kept(context, progress.get("usage") or context.usage)}</section>'
     )
