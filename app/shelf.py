@@ -18,12 +18,12 @@ from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
 @dataclass(frozen=True)
 class Found:
-    """A session that was searched for: a turn with a snippet of it, or no turn where the session is called so.
+    """What was searched for: a context or a session that is called so, or a turn that says it, and its session.
 
     `highlights` are (start, end) offsets of the matching words in `snippet`.
     """
 
-    session: SessionRow
+    row: ContextRow | SessionRow
     turn: TurnRow | None = None
     snippet: str = ""
     highlights: list[tuple[int, int]] = field(default_factory=list)
@@ -31,7 +31,24 @@ class Found:
     @property
     def line(self) -> str:
         """What is shown below the title."""
-        return " ".join(self.snippet.split()) if self.turn else plural(self.session.turns, "question")
+        if isinstance(self.row, ContextRow):
+            return plural(self.row.tokens, "token")
+        return " ".join(self.snippet.split()) if self.turn else plural(self.row.turns, "question")
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain object; a context that was found has no session, and what is called so no turn."""
+        session = self.row if isinstance(self.row, SessionRow) else None
+        return {
+            "context": session.context_id if session else self.row.id,
+            "session": session and session.id,
+            "title": self.row.title,
+            "turn": self.turn and self.turn.id,
+            "snippet": self.snippet,
+            "highlights": self.highlights,
+            "question": self.turn and self.turn.question,
+            "answer": self.turn and self.turn.answer,
+            "sources": self.turn.sources if self.turn else [],
+        }
 
 
 Titled = DocumentRow | ContextRow | SessionRow
@@ -197,7 +214,7 @@ def _folded(text: str) -> str:
 
 
 def search(service: Service, query: str, limit: int) -> list[Found]:
-    """The sessions that are called so, unless it was also said there; then the turns that say it.
+    """The contexts that are called so, the sessions that are, unless it was also said there, and the turns that say it.
 
     Raises:
         sessions.StoreError: a limit below 1 or above MOST_HITS.
@@ -205,9 +222,10 @@ def search(service: Service, query: str, limit: int) -> list[Found]:
     most = sessions.MOST_HITS if 1 <= limit <= sessions.MOST_HITS else limit  # which is refused
     # All of them, since a session that only later ones are in has said it too.
     said = [Found(hit.session, hit.turn, hit.snippet, hit.highlights) for hit in service.store.search(query, most)]
-    there = {each.session.id for each in said}
-    titled = (Found(row) for row in called(service.store.sessions(), query) if row.id not in there)
-    return [*titled, *said][:limit]
+    there = {each.row.id for each in said}
+    contexts = map(Found, called(service.store.contexts(), query))
+    talks = (Found(row) for row in called(service.store.sessions(), query) if row.id not in there)
+    return [*contexts, *talks, *said][:limit]
 
 
 def details(service: Service, kind: str, row: Row) -> dict[str, Any]:

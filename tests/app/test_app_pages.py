@@ -80,16 +80,18 @@ def test_the_page_by_itself_leads_to_others_and_shows_the_print(service: Service
 def test_pictures_come_over_http(service: Service, tmp_path: Path) -> None:
     id = kept(service, makers.pdf(tmp_path / "lamp.pdf", PRINT))
     lost = kept(service, makers.pdf(tmp_path / "other.pdf", PRINT[:1]))
-    file = service.store.document_file(lost)
-    assert file is not None
-    file.unlink()
+    original = service.store.document_file(lost)
+    assert original is not None
+    original.unlink()
     app = FastAPI()
     app.include_router(router(service, Worker(service)))
     add_error_handlers(app)
     with TestClient(app, base_url="http://127.0.0.1/api/documents") as http:
         shown = http.get(f"{id}/pages/1/picture", params={"start": 4, "end": 10})
         assert (shown.headers["content-type"], shown.content[:6]) == ("image/png", PNG)
-        assert http.get(f"{id}/file").content.startswith(b"%PDF")
+        file = http.get(f"{id}/file")
+        assert file.content.startswith(b"%PDF")
+        assert file.headers["cache-control"] == shown.headers["cache-control"] == "no-store"
         for path, words in ((f"{id}/pages/9/picture", "no page 9"), (f"{lost}/pages/1/picture", "of a PDF")):
             refused = http.get(path)
             assert (refused.status_code, words in refused.json()["error"]) == (404, True)

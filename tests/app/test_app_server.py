@@ -70,7 +70,7 @@ def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Clie
     turn = until(http, f"/api/turns/{asked.json()['id']}", "done", "failed")
     assert turn["status"] == "done"
     assert turn["measurements"]["answer_tokens"] == 8
-    assert http.get("/api/search", params={"query": "who"}).json()[0]["session"]["id"] == session["id"]
+    assert http.get("/api/search", params={"query": "who"}).json()[0]["session"] == session["id"]
 
     branch = http.post(f"/api/sessions/{session['id']}/branch", json={"turns": 1})
     assert (branch.status_code, branch.json()["turns"]) == (201, 1)
