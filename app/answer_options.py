@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from app.errors import UsageError
 
+LONGEST = 100_000
+"""Tokens that an answer, or the reasoning before it, may have."""
+
 
 @dataclass(frozen=True)
 class AnswerOptions:
@@ -27,10 +30,10 @@ class AnswerOptions:
             raise UsageError(f"temperature must be between 0 and 5, not {self.temperature}.")
         if not 0.0 < self.top_p <= 1.0:
             raise UsageError(f"top-p must be above 0 and at most 1, not {self.top_p}.")
-        if not 1 <= self.max_tokens <= 100_000:
-            raise UsageError(f"An answer has 1 to 100,000 tokens, not {self.max_tokens}.")
-        if not 1 <= self.max_reasoning <= 100_000:
-            raise UsageError(f"A reasoning has 1 to 100,000 tokens, not {self.max_reasoning}.")
+        if not 1 <= self.max_tokens <= LONGEST:
+            raise UsageError(f"An answer has 1 to {LONGEST:,} tokens, not {self.max_tokens}.")
+        if not 1 <= self.max_reasoning <= LONGEST:
+            raise UsageError(f"A reasoning has 1 to {LONGEST:,} tokens, not {self.max_reasoning}.")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise UsageError(f"A seed is a whole number from 0 to 2^63 - 1, not {self.seed}.")
         if not all(self.stop):

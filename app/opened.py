@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenContext:
-    """A finished reading, ready to be talked with."""
+    """A reading that can be talked with.
+
+    share: of the text, what had been read where it was not finished, 0 to 1; None if it is.
+    """
 
     row: ContextRow
     model: "engine.Model"
     context: "engine.Context"
     stream: Stream
     stamps: dict[str, tuple[int, int, int]]  # of its files, as they were before they were checked
+    share: float | None = None
 
 
 @dataclass

@@ -19,14 +19,17 @@ Held = TypeVar("Held", OpenContext, OpenConversation)
 
 
 def open_context(service: "Service", context_id: str) -> OpenContext:
-    """The finished reading with this id, from memory or from disk.
+    """The reading with this id, from memory or from disk; of one that is not finished, what has been read.
 
     Much of it stays in its files, so one whose files were touched since is opened, and checked, anew.
 
     Raises:
-        sessions.StoreError: it is not finished, or its files are not what was written.
+        AppError: nothing of it has been read yet.
+        sessions.StoreError: its files are not what was written.
         engine.EngineError: its model cannot be used here, or is another one than read it.
     """
+    if service.under_way is not None and service.under_way.row.id == context_id:
+        return service.under_way
     usage = service.store.context(context_id).usage.get("bytes", {})
     expected = int(usage.get("device", 0)) + int(usage.get("host", 0))
 
@@ -46,12 +49,18 @@ def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[],
     return get()
 
 
-def check_ready(row: ContextRow) -> None:
+def is_begun(service: "Service", row: ContextRow) -> bool:
+    """Whether a context can be asked: some of it has been read, by this process or up to a checkpoint."""
+    here = service.under_way is not None and service.under_way.row.id == row.id
+    return row.status == "ready" or row.tokens_read > 0 or here
+
+
+def check_begun(service: "Service", row: ContextRow) -> None:
     """Raise AppError if a context cannot be asked yet."""
-    if row.status != "ready":
+    if not is_begun(service, row):
         reason = f" ({row.error})" if row.error else ""
         raise AppError(
-            f"Context {row.id} is {row.status}{reason}: it can be asked when its documents have been read. "
+            f"Context {row.id} is {row.status}{reason}: it can be asked when some of its text has been read. "
             f"If that was stopped, `stockpot resume {row.id}` goes on with it."
         )
 
@@ -85,7 +94,7 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     import engine
 
     row = service.store.context(context_id)
-    check_ready(row)
+    check_begun(service, row)
     model = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
     folder = service.store.context_state(context_id)
@@ -93,14 +102,15 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     parts, meta = folder.load(row.fingerprint)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     check_model(row, model, method, stream, meta)
-    if meta["context"] is None:
+    unfinished = meta["context"] is None
+    if unfinished and (row.status == "ready" or meta["reader"] is None):
         raise StoreCorrupt(
-            f"Context {row.id} is noted as read, but what is saved of it is a checkpoint: delete {row.id}, then read "
+            f"Context {row.id} is noted as read, but what is saved of it is less: delete {row.id}, then read "
             "its documents again (they are kept)."
         )
-    context = engine.Context.load(model, method, parts, meta["context"])
+    context = engine.Context.load(model, method, parts, meta["context"] or meta["reader"], unfinished=unfinished)
     context.memory.adopt(parts)
-    return OpenContext(row, model, context, stream, stamps)
+    return OpenContext(row, model, context, stream, stamps, row.tokens_read / row.tokens if unfinished else None)
 
 
 def open_conversation(
@@ -112,14 +122,20 @@ def open_conversation(
     """The session's conversation, with everything said so far in it.
 
     A branch has turns, but no tail on disk before its first answer, nor has a session whose tail ended in a turn that
-    was lost: what they begin with is read here, from its text. That counts in the time to the first token of that
-    answer, which then saves the tail.
+    was lost, nor one over a reading that is or was not finished: what they begin with is read here, from its text. That
+    counts in the time to the first token of that answer, which then saves the tail, if the reading is finished.
 
     Args:
         on_pass: called after every pass of that reading. What it raises ends it; nothing of it is kept.
         on_turn: told how many of those turns are read, and how many there are.
     """
+    import engine
+
     opened = open_context(service, service.store.session(session_id).context_id)  # which is in use from now on
+    if opened.share is not None:  # more will have been read by the next question
+        early = OpenConversation(opened, engine.Conversation(opened.context), {})
+        _replay(service, session_id, early, on_pass, on_turn)
+        return early
 
     def load() -> OpenConversation:
         return _load_conversation(service, session_id, opened)

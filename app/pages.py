@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.errors import NotFound
 from app.service import Service
-from ingest import IngestError, Page
+from ingest import IngestError, Page, PasswordNeeded
 from ingest.apart import picture_apart
 
 
@@ -57,7 +57,13 @@ def picture_of_page(found: DocumentPage, start: int = 0, end: int = 0, password:
     if found.printed is None:
         raise NotFound(f"{found.title!r} has no printed pages: only those of a PDF are shown as they are.")
     start, end = max(0, start - found.start), min(end - found.start, len(found.page.text))
+    number = found.page.number
     try:
-        return picture_apart(found.printed, found.page.number, found.page.text, start, end, password)
+        return picture_apart(found.printed, number, found.page.text, start, end, password)
+    except PasswordNeeded as error:
+        raise PasswordNeeded(
+            f"{found.title} is encrypted, and its password is not kept: open the PDF itself, or draw the page with "
+            f"`STOCKPOT_PASSWORD=... stockpot show {found.document} --page {number} --picture page.png`."
+        ) from error
     except IngestError as error:  # which knows the file by its name in the home
         raise type(error)(str(error).replace(found.printed.name, found.title)) from error

@@ -19,7 +19,9 @@ _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003ffff])"
 )
-_SENTENCE_END = re.compile(r"(?P<stop>[.!?…؟۔।])[\"'”’»)\]]*(?=\s)|(?P<full>[。！？])[”’」』）]*|\n[ \t]*\n")
+_SENTENCE_END = re.compile(r"(?P<stop>[.!?…؟۔।])[\"'”’»)\]*_]*(?=\s)|(?P<full>[。！？])[”’」』）]*|\n[ \t]*\n")
+_LINE_END = re.compile(r"(\S)[^\S\n]*\n")
+_SAID = re.compile(r"\s*(?![#|`])(?!\d+[.)]$).*\w")  # of a line of an answer
 _ABBREVIATION = re.compile(r"(?:\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|No|vs|etc|Prof|Capt|Col|Gen|Rev|Hon|Jr|Sr|cf|pp?))$")
 _QUOTATION = re.compile(
     r"“([^“”]{2,600})”|\"([^\"\n]{2,600})\"|«([^«»]{2,600})»|„([^„“”]{2,600})[“”]|「([^「」]{2,600})」|『([^『』]{2,600})』"
@@ -113,3 +115,16 @@ def quotations_in(answer: str) -> list[tuple[Span, str]]:
         if words_of(inner):
             found.append((Span(match.start(), match.end()), inner))
     return found
+
+
+def whole_sentences(answer: str, since: int) -> int:
+    """How much of an answer, of which so much is whole sentences, is now.
+
+    A line is one too, for no answer breaks lines elsewhere; but neither code, headings and rows of tables are, nor the
+    number of an item by itself.
+    """
+    if answer.count("```") % 2:
+        return since
+    start = max(since, answer.rfind("```") + 3)  # behind code
+    ends = _sentence_ends(answer, start, len(answer)) + [match.end(1) for match in _LINE_END.finditer(answer, start)]
+    return max((end for end in ends if _SAID.match(answer, answer.rfind("\n", 0, end) + 1, end)), default=since)

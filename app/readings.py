@@ -10,6 +10,7 @@ from app.documents import LEFT_OUT
 from app.errors import phrase
 from app.memory_map import keep_map, memory_map
 from app.methods import method_for
+from app.opened import OpenContext
 from app.opening import check_model, to_keep
 from app.planning import plan_reading, require_disk, require_memory
 from app.service import Service
@@ -156,7 +157,8 @@ def read(
     """Read (or go on reading) a context to its end, saving checkpoints on the way; one that is ready is left as it is.
 
     Args:
-        report: called after every step; may answer questions in between, as both run in one thread.
+        report: called after every step; may answer questions in between, as both run in one thread, also about what
+            has been read so far (`Service.under_way`).
         should_stop: asked after every step.
         checkpoint_sec: time between checkpoints, unless saving takes so long that it should be rarer.
 
@@ -175,6 +177,8 @@ def read(
     except BaseException as error:
         _note_failure(service, context_id, error)
         raise
+    finally:
+        service.under_way = None
 
 
 def _note_failure(service: Service, context_id: str, error: BaseException) -> None:
@@ -219,6 +223,8 @@ def _read(
             progress.tokens_per_second,
             usage_json(progress.usage),
         )
+        share = now.tokens_done / now.tokens_total
+        service.under_way = OpenContext(row, model, reader.so_far(), stream, {}, share)
         report(now)
         if reader.finished:
             break  # saving it is all that is left, for which a stop comes too late
@@ -228,6 +234,7 @@ def _read(
         if pace.due() or reader.memory.full_in_memory():
             with pace:
                 _checkpoint(service, row, stream, reader, now)
+    service.under_way = None
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
     context = reader.context()
     stretches = memory_map(context.remembered(), stream, service.library)

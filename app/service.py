@@ -7,7 +7,7 @@ from app.home import home_folder
 from app.library import Library
 from app.lru import Recent
 from app.models import Models
-from app.opened import OpenContexts, OpenConversation
+from app.opened import OpenContext, OpenContexts, OpenConversation
 from sessions import NotFound, Store
 
 OPEN_CONVERSATIONS = 8
@@ -45,6 +45,7 @@ class Service:
         self.library = Library(lambda id: ingest.Document.from_json(self.store.document_content(id)))
         self.conversations: Recent[str, OpenConversation] = Recent(OPEN_CONVERSATIONS)
         self.contexts = OpenContexts(memory, self.conversations)
+        self.under_way: OpenContext | None = None  # what this process reads, between two steps of the reading
 
     def forget_open(self) -> None:
         """Let go of everything that is open in memory; it is on disk and is opened again when needed."""

@@ -1,9 +1,11 @@
 """What is kept, for people: finding by id, prefix or title, and listing, showing, renaming and deleting."""
 
-from collections.abc import Callable, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import sessions
 from app.errors import Ambiguous, AppError, NotFound
@@ -16,12 +18,12 @@ from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 
 @dataclass(frozen=True)
 class Found:
-    """A session that was searched for: a turn with a snippet of it, or no turn where the session is called so.
+    """What was searched for: a context or a session that is called so, or a turn that says it, and its session.
 
     `highlights` are (start, end) offsets of the matching words in `snippet`.
     """
 
-    session: SessionRow
+    row: ContextRow | SessionRow
     turn: TurnRow | None = None
     snippet: str = ""
     highlights: list[tuple[int, int]] = field(default_factory=list)
@@ -29,11 +31,29 @@ class Found:
     @property
     def line(self) -> str:
         """What is shown below the title."""
-        return " ".join(self.snippet.split()) if self.turn else plural(self.session.turns, "question")
+        if isinstance(self.row, ContextRow):
+            return plural(self.row.tokens, "token")
+        return " ".join(self.snippet.split()) if self.turn else plural(self.row.turns, "question")
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain object; a context that was found has no session, and what is called so no turn."""
+        session = self.row if isinstance(self.row, SessionRow) else None
+        return {
+            "context": session.context_id if session else self.row.id,
+            "session": session and session.id,
+            "title": self.row.title,
+            "turn": self.turn and self.turn.id,
+            "snippet": self.snippet,
+            "highlights": self.highlights,
+            "question": self.turn and self.turn.question,
+            "answer": self.turn and self.turn.answer,
+            "sources": self.turn.sources if self.turn else [],
+        }
 
 
 Titled = DocumentRow | ContextRow | SessionRow
 Row = Titled | TurnRow | JobRow
+Called = TypeVar("Called", DocumentRow, ContextRow, SessionRow)
 KINDS = ("document", "context", "session")
 """What has a title and can be found by it."""
 
@@ -179,8 +199,22 @@ def listing(service: Service, noun: str) -> list[dict[str, Any]]:
     return [asdict(row) for _, row in _titled(service, (noun.removesuffix("s"),))]
 
 
+def called(rows: Iterable[Called], query: str) -> list[Called]:
+    """Those whose title has every word of a query, which is taken as in a search of what was said: neither accents nor
+    case matter, and "words in quotes" are a phrase.
+    """
+    given = (_folded(phrase or word) for phrase, word in re.findall(r'"([^"]+)"|([^\s"]+)', query))
+    wanted = [each for each in given if each]
+    return [row for row in rows if wanted and all(each in _folded(row.title) for each in wanted)]
+
+
+def _folded(text: str) -> str:
+    letters = (each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
+    return " ".join("".join(letters).casefold().split())
+
+
 def search(service: Service, query: str, limit: int) -> list[Found]:
-    """The sessions whose title has the query in it, unless it was also said there; then the turns that say it.
+    """The contexts that are called so, the sessions that are, unless it was also said there, and the turns that say it.
 
     Raises:
         sessions.StoreError: a limit below 1 or above MOST_HITS.
@@ -188,9 +222,10 @@ def search(service: Service, query: str, limit: int) -> list[Found]:
     most = sessions.MOST_HITS if 1 <= limit <= sessions.MOST_HITS else limit  # which is refused
     # All of them, since a session that only later ones are in has said it too.
     said = [Found(hit.session, hit.turn, hit.snippet, hit.highlights) for hit in service.store.search(query, most)]
-    title, there = " ".join(query.split()).casefold(), {each.session.id for each in said}
-    called = [row for row in service.store.sessions() if title and title in row.title.casefold()]
-    return [*(Found(row) for row in called if row.id not in there), *said][:limit]
+    there = {each.row.id for each in said}
+    contexts = map(Found, called(service.store.contexts(), query))
+    talks = (Found(row) for row in called(service.store.sessions(), query) if row.id not in there)
+    return [*contexts, *talks, *said][:limit]
 
 
 def details(service: Service, kind: str, row: Row) -> dict[str, Any]:

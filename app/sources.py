@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import engine
     from app.stream import Stream
 
-MOST_SOURCES = 5
+MOST_SOURCES = 5  # of what the answer as a whole rested on; what its sentences did comes on top
+MOST_CITED = 12
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,37 @@ def find_sources(passages: Sequence["engine.Passage"], stream: "Stream", library
             else:
                 found[same] = replace(found[same], weight=found[same].weight + source.weight)
     return sorted(found, key=lambda source: -source.weight)[:MOST_SOURCES]
+
+
+@dataclass(frozen=True)
+class Citation:
+    """A sentence of an answer, characters `start` to `end` of it, and what it rested on most: the index of a source."""
+
+    start: int
+    end: int
+    source: int
+
+
+def with_citations(
+    sources: Sequence[Source], sentences: Sequence["engine.Sentence"], stream: "Stream", library: Library
+) -> tuple[list[Source], list[Citation]]:
+    """What each of several sentences rested on most; a single one has all sources.
+
+    Returns:
+        The sources with those added that sentences rested on, heaviest first, at most MOST_CITED; and the citations.
+    """
+    if len(sentences) < 2:
+        return list(sources), []
+    known, cited = list(sources), []
+    for sentence in sentences:
+        for source in find_sources(sentence.passages[:1], stream, library)[:1]:
+            number = next((at for at, other in enumerate(known) if _overlap(other, source)), len(known))
+            if number == len(known) < MOST_CITED:
+                known.append(source)
+            if number < len(known):
+                cited.append((sentence, known[number]))
+    known.sort(key=lambda source: -source.weight)
+    return known, [Citation(sentence.start, sentence.end, known.index(source)) for sentence, source in cited]
 
 
 def _overlap(first: Source, second: Source) -> bool:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 if TYPE_CHECKING:
+    import torch
+
     import engine
     import ingest
 
@@ -37,8 +37,8 @@ class TextSpan:
 class Stream:
     """What a reading reads. ids, starts: int64 [T]; starts are character offsets in the token's own document."""
 
-    ids: torch.Tensor
-    starts: torch.Tensor
+    ids: "torch.Tensor"
+    starts: "torch.Tensor"
     stretches: tuple[Stretch, ...]
 
     def spans(self, first: int, end: int) -> list[TextSpan]:
@@ -52,8 +52,10 @@ class Stream:
                 found.append(TextSpan(stretch.document_id, start, max(start, stop)))
         return found
 
-    def tensors(self) -> dict[str, torch.Tensor]:
+    def tensors(self) -> "dict[str, torch.Tensor]":
         """The tensors of a saved part."""
+        import torch
+
         return {"ids": self.ids.to(torch.int32), "starts": self.starts.to(torch.int32)}
 
     def meta(self) -> list[dict[str, Any]]:
@@ -61,7 +63,7 @@ class Stream:
         return [asdict(stretch) for stretch in self.stretches]
 
     @classmethod
-    def load(cls, tensors: dict[str, torch.Tensor], meta: list[dict[str, Any]]) -> "Stream":
+    def load(cls, tensors: "dict[str, torch.Tensor]", meta: list[dict[str, Any]]) -> "Stream":
         """The inverse of `tensors` and `meta`."""
         return cls(tensors["ids"].long(), tensors["starts"].long(), tuple(Stretch(**each) for each in meta))
 
@@ -85,6 +87,8 @@ def compose(
         documents: (id, document); each gets a heading line if there are several.
         on_share: called with the share of the text that is done, now and then; what it raises ends it.
     """
+    import torch
+
     ids, starts, stretches, first = [], [], [], 0
     done, total = 0, sum(len(document.text) for _, document in documents) or 1
 

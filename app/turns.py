@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
 from app.opened import OpenContext, OpenConversation
-from app.opening import check_ready, open_context, open_conversation, save_conversation
+from app.opening import check_begun, open_context, open_conversation, save_conversation
+from app.quotes import whole_sentences
 from app.readings import Stopped, usage_json
 from app.service import Service
-from app.sources import check_quotations, find_sources
+from app.sources import check_quotations, find_sources, with_citations
 from app.words import plural, repeats_itself
 from sessions import SessionRow, StoreError, TurnRow
 
@@ -34,9 +35,9 @@ def new_session(service: Service, context_id: str, title: str | None = None) -> 
     """A new session over a context.
 
     Raises:
-        AppError: the context has not been read to its end.
+        AppError: nothing of the context has been read yet.
     """
-    check_ready(service.store.context(context_id))
+    check_begun(service, service.store.context(context_id))
     return service.store.add_session(context_id, title)
 
 
@@ -45,10 +46,10 @@ def keep_question(service: Service, session_id: str, question: str) -> TurnRow:
 
     Raises:
         UsageError: it is empty, or too long.
-        AppError: the context has not been read to its end.
+        AppError: nothing of the context has been read yet.
     """
     question = checked_question(question)
-    check_ready(service.store.context(service.store.session(session_id).context_id))
+    check_begun(service, service.store.context(service.store.session(session_id).context_id))
     return service.store.add_turn(session_id, question)
 
 
@@ -135,7 +136,7 @@ def _answer(
     )
     waiting, thought, flushed, done = "", "", 0.0, None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    asked = open_one.conversation.ask(turn.question, sampling, on_pass)
+    asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences)
     with suppress(Stopped), closing(cast(Generator["engine.AnswerPiece | engine.Answer"], asked)) as events:
         for event in events:
             if isinstance(event, engine.Answer):
@@ -155,7 +156,8 @@ def _answer(
     if done is None:
         service.store.append_answer(turn.id, waiting, thought)
         return service.store.finish_turn(turn.id, status="cancelled")
-    open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
+    if open_one.opened.share is None:
+        open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
     return _finish(service, turn, open_one, done, sampling)
 
 
@@ -163,8 +165,11 @@ def _finish(
     service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", sampling: "engine.Sampling"
 ) -> TurnRow:
     opened = open_one.opened
-    sources = [asdict(source) for source in find_sources(done.passages, opened.stream, service.library)]
+    found = find_sources(done.passages, opened.stream, service.library)
+    found, citations = with_citations(found, done.sentences, opened.stream, service.library)
+    sources = [asdict(source) for source in found]
     measured = measurements(done)
+    measured["citations"] = [asdict(each) for each in citations]
     quotations = check_quotations(done.text, opened.row.document_ids, service.library)
     measured["quotations"] = [asdict(each) for each in quotations]
     if sampling.temperature > 0:
@@ -177,7 +182,8 @@ def _finish(
         "sources": sources,
         "measurements": measured,
     }
-    save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
+    if opened.share is None:
+        save_conversation(service, turn.session_id, open_one, {"id": turn.id, **said})
     with service.store.together():
         service.store.add_measurement("answer", turn.session_id, {"turn": turn.id, **measured})
         return service.store.finish_turn(turn.id, **said)
@@ -191,6 +197,8 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
     """
     window, seen = opened.model.spec.window, done.usage.entries["device"]
     said = []
+    if opened.share is not None:
+        said.append(f"Asked when {opened.share:.0%} of the text had been read: it knew nothing of the rest.")
     if done.finish_reason == "length":
         said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
         if repeats_itself(done.text):

@@ -31,6 +31,7 @@ LONGEST_NAME = 180
 """Bytes of a file's name before its suffix: file systems take 255 of all."""
 RECENT_SEC = 24 * 3600.0
 """A failed upload is listed this long, unless it is removed; one that waits for a password, until it is."""
+_SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,10}")
 _HARMFUL = re.compile(r'[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff/\\<>:"|?*]')
 """Signs that separate, control, turn text around or are none, and those that other file systems refuse."""
 
@@ -43,8 +44,8 @@ def cache(home: Path) -> Path:
 def safe_name(name: str) -> str:
     """One harmless path component that a person still recognises."""
     plain = _HARMFUL.sub("_", unicodedata.normalize("NFC", Path(name).name)).strip(" .")
-    stem, dot, suffix = plain.rpartition(".")
-    return f"{_cut(stem)}{dot}{suffix[:10]}" if stem else _cut(plain) or "document"
+    suffix = Path(plain).suffix if _SUFFIX.fullmatch(Path(plain).suffix) else ""
+    return _cut(plain.removesuffix(suffix)) + suffix or "document"
 
 
 def _cut(name: str) -> str:

@@ -150,7 +150,7 @@ class Worker(threading.Thread):
 
         Raises:
             UsageError: the question is empty, or too long.
-            AppError: the context has not been read to its end.
+            AppError: nothing of the context has been read yet.
         """
         store = self.service.store
         with store.together():

@@ -135,13 +135,21 @@
   const copy = async (button) => {
     const said = button.closest(".answer").querySelector(".answer-text"), before = button.textContent;
     try {
-      await navigator.clipboard.writeText(said.textContent);
+      await navigator.clipboard.writeText(said.dataset.said ?? said.textContent);
       button.textContent = "Copied";
     } catch {  // no clipboard without https, or not allowed: leave it selected
       getSelection().selectAllChildren(said);
       button.textContent = "Selected: press Ctrl-C";
     }
     setTimeout(() => button.textContent = before, 2500);
+  };
+  // From a sentence to the place that it rested on.
+  const cite = (button) => {
+    const sources = button.closest(".answer").querySelector(".sources");
+    const place = sources.querySelectorAll("li > details")[button.dataset.place - 1];
+    sources.open = place.open = true;
+    place.scrollIntoView({ block: "center" });
+    place.querySelector("summary").focus({ preventScroll: true });
   };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
@@ -172,6 +180,7 @@
         apply();
       }
       if (button && button.dataset.action === "copy") copy(button);
+      if (button && button.dataset.action === "cite") cite(button);
       if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);

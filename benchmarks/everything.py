@@ -17,6 +17,7 @@ from pathlib import Path
 from benchmarks import (
     ablation,
     cache,
+    citations,
     consistency,
     growth,
     haystack,
@@ -36,6 +37,7 @@ RUNS = {
     "needle": needle.main,
     "latency": latency.main,
     "speed": speed.main,
+    "citations": citations.main,
     "consistency": consistency.main,
     "neighbours": neighbours.main,
     "rounds": rounds.main,
@@ -121,6 +123,7 @@ PLAN = [
     Run("facts-budgets", "needle", f"--methods {FIXED} --budgets 512,2048,4096 --tokens 2K,8K,32K --trials 5"),
     Run("facts-pooling", "needle", settings("pooling", "1,3,5,9")),
     Run("facts-shares", "needle", settings("share", "even,pyramid,heads,all")),
+    Run("citations", "citations", "--methods full,exact --budget 512 --tokens 512,1K,2K --trials 40"),
     Run("consistency", "consistency", "--tokens 2K --trials 5"),
     Run("neighbours", "neighbours", "--entries 256,512 --tokens 1K,1920 --trials 3"),
     Run("rounds", "rounds", "--turns 2000 --budget 1024"),

@@ -13,7 +13,7 @@ from benchmarks.options import POCKET, variant
 from benchmarks.report import named
 from engine import METHODS, load_model
 
-ASKING = ("ablation", "consistency", "mass", "neighbours", "random-heads", "rounds", "turns")
+ASKING = ("ablation", "citations", "consistency", "mass", "neighbours", "random-heads", "rounds", "turns")
 """Benchmarks whose texts have facts in them that matter; of `needle` it depends on the kind."""
 Row = dict[str, Any]
 

@@ -159,6 +159,24 @@ def sources(rows: list[Row]) -> list[str]:
     return ["## Sources", note, table]
 
 
+def citations(rows: list[Row]) -> list[str]:
+    """Of sentences that say a fact, the share that rest on the passage which states it."""
+    lines = [
+        [label(row), length(row["tokens"]), str(row["sentences"]), _share(row["own"], row), _share(row["answer"], row)]
+        for row in rows
+    ]
+    note = (
+        "Asked for the important points, the pocket model states some; counted are sentences that give a fact's value. "
+        "What a sentence rested on most is what its number on the page leads to."
+    )
+    header = ["", "tokens", "sentences", "rest on the fact", "the whole answer rests on it"]
+    return ["## Citations", note, markdown(header, lines)]
+
+
+def _share(count: int, row: Row) -> str:
+    return f"{100 * count / max(1, row['sentences']):.0f} %"
+
+
 def consistency(rows: list[Row]) -> list[str]:
     """Of what matters in the whole text, the share that each scorer finds in a prefix: table and curves."""
     prefixes = sorted({row["prefix"] for row in rows})
@@ -391,6 +409,7 @@ def cache_table(result: dict[str, Any]) -> list[str]:
 
 
 SECTIONS = {
+    "citations": citations,
     "random-heads": random_heads,
     "consistency": consistency,
     "neighbours": neighbours,

@@ -29,7 +29,7 @@ from engine.models.skeleton import QUANTIZATIONS, Skeleton, skeleton
 from engine.planning.planner import GPU_BASE, Choice, Machine, Plan, Planner
 from engine.planning.rates import Rates, measure_rates
 from engine.reader import Reader
-from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Usage
+from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Sentence, Usage
 from engine.sampling import Sampling
 from engine.seam import window_of
 
@@ -63,6 +63,7 @@ __all__ = [
     "ReadProgress",
     "Reader",
     "Sampling",
+    "Sentence",
     "SettingsError",
     "Skeleton",
     "UnsupportedModel",

@@ -55,13 +55,18 @@ class Context:
         return parts, {"memory": meta, "source_tokens": self.source_tokens, "done": self.source_tokens}
 
     @classmethod
-    def load(cls, model: Model, method: Method, parts: LoadedParts, meta: dict[str, Any]) -> Context:
+    def load(
+        cls, model: Model, method: Method, parts: LoadedParts, meta: dict[str, Any], *, unfinished: bool = False
+    ) -> Context:
         """From disk. The caller compares fingerprints first.
+
+        Args:
+            unfinished: what had been read at a reading's checkpoint will do, to be asked and not to be read on.
 
         Raises:
             ContextMismatch: a reading that is not finished, or tensors that do not fit the model.
         """
-        if "reader" in meta:
+        if "reader" in meta and not unfinished:
             raise ContextMismatch("This reading is not finished: resume it first.")
         memory = new_memory(model, method)
         restore(memory, parts, meta["memory"])

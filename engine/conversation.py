@@ -16,7 +16,7 @@ from engine.passes import feed
 from engine.reader import default_chunk
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
 from engine.sampling import Sampling, choose
-from engine.sources import passages
+from engine.sources import Sentences, WholeSentences, passages
 
 
 class Conversation:
@@ -31,7 +31,11 @@ class Conversation:
         self.turns = 0
 
     def ask(
-        self, question: str, sampling: Sampling | None = None, on_pass: Callable[[], None] = lambda: None
+        self,
+        question: str,
+        sampling: Sampling | None = None,
+        on_pass: Callable[[], None] = lambda: None,
+        whole: WholeSentences | None = None,
     ) -> Iterator[AnswerPiece | Answer]:
         """Answer a question: pieces of text as they come, then one Answer.
 
@@ -39,11 +43,12 @@ class Conversation:
 
         Args:
             on_pass: called after every pass over the question, before the first piece; what it raises ends it as well.
+            whole: where sentences end, of each of which the answer then says what it rested on.
         """
         before = self.memory.snapshot()
         finished = False
         try:
-            yield from self._answer(question, sampling or Sampling(), on_pass)
+            yield from self._answer(question, sampling or Sampling(), on_pass, whole)
             finished = True
         finally:
             self.memory.mass = None
@@ -75,7 +80,9 @@ class Conversation:
             raise
         self.turns += 1
 
-    def _answer(self, question: str, sampling: Sampling, on_pass: Callable[[], None]) -> Iterator[AnswerPiece | Answer]:
+    def _answer(
+        self, question: str, sampling: Sampling, on_pass: Callable[[], None], whole: WholeSentences | None
+    ) -> Iterator[AnswerPiece | Answer]:
         started = time.perf_counter()
         chat, first = self.model.chat, self.turns == 0
         put = chat.question(question, first)
@@ -88,6 +95,7 @@ class Conversation:
         self._feed(prompt[cut:-1])
         self.mass.clear()
         self.memory.mass = self.mass
+        sentences = None if whole is None else Sentences(self.mass, whole)
         token = choose(self._predicted(self._feed(prompt[-1:])), sampling, generator)
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, chat.opens_reasoning(first))
@@ -102,6 +110,8 @@ class Conversation:
                 yield AnswerPiece(speech.reasoning[thought:], reasoning=True)
                 thought = len(speech.reasoning)
             text, stopped = _cut(self.model.decode(speech.said).lstrip(), sampling.stop)
+            if sentences:
+                sentences.grown(text)
             if stopped:
                 reason = "stop"
                 break
@@ -134,6 +144,7 @@ class Conversation:
             text=text,
             finish_reason=reason,
             passages=looked,
+            sentences=sentences.ended(text) if sentences else [],
             prompt_tokens=len(prompt),
             answer_tokens=len(speech.said),
             time_to_first_token_sec=first_token_sec,

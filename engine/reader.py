@@ -129,6 +129,12 @@ class Reader:
         """
         if not self.finished:
             raise ContextMismatch(f"Only {self.done} of {self.total} tokens have been read: run the reader to its end.")
+        return self.so_far()
+
+    def so_far(self) -> Context:
+        """What has been read, between any two records: it can be asked until the next one, which changes it, and asking
+        changes nothing of the reading.
+        """
         return Context(self.model, self.method, self.memory, len(self.ids))
 
     def state(self) -> tuple[Parts, dict[str, Any]]:

@@ -64,15 +64,29 @@ class AnswerPiece:
 
 
 @dataclass(frozen=True)
+class Sentence:
+    """A sentence of an answer, characters `start` to `end` (exclusive) of its text, and what it rested on, best first.
+
+    Weights of passages are shares of the mass of the whole answer.
+    """
+
+    start: int
+    end: int
+    passages: list[Passage]
+
+
+@dataclass(frozen=True)
 class Answer:
     """A finished answer with its measurements.
 
-    reasoning: what the model said to itself before, empty for most; tokens_per_second counts its tokens too.
+    sentences: only where the caller says where they end; reasoning: what the model said to itself before, empty for
+    most; tokens_per_second counts its tokens too.
     """
 
     text: str
     finish_reason: str  # "stop" | "length"
     passages: list[Passage]
+    sentences: list[Sentence]
     prompt_tokens: int
     answer_tokens: int
     time_to_first_token_sec: float

@@ -1,9 +1,10 @@
 """From a file to a Document: pages, text, table of contents, and the page of every character.
 
 This room knows nothing of tokens, models, screens or SQL. One file per format; `clean.py`, `sections.py` and `xml.py`
-hold what formats share, `layout.py` and `running_heads.py` what pages of print need. Untrusted input is its everyday
-work: whatever the file, `ingest` either returns a Document, with warnings in it where something was doubtful, or raises
-an IngestError that says what to do. `apart.py` does the same in a process of its own, which the app uses.
+hold what formats share, `office.py` and `drawings.py` what Office's do; `layout.py` and `running_heads.py` what pages
+of print need, `worksheet.py` and `grid.py` what sheets do. Untrusted input is its everyday work: whatever the file,
+`ingest` either returns a Document, with warnings in it where something was doubtful, or raises an IngestError that says
+what to do. `apart.py` does the same in a process of its own, which the app uses.
 
     document = ingest(Path("book.epub"))
     document.locate(10_000).label        # "Chapter 3: The Storm, paragraph 14"
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest import docx, epub, fb2, html, mail, mbox, mobi, odt, text, titles
+from ingest import docx, epub, fb2, html, mail, mbox, mobi, odt, pptx, text, titles, xlsx
 from ingest.clean import one_line
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
@@ -55,6 +56,8 @@ _READERS: dict[str, Callable[[Path, Limits], Reading]] = {
     "mbox": mbox.read,
     "docx": docx.read,
     "odt": odt.read,
+    "pptx": pptx.read,
+    "xlsx": xlsx.read,
     "md": text.read_markdown,
     "txt": text.read_text,
 }

@@ -56,6 +56,7 @@ _NOTE_MARK = re.compile(r"\w.*|[*†‡§¶‖#]+")
 _LONGEST_MARK = 30  # characters; more is text set small
 _NUMBERS = re.compile(r"[-−+]?\d+(?:[.,;–—-]\d+)*")
 _MARK = re.compile(r"\^[^\s()]+|\[[^\[\]]+\]")
+_PICTURE_FILE = re.compile(r"\.(?:png|jpe?g|gif|bmp|tiff?|svg|webp|emf|wmf|heic)$", re.IGNORECASE)
 _OPEN_DASH = re.compile(r"(?:[\w.,;:!?”’)][-‐‑–—]|[-–—]{2}|—|/)$")
 
 
@@ -136,9 +137,15 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def pictured(description: str | None) -> str:
-    """What stands for a picture in a line: its description, unless that is too short to say anything."""
+    """What stands for a picture in a line: its description, unless that is a file name or too short to tell."""
     description = one_line(description or "")
-    return f" [picture: {description}] " if len(description) > 15 else ""
+    said = len(description) > 15 and not _PICTURE_FILE.search(description)
+    return f" [picture: {description}] " if said else ""
+
+
+def commented(author: str | None, text: str) -> str:
+    """What stands for a comment beside what it is on; both are on one line."""
+    return f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
 
 
 def mend_accents(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+import zlib
 from pathlib import Path
 
 from ingest import mbox
@@ -25,10 +26,15 @@ SUPPORTED: dict[str, str] = {
     "mbox": "mailbox (mbox)",
     "docx": "Word document",
     "odt": "OpenDocument text",
+    "pptx": "PowerPoint presentation",
+    "xlsx": "Excel workbook",
 }
 ALIASES = {
     **{"markdown": "md", "mdown": "md", "htm": "html", "xhtml": "html", "text": "txt", "azw": "mobi", "prc": "mobi"},
     **{"mht": "mhtml", "mbx": "mbox", "ott": "odt", "odm": "odt", "fodt": "odt"},
+    **dict.fromkeys(("docm", "dotx", "dotm"), "docx"),
+    **dict.fromkeys(("pptm", "ppsx", "ppsm", "potx", "potm"), "pptx"),
+    **dict.fromkeys(("xlsm", "xltx", "xltm"), "xlsx"),
 }
 _HEAD_BYTES = 1 << 16
 
@@ -58,9 +64,9 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"RIFF", "a RIFF recording or picture"),
     (b"fLaC", "a FLAC recording"),
 )
+_OFFICE_KINDS = {"word/document.xml": "docx", "ppt/presentation.xml": "pptx", "xl/workbook.xml": "xlsx"}
 _ZIP_KINDS = (
-    ("xl/workbook.xml", "an Excel workbook: save the sheets as PDF or text"),
-    ("ppt/presentation.xml", "a PowerPoint presentation: save it as PDF"),
+    ("xl/workbook.bin", "a binary Excel workbook (XLSB): save it as XLSX"),
     ("content.opf", "an unfinished e-book archive without META-INF/container.xml"),
     ("classes.dex", "an Android package"),
     ("META-INF/MANIFEST.MF", "a Java archive"),
@@ -107,9 +113,10 @@ def _binary(path: Path, head: bytes, named: str, limits: Limits) -> str | None:
         with path.open("rb") as file:
             locked = "EncryptedPackage".encode("utf-16-le") in file.read(1 << 24)
         what = (
-            "an encrypted Office document: remove its password in Word and save it again"
+            "an encrypted Office document: remove its password in Word, Excel or PowerPoint and save it again"
             if locked
-            else "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX or PDF"
+            else "an Office document of before 2007 (DOC, XLS, PPT) or another OLE file: save it as DOCX, XLSX, PPTX "
+            "or PDF"
         )
         raise UnsupportedFormat(_refusal(path, what))
     for signature, what in _SIGNATURES:
@@ -131,15 +138,16 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
                 declared = archive.read("mimetype").decode("ascii", errors="replace").strip()
             manifest = "META-INF/manifest.xml"
             locked = manifest in names and b"encryption-data" in read_member(archive, manifest, limits)
-    except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
         kind = SUPPORTED.get(named, "a ZIP archive")
         raise BrokenFile(
             f"{path.name} cannot be opened as {kind}: its archive is damaged or incomplete ({error}). Fetch it again."
         ) from error
     if declared == "application/epub+zip" or CONTAINER in names:
         return "epub"
-    if "word/document.xml" in names:
-        return "docx"
+    for member, kind in _OFFICE_KINDS.items():
+        if member in names:
+            return kind
     books = [name for name in names if name.casefold().endswith(".fb2")]
     if len(books) == 1:
         return "fb2"
@@ -150,7 +158,8 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
     if declared.startswith("application/vnd.oasis.opendocument.text"):
         return "odt"
     if declared.startswith("application/vnd.oasis.opendocument"):
-        raise UnsupportedFormat(_refusal(path, "an OpenDocument sheet or presentation (ODS, ODP): save it as PDF"))
+        what = "an OpenDocument sheet or presentation (ODS, ODP): save it as XLSX, PPTX or PDF"
+        raise UnsupportedFormat(_refusal(path, what))
     for member, what in _ZIP_KINDS:
         if member in names:
             raise UnsupportedFormat(_refusal(path, what))
@@ -162,7 +171,7 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
 def _textual(path: Path, head: bytes, named: str) -> str:
     wide = bool(wide_encoding(head))
     if not wide and _looks_binary(head):
-        if named in ("pdf", "epub", "mobi", "docx"):
+        if named in ("pdf", "epub", "mobi", *_OFFICE_KINDS.values()):
             raise BrokenFile(f"{path.name} is no {SUPPORTED[named]}, or its beginning is damaged. Fetch it again.")
         raise UnsupportedFormat(_refusal(path, "a binary file of unknown kind"))
     plain = head.replace(b"\x00", b"") if wide else head
@@ -179,7 +188,7 @@ def _textual(path: Path, head: bytes, named: str) -> str:
         return "eml"
     if (by_name and _HTML.search(plain[:4096])) or re.match(rb"\W*<!doctype html|\W*<html", plain, re.I):
         return "html"
-    if named in ("pdf", "epub", "mobi", "docx", "fb2"):
+    if named in ("pdf", "epub", "mobi", "fb2", *_OFFICE_KINDS.values()):
         raise BrokenFile(
             f"{path.name} is no {SUPPORTED[named]}: it begins with {plain[:24].decode('utf-8', errors='replace')!r}. "
             "Fetch it again, or name it .txt to read it as plain text."

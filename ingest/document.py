@@ -10,10 +10,15 @@ from typing import Any
 PAGE_SEPARATOR = "\n\n"
 PARAGRAPH_SEPARATOR = "\n\n"
 
-# Formats whose pages are the printed ones; in all others a page is a chapter or section, cited with its paragraph.
-PAGED_FORMATS = frozenset({"pdf"})
+# Formats whose pages are the printed ones, or slides; in all others they are sections, cited with their paragraphs.
+PAGES = {"pdf": "page", "pptx": "slide"}
 
 JSON_VERSION = 1
+
+_PICTURED = {  # what to do where pages may be pictures
+    "pdf": "If they are scans, install Tesseract with its language data and read the file again with OCR.",
+    "pptx": "If they are pictures of text, save the presentation as PDF and read that with OCR.",
+}
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,10 @@ class PageQuality:
 
 @dataclass(frozen=True)
 class Page:
-    """One page of a PDF, or one chapter or section of a reflowable book. Its text has no blank ends."""
+    """One page of a PDF, one slide, or one chapter or section of a reflowable book. Its text has no blank ends."""
 
     number: int  # 1-based
-    label: str  # "page 12", "Chapter 3: The Storm"
+    label: str  # "page 12", "slide 3: Costs", "Chapter 3: The Storm"
     text: str
     quality: PageQuality
 
@@ -64,7 +69,7 @@ class Place:
     """Where a character is, in words for a person."""
 
     page: int
-    label: str  # "page 12" | "Chapter 3: The Storm, paragraph 14"
+    label: str  # "page 12" | "slide 3: Costs" | "Chapter 3: The Storm, paragraph 14"
 
 
 @dataclass(frozen=True)
@@ -102,15 +107,14 @@ class Document:
             raise ValueError(f"offset {offset} is outside the document's {len(self.text)} characters")
         index = bisect_right(self.page_starts, offset) - 1
         page = self.pages[index]
-        if self.format in PAGED_FORMATS:
+        if self.format in PAGES:
             return Place(page.number, page.label)
         paragraph = _paragraph_number(page, offset - self.page_starts[index])
         return Place(page.number, f"{page.label}, paragraph {paragraph}" if paragraph else page.label)
 
     def coverage(self) -> str:
         """One line: how many pages have text, which have none or a doubtful one, and what to do about it."""
-        total, paged = len(self.pages), self.format in PAGED_FORMATS
-        noun = "page" if paged else "section"
+        total, noun = len(self.pages), noun_of_pages(self.format)
 
         def those(pages: Sequence[Page]) -> str:
             return f"{noun}{'s' * (len(pages) > 1)} {ranges(page.number for page in pages)}"
@@ -133,11 +137,11 @@ class Document:
             them = "it" if len(lost) == 1 else "them"
             line += f" No text on {those(lost)}{reason}: the model will not know what is on {them}."
         known = ("OCR", "could not be read")  # it was tried, or would not help
-        if paged and any(
+        if self.format in _PICTURED and any(
             page.quality.lacks_text and not any(each.startswith(known) for each in page.quality.warnings)
             for page in self.pages
         ):
-            line += " If they are scans, install Tesseract with its language data and read the file again with OCR."
+            line += f" {_PICTURED[self.format]}"
         return line
 
     def to_json(self) -> dict[str, Any]:
@@ -184,6 +188,11 @@ class Reading:
     toc: list[TocEntry]
     titles: list[str | None]  # candidates, best first
     warnings: list[str]
+
+
+def noun_of_pages(format: str) -> str:
+    """What a page is in documents of a format: "page", "slide" or "section"."""
+    return PAGES.get(format, "section")
 
 
 def count(number: int, noun: str) -> str:

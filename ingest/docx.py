@@ -5,10 +5,9 @@ deletions are left out), diagrams and charts, footnotes, endnotes and comments. 
 Documents that Word only puts in when it opens the file are named in a warning.
 """
 
-import io
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,19 @@ from lxml import etree
 
 from ingest.clean import joined, one_line, pictured, raised, tidy
 from ingest.document import Reading, count
-from ingest.drawings import CHART, DIAGRAM, of_chart, of_diagram
-from ingest.errors import BrokenFile, IngestError
+from ingest.drawings import PLACES, Drawings
+from ingest.errors import IngestError
 from ingest.formulas import M, of_word
-from ingest.limits import Limits, check_archive, read_member
+from ingest.limits import Limits, check_archive
 from ingest.numbering import Numbering, W, is_on, value, with_bases
-from ingest.office import beside, bounded, reading
+from ingest.office import MC, beside, bounded, damaged, lean_copy, misunderstood, reading, related
 from ingest.sections import SPLIT_DEPTH, Block, rows_of
 from ingest.table import Cell, lays_out, span, table_lines
 from ingest.xml import parse_xml
 
-_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
 _WP = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
-_R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _CITED = {f"{W}{kind}Reference": kind for kind in ("footnote", "endnote", "comment")}
-_DELETED = frozenset({f"{W}del", f"{W}moveFrom", _FALLBACK})
+_DELETED = frozenset({f"{W}del", f"{W}moveFrom", f"{MC}Fallback"})
 _WRAPPERS = frozenset(f"{W}{name}" for name in ("sdt", "sdtContent", "customXml", "ins", "moveTo"))
 _SILENT = frozenset(
     f"{W}{name}"
@@ -40,17 +37,6 @@ _SILENT = frozenset(
         *("pPr", "rPr", "instrText", "delText", "rt", "txbxContent", "proofErr", "lastRenderedPageBreak"),
         *("bookmarkStart", "bookmarkEnd"),
     )
-)
-# What python-docx does not know, and what it is as a plain DOCX: Strict Open XML; documents with macros, templates.
-_OTHER_NAMES = (
-    (re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/"), rb"http://schemas.openxmlformats.org/\1/2006/"),
-    (
-        re.compile(
-            rb"application/vnd\.(?:ms-word\.(?:document\.macroEnabled|template\.macroEnabledTemplate)"
-            rb"|openxmlformats-officedocument\.wordprocessingml\.template)\.main\+xml"
-        ),
-        rb"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
-    ),
 )
 _SIGNS = {  # fonts whose letters are signs: what these are in Unicode, by their code
     "symbol": {
@@ -77,43 +63,20 @@ def read(path: Path, limits: Limits) -> Reading:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path.name, limits)
-            for member in archive.infolist():
-                if member.filename.endswith((".xml", ".rels")):
-                    limits.check(member.filename, "bytes", member.file_size, limits.text_member_bytes)
-            document = python_docx.Document(_package(path, archive, limits))
+            document = python_docx.Document(lean_copy(archive, limits))
         walk = _Walk(document)
         blocks = bounded(walk.blocks(), path.name, limits)
         title = document.core_properties.title
     except IngestError:
         raise
     except Exception as error:  # KeyError, BadZipFile, XMLSyntaxError, ValueError: by where the package is damaged
-        raise BrokenFile(
-            f"{path.name} cannot be opened as a Word document ({one_line(str(error))[:120]}). "
-            "The file is damaged: fetch it again, or open and re-save it in Word or LibreOffice."
-        ) from error
+        raise damaged(path.name, "a Word document", error, "Word or LibreOffice") from error
     warnings = []
     if walk.embedded:
         within = f"{count(walk.embedded, 'document')} within the file, put in place only when Word opens it"
         warnings.append(f"Not read: {within}. Open the file in Word, save it again and add that.")
-    warnings += beside(walk.linked)
-    if walk.broken:
-        warnings.append(f"Not read: {count(walk.broken, 'drawing')} that cannot be understood.")
+    warnings += beside(walk.linked) + misunderstood(walk.drawings.broken)
     return reading(path.name, blocks, title, warnings)
-
-
-def _package(path: Path, archive: zipfile.ZipFile, limits: Limits) -> str | io.BytesIO:
-    """What python-docx can open: the file, or a copy of its XML under the names that are usual."""
-    declared = b"".join(read_member(archive, name, limits) for name in ("[Content_Types].xml", "_rels/.rels"))
-    if not any(other.search(declared) for other, _ in _OTHER_NAMES):
-        return str(path)
-    copy = io.BytesIO()
-    with zipfile.ZipFile(copy, "w") as renamed:
-        for name in dict.fromkeys(archive.namelist()):
-            data = read_member(archive, name, limits) if name.endswith((".xml", ".rels")) else b""
-            for other, usual in _OTHER_NAMES:
-                data = other.sub(usual, data)
-            renamed.writestr(name, data)
-    return copy
 
 
 class _Walk:
@@ -123,11 +86,11 @@ class _Walk:
         self.levels = {style: _heading_level(styles, style) for style in styles}
         self.numbering = Numbering(_part(document, "numbering"), styles)
         self.notes = {kind: _notes(document, kind) for kind in _CITED.values()}
-        self.relations = document.part.rels
+        self.parts = related(document.part.rels)
         self.cited: list[tuple[str, str]] = []
         self.listing = False  # the last paragraph was in a list
         self.embedded = self.linked = 0  # documents that are not read, within the file and beside it
-        self.broken = 0  # drawings that are damaged
+        self.drawings = Drawings()
 
     def blocks(self) -> Iterator[Block]:
         headed = False
@@ -148,16 +111,6 @@ class _Walk:
             return ""
         author, text = one_line(note.get(f"{W}author") or ""), _line(self._container(note))
         return f"{author}: {text}" if author and text else text
-
-    def _drawing(self, identity: str | None, words: Callable[[etree._Element], str]) -> str:
-        relation = self.relations.get(identity)
-        if relation is None or relation.is_external:
-            return ""
-        try:
-            return words(parse_xml(relation.target_part.blob, relation.target_part.partname))
-        except BrokenFile:
-            self.broken += 1
-            return ""
 
     def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
         for child in element:
@@ -244,10 +197,8 @@ class _Walk:
                 yield f"[{len(self.cited)}]"
             elif tag == f"{M}oMath":
                 yield of_word(child)
-            elif tag == f"{CHART}chart":
-                yield self._drawing(child.get(f"{_R}id"), of_chart)
-            elif tag == f"{DIAGRAM}relIds":
-                yield self._drawing(child.get(f"{_R}dm"), of_diagram)
+            elif tag in PLACES:
+                yield self.drawings.words(child, self.parts)
             elif tag == f"{W}subDoc":
                 self.linked += 1
             else:

@@ -247,7 +247,7 @@ def _ncx(root: etree._Element) -> list[tuple[int, str, str]]:
 
 def _local(element: etree._Element) -> str:
     """The name of an element without its namespace; of what is no element, none."""
-    return etree.QName(element).localname if isinstance(element.tag, str) else ""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
 def _title(element: etree._Element) -> str:

@@ -125,5 +125,6 @@ def _separators(element: etree._Element) -> Iterator[str]:
 
 
 def _name(element: etree._Element) -> str:
+    """The name without its namespace, or the prefix that stands for one in HTML; of a comment there is none."""
     tag = element.tag
-    return etree.QName(element).localname.rpartition(":")[2].casefold() if isinstance(tag, str) else ""
+    return tag.rpartition("}")[2].rpartition(":")[2].casefold() if isinstance(tag, str) else ""

@@ -265,7 +265,7 @@ def _visit_inline(element: etree._Element, tag: str, walk: _Walk) -> None:
         walk.inline.append(one_line(alt or "") if formula else pictured(alt))
         return
     if tag == "svg":
-        drawn = element.iter("text", "foreignobject", "{*}text", "{*}foreignObject")
+        drawn = (each for each in element.iter() if _tag(each) in ("text", "foreignobject"))
         lettering = (one_line("".join(text.itertext())) for text in drawn)
         walk.inline.append(pictured("; ".join(filter(None, lettering))))
         return

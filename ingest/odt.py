@@ -19,7 +19,7 @@ from ingest.errors import BrokenFile, IngestError
 from ingest.formulas import of_mathml
 from ingest.limits import Limits, check_archive, read_member
 from ingest.numbering import written
-from ingest.office import beside, bounded, reading
+from ingest.office import beside, bounded, damaged, reading
 from ingest.sections import SPLIT_DEPTH, Block, rows_of
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
 from ingest.xml import parse_xml
@@ -61,10 +61,7 @@ def read(path: Path, limits: Limits) -> Reading:
     except IngestError:
         raise
     except Exception as error:  # KeyError, BadZipFile, zlib.error, ...: by where the archive is damaged
-        raise BrokenFile(
-            f"{path.name} cannot be opened as an OpenDocument text ({one_line(str(error))[:120]}). "
-            "The file is damaged: fetch it again, or open and re-save it in LibreOffice."
-        ) from error
+        raise damaged(path.name, "an OpenDocument text", error, "LibreOffice") from error
 
 
 def _member(archive: zipfile.ZipFile, name: str, limits: Limits) -> etree._Element | None:

@@ -17,7 +17,7 @@ import pymupdf
 
 from ingest import titles
 from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
-from ingest.clean import doubts, mend_accents, one_line, raised, tidy, unreadable
+from ingest.clean import commented, doubts, mend_accents, one_line, raised, tidy, unreadable
 from ingest.document import Page, PageQuality, Reading, TocEntry, count, listed
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
 from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
@@ -315,19 +315,18 @@ def _filled(page: Any, blocks: list[Block]) -> list[Block]:
 
 def _comments(page: Any) -> Iterator[str]:
     """What people noted on the page, a line each."""
-    for xref, kind, _ in page.annot_xrefs():
-        said = {key: page.parent.xref_get_key(xref, key)[1] for key in ("Contents", "T", "F", "StateModel")}
-        text, author = one_line(_string(said["Contents"])), one_line(_string(said["T"]))
-        hidden = said["F"].isdecimal() and int(said["F"]) & pymupdf.PDF_ANNOT_IS_HIDDEN
-        if not text or hidden or kind in _NO_COMMENTS or said["StateModel"] != "null":  # "accepted", of another one
-            continue
-        if kind in _MARKING and text in one_line(page.get_textbox(page.load_annot(xref).rect)):
-            continue  # some programs keep with a mark what it is on
-        yield f"[comment by {author}: {text}]" if author else f"[comment: {text}]"
-
-
-def _string(value: str) -> str:
-    return "" if value == "null" else value
+    annotation = page.first_annot  # links and fields are not among them
+    while annotation:
+        kind, said = annotation.type[0], annotation.info
+        text, author = one_line(said["content"]), one_line(said["title"])
+        hidden = annotation.flags & pymupdf.PDF_ANNOT_IS_HIDDEN
+        # What stands in the page itself has no number.
+        state = annotation.xref and page.parent.xref_get_key(annotation.xref, "StateModel")[0] != "null"
+        # A state says "accepted" of another one; some programs keep with a mark what it is on.
+        left_out = not text or hidden or state or kind in _NO_COMMENTS
+        if not left_out and not (kind in _MARKING and text in one_line(page.get_textbox(annotation.rect))):
+            yield commented(author, text)
+        annotation = annotation.next
 
 
 def _below(page: Any, texts: Iterable[str]) -> list[Block]:

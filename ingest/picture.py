@@ -22,8 +22,6 @@ LARGEST, SHARPEST = 1800, 2.0  # pixels of the longer side, and pixels a point (
 MARK = (0.97, 0.80, 0.35)
 _NO_LETTER = re.compile(r"[\W_]+")
 
-Box = tuple[float, float, float, float]
-
 
 def picture_of(path: Path, number: int, text: str, start: int, end: int, password: str | None = None) -> bytes:
     """A page as a PNG.

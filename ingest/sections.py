@@ -76,7 +76,7 @@ def paginate(blocks: Iterable[Block], *, given_toc: bool = False) -> tuple[list[
             parents.append(above[-2][1] if len(above) > 1 else "")
             doubt = doubts(text, in_print=False)
             pages.append(Page(number, name, text, PageQuality(len(text), "text" if text else "none", doubt)))
-    return _distinct(pages, parents), toc
+    return distinct(pages, parents), toc
 
 
 def first_heading(blocks: list[Block]) -> str | None:
@@ -87,6 +87,41 @@ def first_heading(blocks: list[Block]) -> str | None:
 def rows_of(lines: Iterable[str]) -> list[Block]:
     """The lines of one table, those without words left out."""
     return [Block(line, tight=True, first=not index) for index, line in enumerate(filter(None, lines))]
+
+
+def paragraphs(blocks: Iterable[Block]) -> list[str]:
+    """The text of blocks; tight neighbours are lines of one paragraph."""
+    found: list[list[str]] = []  # each in lines
+    tight = False
+    for block in blocks:
+        text = tidy_code(block.text) if block.code else tidy(block.text)
+        if not text:
+            continue
+        if tight and block.tight and not block.first:
+            found[-1].append(text)
+        else:
+            found.append([text])
+        tight = block.tight
+    return ["\n".join(lines) for lines in found]
+
+
+def distinct(pages: list[Page], parents: list[str]) -> list[Page]:
+    """Labels that occur more than once say what they stand under, or get a number: a citation leads to one place."""
+    families: dict[str, set[str]] = {}
+    for page, parent in zip(pages, parents, strict=True):
+        families.setdefault(page.label, set()).add(parent)
+    under = [
+        replace(page, label=_label([parent, page.label])) if len(families[page.label]) > 1 else page
+        for page, parent in zip(pages, parents, strict=True)
+    ]
+    totals, seen = Counter(page.label for page in under), Counter[str]()
+    named = []
+    for page in under:
+        if totals[page.label] > 1:
+            seen[page.label] += 1
+            page = replace(page, label=f"{page.label} ({seen[page.label]})")
+        named.append(page)
+    return named
 
 
 def _split(blocks: Iterable[Block], given_toc: bool) -> list[_Section]:
@@ -128,20 +163,9 @@ def _merge_bare(sections: list[_Section]) -> list[_Section]:
 
 def _pieces(blocks: list[Block], most: int) -> list[str]:
     """The section's text, in pieces of about `most` characters, parted at paragraph ends."""
-    paragraphs: list[list[str]] = []  # each in lines
-    tight = False
-    for block in blocks:
-        text = tidy_code(block.text) if block.code else tidy(block.text)
-        if not text:
-            continue
-        if tight and block.tight and not block.first:
-            paragraphs[-1].append(text)
-        else:
-            paragraphs.append([text])
-        tight = block.tight
     pieces: list[list[str]] = [[]]
     size = 0
-    for paragraph in (part for whole in paragraphs for part in _shorter("\n".join(whole), most)):
+    for paragraph in (part for whole in paragraphs(blocks) for part in _shorter(whole, most)):
         if size and size + len(paragraph) > most:
             pieces.append([])
             size = 0
@@ -183,22 +207,3 @@ def _label(titles: list[str]) -> str:
         if name and name.casefold() not in (kept.casefold() for kept in names):
             names.append(name)
     return ": ".join(names)[:LONGEST_LABEL]
-
-
-def _distinct(pages: list[Page], parents: list[str]) -> list[Page]:
-    """Labels that occur more than once say what they stand under, or get a number: a citation leads to one place."""
-    families: dict[str, set[str]] = {}
-    for page, parent in zip(pages, parents, strict=True):
-        families.setdefault(page.label, set()).add(parent)
-    under = [
-        replace(page, label=_label([parent, page.label])) if len(families[page.label]) > 1 else page
-        for page, parent in zip(pages, parents, strict=True)
-    ]
-    totals, seen = Counter(page.label for page in under), Counter[str]()
-    named = []
-    for page in under:
-        if totals[page.label] > 1:
-            seen[page.label] += 1
-            page = replace(page, label=f"{page.label} ({seen[page.label]})")
-        named.append(page)
-    return named

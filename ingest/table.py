@@ -1,4 +1,4 @@
-"""A table's rows as lines of text in which every value stays under its heading. For HTML, DOCX and FB2."""
+"""A table's rows as lines of text in which every value stays under its heading, for all formats."""
 
 import re
 from bisect import bisect_right

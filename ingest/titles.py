@@ -7,6 +7,7 @@ from ingest.clean import one_line
 
 LONGEST = 200  # characters
 
+_SUFFIX = re.compile(r"\.[a-z0-9]{1,10}", re.IGNORECASE)
 _FILE_NAME = re.compile(
     r"^\S*\w\.(docx?|odt|rtf|pdf|txt|md|html?|xhtml|tex|dvi|ps|pages|indd|qxp|qxd|pptx?|xlsx?|wpd|pub|fm|epub|mobi)$",
     re.IGNORECASE,
@@ -34,4 +35,5 @@ def choose(path: Path, *candidates: str | None) -> str:
     for candidate in candidates:
         if title := sane(candidate):
             return title
-    return one_line(re.sub(r"_+", " ", path.stem))[:LONGEST] or path.name or "document"
+    name = path.stem if _SUFFIX.fullmatch(path.suffix) else path.name  # "Mr. Smith goes home" has none
+    return one_line(re.sub(r"_+", " ", name))[:LONGEST] or path.name or "document"

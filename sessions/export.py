@@ -39,7 +39,7 @@ class Export(Deletion):
         budget = "" if context.budget is None else f", budget {context.budget:,}"
         lines = [f"# {_line(session.title)}", ""]
         for document in documents:
-            noun = "page" if document.format == "pdf" else "section"
+            noun = {"pdf": "page", "pptx": "slide"}.get(document.format, "section")
             pages = f"{document.pages:,} {noun}{'s' * (document.pages != 1)}"
             lines.append(f"- *{_line(document.title)}* ({document.format}, {pages})")
         lines += [
@@ -48,7 +48,8 @@ class Export(Deletion):
             "",
         ]
         for turn in turns:
-            lines += [*_question(turn.position + 1, turn.question), _text(turn.answer), ""]
+            answer = _numbered(turn.answer, turn.measurements.get("citations", []))
+            lines += [*_question(turn.position + 1, turn.question), _text(answer), ""]
             if turn.status != "done":
                 note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
                 lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]
@@ -64,6 +65,13 @@ def _question(number: int, question: str) -> list[str]:
     long = len(" ".join(question.split())) > LONGEST_HEADING
     quoted = [*(f"> {_line(line)}  " for line in question.splitlines()), ""] if long else []  # two blanks end a line
     return [f"## {number}. {_line(head)}", "", *quoted]
+
+
+def _numbered(answer: str, citations: list[dict[str, Any]]) -> str:
+    """An answer with the number of its source behind each sentence that is known to rest on one."""
+    for each in reversed(citations):
+        answer = f"{answer[: each['end']]} [{each['source'] + 1}]{answer[each['end'] :]}"
+    return answer
 
 
 def _source(number: int, source: dict[str, Any], titles: dict[str, str]) -> str:

@@ -100,6 +100,11 @@ def m007_titles_of_contexts(db: Database) -> None:
     db.execute("ALTER TABLE contexts ADD COLUMN own_title TEXT NOT NULL DEFAULT ''")
 
 
+def m008_jobs_of_a_kind(db: Database) -> None:
+    """The page lists uploads at every tick, among ever more answers."""
+    db.execute("CREATE INDEX jobs_by_kind ON jobs(kind, key)")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -108,6 +113,7 @@ for step in (
     m005_leftovers,
     m006_measurements_of_subjects,
     m007_titles_of_contexts,
+    m008_jobs_of_a_kind,
 ):
     migrations()(step)
 

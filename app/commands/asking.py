@@ -38,9 +38,9 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "ask",
         parents=[shared],
         help="ask one question",
-        description="Ask one question over a context. Standard output gets the answer alone, standard error the first "
-        "three places where the model looked; --json has all of them. Ctrl-C stops the answer; what there is of it is "
-        "kept.",
+        description="Ask one question over a context; of one that is still being read, or was stopped, what had been "
+        "read at its last checkpoint. Standard output gets the answer alone, standard error the first three places "
+        "where the model looked; --json has all of them. Ctrl-C stops the answer; what there is of it is kept.",
     )
     add_context(ask)
     ask.add_argument("question", metavar="QUESTION", help="the question, in quotes")
@@ -260,6 +260,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         **({"reasoning": turn.reasoning} if turn.reasoning else {}),
         "quotations": measured.get("quotations", []),
         "sources": [{key: source[key] for key in SOURCE} for source in turn.sources],
+        "citations": measured.get("citations", []),
         "time_to_first_token_seconds": measured.get("time_to_first_token_seconds"),
         "tokens_per_second": measured.get("tokens_per_second"),
         "prompt_tokens": measured.get("prompt_tokens"),

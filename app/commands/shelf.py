@@ -16,7 +16,7 @@ from app.commands.common import (
     print_json,
     table,
 )
-from app.errors import UsageError
+from app.errors import AppError, UsageError
 from app.words import byte_size, clock, percent, printable, shorten, speed
 
 if TYPE_CHECKING:
@@ -115,8 +115,9 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "search",
         parents=[shared],
-        help="search titles, questions and answers of all sessions",
-        description="Search the titles, questions and answers of all sessions; documents are not searched.",
+        help="search titles of contexts, and titles, questions and answers of all sessions",
+        description="Search the titles of contexts, and the titles, questions and answers of all sessions; documents "
+        "are not searched.",
     )
     parser.add_argument("query", metavar="WORDS", help='words to find; "several words" in quotes are a phrase')
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="most hits (default: %(default)s)")
@@ -193,7 +194,10 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
     if arguments.picture:
         start, end = arguments.mark or (0, 0)
         picture = picture_of_page(found, start, end, os.environ.get("STOCKPOT_PASSWORD") or None)
-        Path(arguments.picture).write_bytes(picture)
+        try:
+            Path(arguments.picture).write_bytes(picture)
+        except OSError as error:
+            raise AppError(f"{arguments.picture} cannot be written ({error.strerror}).") from error
         text, facts = arguments.picture, {**facts, "picture": arguments.picture}
     else:
         text, facts = f"{page.label}\n\n{page.text}", {**facts, "text": page.text}
@@ -330,7 +334,7 @@ def _agreed(question: str) -> bool:
 
 
 def run_search(arguments: Arguments) -> int:
-    """Search all sessions."""
+    """Search contexts and sessions."""
     from app.shelf import search
     from sessions import MOST_HITS
 
@@ -339,24 +343,10 @@ def run_search(arguments: Arguments) -> int:
     with open_service(arguments) as service:
         found = search(service, arguments.query, arguments.limit)
     if arguments.json:
-        print_json(
-            [
-                {
-                    "session": each.session.id,
-                    "title": each.session.title,
-                    "turn": each.turn and each.turn.id,
-                    "snippet": each.snippet,
-                    "highlights": each.highlights,
-                    "question": each.turn and each.turn.question,
-                    "answer": each.turn and each.turn.answer,
-                    "sources": each.turn.sources if each.turn else [],
-                }
-                for each in found
-            ]
-        )
+        print_json([each.to_json() for each in found])
         return 0
     for each in found:
-        print(printable(f"{each.session.id}  {each.session.title}\n    {each.line}"))
+        print(printable(f"{each.row.id}  {each.row.title}\n    {each.line}"))
     if not found:
         note("Nothing was found.")
     return 0

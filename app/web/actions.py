@@ -26,7 +26,6 @@ from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
 from app.web.views.markup import esc
-from app.words import plural
 from app.worker import Worker
 from sessions import MOST_HITS
 
@@ -334,14 +333,9 @@ class Actions:
         """
         if not query or not query.strip():
             return [gr.update(choices=[], value=None, visible=False)]
-        words = query.casefold().split()
-        choices: dict[str, str] = {
-            context.id: f"{context.title}\n{plural(context.tokens, 'token')}"
-            for context in self.service.store.contexts()
-            if all(word in context.title.casefold() for word in words)
-        }
+        choices: dict[str, str] = {}
         for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
-            choices.setdefault(hit.session.id, f"{hit.session.title}\n{hit.line}")
+            choices.setdefault(hit.row.id, f"{hit.row.title}\n{hit.line}")
         label = "Found" if choices else "Nothing found"
         found = [(text, id) for id, text in choices.items()][:MOST_FOUND]
         return [gr.update(choices=found, value=None, label=label, visible=True)]

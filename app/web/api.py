@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, FastAPI, Form, Request, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response
@@ -38,6 +40,10 @@ from sessions import AlreadyRead, DiskFull, InUse, NotFound, StoreCorrupt, Store
 
 MOST_BODY, MOST_FILES = 16 << 20, 16 << 30
 """Bytes of a request without files, and of one with files."""
+MOST_DRAWN = 2
+"""Pages that are drawn at a time, each in a process of its own that may take half of the memory."""
+UNKEPT = {"Cache-Control": "no-store"}
+"""Of what shows a document: when that is deleted here, no browser has a copy."""
 MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
 
 
@@ -147,17 +153,23 @@ def router(service: Service, worker: Worker) -> APIRouter:
         path = pdf_of(service, id)
         if path is None:
             return JSONResponse({"error": "There is no PDF kept for this document."}, 404)
-        return FileResponse(path, media_type="application/pdf", content_disposition_type="inline")
+        return FileResponse(path, headers=UNKEPT, media_type="application/pdf", content_disposition_type="inline")
 
     @api.get("/documents/{id}/pages/{number}")
     def page_text(id: str, number: int) -> Response:
         page = page_of(service, id, number).page
         return PlainTextResponse(f"{page.label}\n\n{page.text}\n")
 
+    drawing = CapacityLimiter(MOST_DRAWN)  # apart from the threads that answer everything else
+
     @api.get("/documents/{id}/pages/{number}/picture")
-    def page_picture(id: str, number: int, start: int = 0, end: int = 0) -> Response:
+    async def page_picture(id: str, number: int, start: int = 0, end: int = 0) -> Response:
         """A page of a PDF as it is printed, a PNG. start, end: as a source has them; what they say is marked."""
-        return Response(picture_of_page(page_of(service, id, number), start, end), media_type="image/png")
+
+        def draw() -> bytes:
+            return picture_of_page(page_of(service, id, number), start, end)
+
+        return Response(await run_sync(draw, limiter=drawing), headers=UNKEPT, media_type="image/png")
 
     @api.post("/contexts", status_code=202, max_body_size=MOST_FILES)
     def read(given: Annotated[NewContext, Form()]) -> dict[str, Any]:
@@ -228,8 +240,10 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/search")
     def search(query: str, limit: int = 20) -> list[dict[str, Any]]:
-        """Turns that say it; first, without a turn, the sessions that are called so and do not."""
-        return [asdict(each) for each in shelf.search(service, query, limit)]
+        """Turns that say it; before them, without a turn, the contexts that are called so, and the sessions that are
+        and do not say it.
+        """
+        return [each.to_json() for each in shelf.search(service, query, limit)]
 
     @api.get("/sessions/{id}/export")
     def export(id: str, format: Literal["md", "json"] = "md") -> Response:

@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, model_validator
 
 import sessions
-from app.answer_options import AnswerOptions
+from app.answer_options import LONGEST, AnswerOptions
 from app.errors import NotFound, UsageError, phrase
 from app.service import Service
 from app.shelf import find_context
@@ -99,7 +99,7 @@ class ChatRequest(Given):
     response_format: dict[str, Any] = {"type": "text"}
 
     def options(self) -> AnswerOptions:
-        """How to answer.
+        """How to answer. A number of tokens below 1, and a seed below 0, mean none: so other servers take -1.
 
         Raises:
             UsageError: as cannot be, or as Stockpot cannot.
@@ -113,11 +113,12 @@ class ChatRequest(Given):
         if wrong := next((name for name, asked in refused.items() if asked), None):
             raise UsageError(f"Stockpot does not support {wrong}: leave it out.")
         usual = AnswerOptions()
+        most = self.max_completion_tokens or self.max_tokens or 0
         return AnswerOptions(
             usual.temperature if self.temperature is None else self.temperature,
             usual.top_p if self.top_p is None else self.top_p,
-            self.max_completion_tokens or self.max_tokens or MOST_TOKENS,
-            seed=self.seed,
+            min(most, LONGEST) if most > 0 else MOST_TOKENS,
+            seed=None if self.seed is None or self.seed < 0 else self.seed,
             stop=[self.stop] if isinstance(self.stop, str) else self.stop,
         )
 
@@ -225,7 +226,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
         if now.reasoning:
             message["reasoning_content"] = now.reasoning
         choice = {"index": 0, "message": message, "finish_reason": _reason(now)}
-        whole = {"object": "chat.completion", "choices": [choice], "usage": _usage(now), "sources": now.sources}
+        whole = {"object": "chat.completion", "choices": [choice], "usage": _usage(now), **_rested_on(now)}
         return JSONResponse({**head, **whole})
 
     @api.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
@@ -262,10 +263,15 @@ async def _pieces(turns: AsyncGenerator[TurnRow], head: dict[str, Any], include_
     if now.status == "failed":
         yield _line(error_body(now.error or "It could not be answered.", 500))
         return
-    yield event({}, _reason(now), sources=now.sources)
+    yield event({}, _reason(now), **_rested_on(now))
     if include_usage:
         yield _line({**head, "choices": [], "usage": _usage(now)})
     yield "data: [DONE]\n\n"
+
+
+def _rested_on(turn: TurnRow) -> dict[str, Any]:
+    """What is told beside an answer, which that API knows nothing of."""
+    return {"sources": turn.sources, "citations": turn.measurements.get("citations", [])}
 
 
 def _line(body: dict[str, Any]) -> str:

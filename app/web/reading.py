@@ -19,6 +19,7 @@ class Reading:
     leave_out: gr.Button
     cancel: gr.Button
     resume: gr.Button
+    ask_early: gr.Button
     discard: gr.Button
     discard_documents: gr.Button
     confirm: Confirm
@@ -35,10 +36,11 @@ def build_reading() -> Reading:
             leave_out = gr.Button("Read the others without it", elem_id="leave-out", size="sm", visible=False)
             cancel = gr.Button("Stop reading", elem_id="cancel", size="sm")
             resume = gr.Button("Go on reading", variant="primary", elem_id="resume", size="sm", visible=False)
+            ask_early = gr.Button("Ask what it has read so far", elem_id="ask-early", size="sm", visible=False)
             discard = gr.Button("Remove", variant="stop", elem_id="discard", size="sm", visible=False)
             discard_documents = gr.Button(
                 "Remove with documents", variant="stop", elem_id="discard-documents", size="sm", visible=False
             )
         confirm = build_confirm("reading-")
     unlocking = (unlock_area, password, unlock, leave_out)
-    return Reading(area, card, *unlocking, cancel, resume, discard, discard_documents, confirm)
+    return Reading(area, card, *unlocking, cancel, resume, ask_early, discard, discard_documents, confirm)

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from app import shelf
 from app.errors import phrase
 from app.home import POCKET, split_model
+from app.opening import is_begun
 from app.service import Service
 from app.uploads import INGEST, is_listed, is_locked, name_of
 from app.web.gauge import Gauge
@@ -76,8 +77,8 @@ class Screen:
                 made = job.progress.get("context")
                 return self.settle(Chosen(made)) if made else chosen
             if chosen.context:
-                self.store.context(chosen.context)
-                sessions = self.store.sessions(chosen.context)
+                ready = self.store.context(chosen.context).status == "ready"
+                sessions = self.store.sessions(chosen.context) if ready else []
                 return replace(chosen, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
@@ -104,13 +105,14 @@ class Screen:
         job, context, session, turns = self._look_up(chosen)
         answering = [turn for turn in turns if turn.status == "answering"]
         edited = next((turn for turn in turns if turn.id == chosen.edited), None)
-        talking = context is not None and context.status == "ready"
+        begun = context is not None and is_begun(self.service, context)
+        talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
             "where": {"value": _where(chosen, edited, turns)},
             "contexts": {"choices": self._context_choices(), "value": chosen.context or None},
-            "session_area": {"visible": talking},
+            "session_area": {"visible": begun},
             "sessions": {
-                "choices": self._session_choices(context) if talking and context else [],
+                "choices": self._session_choices(context) if begun and context else [],
                 "value": chosen.session or None,
             },
             "new_view": {"visible": job is None and context is None},
@@ -171,7 +173,7 @@ class Screen:
         ]
 
     def _reading_props(self, job: JobRow | None, context: ContextRow | None) -> Props:
-        card, cancel, resume, discard, locked, others, own = "", False, False, False, False, False, False
+        card, cancel, resume, discard, locked, others, own, early = "", *[False] * 7
         if job is not None:
             active = job.status in UNDER_WAY
             kept = self.store.documents(job.progress.get("documents", []))
@@ -186,12 +188,14 @@ class Screen:
             cancel = work is not None and not work.cancel_requested
             resume = context.status in ("paused", "failed", "cancelled")
             discard, own = resume, resume and bool(shelf.own_documents(self.service, context))
+            early = is_begun(self.service, context)
         return {
             "card": {"value": card},
             "unlock_area": {"visible": locked},
             "leave_out": {"visible": others},
             "cancel": {"visible": cancel},
             "resume": {"visible": resume},
+            "ask_early": {"visible": early},
             "discard": {"visible": discard},
             "discard_documents": {"visible": own},
         }
@@ -205,7 +209,7 @@ class Screen:
             lines = [self._coverage(document.id) for document in documents]
             if [document.title for document in documents] != [context.title]:
                 lines = [f"{document.title}: {line}" for document, line in zip(documents, lines, strict=True)]
-            head = context_head(context, documents, lines, expanded=not turns)
+            head = context_head(context, documents, lines, self._percent(context), expanded=not turns)
             titles = {document.id: document.title for document in documents}
             finished = [turn for turn in turns if turn.status != "answering"]
             apart = max(0, len(finished) - 1) // AT_ONCE * AT_ONCE
@@ -245,7 +249,8 @@ class Screen:
 
     def _stage(self, context: ContextRow, turn: TurnRow) -> str:
         """What happens before the first word of an answer."""
-        if context.id not in self.service.contexts:
+        reading = self.service.under_way
+        if context.id not in self.service.contexts and (reading is None or reading.row.id != context.id):
             return "Opening the context"
         work = self.store.work_on(turn.id)
         return said_before(work.done, work.total) if work and work.done < work.total else "Thinking"

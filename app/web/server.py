@@ -132,7 +132,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
 
     from app.pages import page_of
     from app.web import openai_api
-    from app.web.api import MOST_BODY, add_error_handlers, router
+    from app.web.api import MOST_BODY, UNKEPT, add_error_handlers, router
     from app.web.incoming import Incoming
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
@@ -161,7 +161,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     @app.get("/documents/{id}/pages/{number}", include_in_schema=False)
     def page_of_document(id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
         """A page of a document. start, end: characters of the document's text that are marked."""
-        return HTMLResponse(document_page(page_of(service, id, number), start, end))
+        return HTMLResponse(document_page(page_of(service, id, number), start, end), headers=UNKEPT)
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
     app.include_router(openai_api.router(service, worker), max_body_size=MOST_BODY)

@@ -80,6 +80,7 @@ class Page:
             "leave_out": self.reading.leave_out,
             "cancel": self.reading.cancel,
             "resume": self.reading.resume,
+            "ask_early": self.reading.ask_early,
             "discard": self.reading.discard,
             "discard_documents": self.reading.discard_documents,
             "head": self.talk.head,
@@ -238,6 +239,7 @@ class Wiring:
         self.on(reading.leave_out.click, do.leave_out)
         self.on(reading.cancel.click, do.stop_reading)
         self.on(reading.resume.click, do.resume_reading)
+        self.on(reading.ask_early.click, do.new_session)
         removes = {"context": reading.discard, "documents": reading.discard_documents}
         self._connect_confirm(reading.confirm, removes, do.ask_to_remove)
 

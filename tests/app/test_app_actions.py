@@ -158,11 +158,11 @@ def test_nobody_is_led_to_ask_the_pocket_model_for_what_it_cannot_do(service: Se
         assert ("cannot sum it up" in Screen(service).props(Chosen(context.id))["past"]["value"]) == warned
 
 
-def test_nobody_talks_with_what_is_still_being_read(service: Service) -> None:
+def test_nobody_talks_with_what_nothing_has_been_read_of(service: Service) -> None:
     """A session was made, in which nothing could be asked."""
     actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
     context = add_context(service, add_document(service, "Lamp")).id
-    with pytest.raises(AppError, match="it can be asked when its documents have been read"):
+    with pytest.raises(AppError, match="it can be asked when some of its text has been read"):
         actions.new_session(Chosen(context))
     store.update_context(context, status="ready")
     chosen = actions.new_session(Chosen(context))

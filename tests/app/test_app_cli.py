@@ -63,6 +63,7 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "turn",
         "answer",
         "quotations",
+        "citations",
         "sources",
         "time_to_first_token_seconds",
         "tokens_per_second",
@@ -117,8 +118,9 @@ def test_a_question_that_is_not_asked_leaves_no_session(read: tuple[Cli, dict[st
     with Store(cli.home) as store:
         store._db.execute("UPDATE contexts SET status = 'paused' WHERE id = ?", [result["context"]])
         store._db.conn.commit()
+        store.update_context(result["context"], tokens_read=0)
         assert "goes on with it" in cli.run("ask", result["context"], "Why?", status=1).stderr
-        store.update_context(result["context"], status="ready")
+        store.update_context(result["context"], status="ready", tokens_read=result["tokens"])
     assert "--limit is 1 to 1,000" in cli.run("search", "keeper", "--limit", "9" * 30, status=2).stderr
     assert cli.json("list", "sessions") == before
 
@@ -428,6 +430,19 @@ def test_listing_renaming_searching_and_deleting(
     assert done == {"deleted": document, "kind": "document"}
     for noun in ("documents", "contexts", "sessions"):
         assert json.loads(in_process(home, capsys, "list", noun, "--json")[1]) == []
+
+
+def test_what_is_kept_is_looked_at_without_torch(tmp_path: Path) -> None:
+    """Which took two seconds of three to load, to list a few titles."""
+    with Store(tmp_path) as store:
+        session = store.add_session(emma(store).id, "About Emma").id
+        store.finish_turn(store.add_turn(session, "Who?").id, answer="She.")
+    asked = [["list", "contexts"], ["show", session], ["search", "who"], ["export", session], ["branch", session]]
+    asked += [["rename", session, "Emma again"], ["delete", session, "--yes"]]
+    code = f"import sys; sys.modules['torch'] = None; from app.cli import main; print([main(each) for each in {asked}])"
+    environment = {**os.environ, "STOCKPOT_HOME": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert ran.stdout.splitlines()[-1:] == [str([0] * len(asked))], ran.stderr
 
 
 def test_methods_and_doctor_are_objects_for_programs(

@@ -137,13 +137,36 @@ def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(se
     taxes, lamps = (store.add_session(context.id, title) for title in ("Taxes 2024", "Lamps and taxes"))
     turn = store.add_turn(lamps.id, "Which taxes?")
     store.finish_turn(turn.id, answer="None.")
-    assert [(each.session.id, each.turn and each.turn.id) for each in search(service, " taxes", 20)] == [
+    assert [(each.row.id, each.turn and each.turn.id) for each in search(service, " taxes", 20)] == [
         (taxes.id, None),
         (lamps.id, turn.id),
     ]
     assert [each.line for each in search(service, "taxes", 20)] == ["0 questions", "Which taxes?"]
-    assert [each.session.id for each in search(service, "taxes", 1)] == [taxes.id]
+    assert [each.row.id for each in search(service, "taxes", 1)] == [taxes.id]
     assert search(service, "  ", 20) == search(service, "nowhere", 20) == []
+
+
+def test_a_search_finds_contexts_by_what_they_are_called(service: Service) -> None:
+    """The page alone did."""
+    context = add_context(service, add_document(service, "Harbour"))
+    session = service.store.add_session(context.id, "The harbour")
+    found = search(service, "harbour", 20)
+    assert [(each.row.id, each.line) for each in found] == [(context.id, "9 tokens"), (session.id, "0 questions")]
+    told = [each.to_json() for each in found]
+    assert [(each["context"], each["session"], each["turn"]) for each in told] == [
+        (context.id, None, None),
+        (context.id, session.id, None),
+    ]
+
+
+@pytest.mark.parametrize("query", ["cafe", "CAFE\u0301", "meer café", '"am meer"', "strasse"])
+def test_titles_are_searched_as_what_was_said_is(service: Service, query: str) -> None:
+    """An accent had to be typed as it is, words in their order, and with quotes nothing was found."""
+    context = add_context(service, add_document(service, "Harbour"))
+    session = service.store.add_session(context.id, "Das Café am Meer, Seestraße")
+    assert [each.row.id for each in search(service, query, 20)] == [session.id]
+    for other in ('"meer am"', "cafe nowhere", '"', "\u0301"):
+        assert search(service, other, 20) == []
 
 
 def test_a_session_beyond_the_limit_has_said_it_all_the_same(service: Service) -> None:

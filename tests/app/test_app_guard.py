@@ -208,6 +208,8 @@ def test_the_page_is_in_no_frame_and_asks_nobody_else() -> None:
         ("x" * 500 + ".pdf", "x" * 180 + ".pdf"),
         ("y" + "书" * 100 + ".pdf", "y" + "书" * 59 + ".pdf"),
         ("書" * 100, "書" * 60),
+        ("Mr. Smith goes to the sea", "Mr. Smith goes to the sea"),
+        (".txt", "txt"),
     ],
 )
 def test_no_path_is_made_from_a_file_name(name: str, kept: str) -> None:

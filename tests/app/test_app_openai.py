@@ -12,8 +12,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from app.answer_options import LONGEST
 from app.service import Service
-from app.web.openai_api import Message, router, turns_of
+from app.web.openai_api import MOST_TOKENS, ChatRequest, Message, router, turns_of
 from app.worker import Worker
 from sessions import JobRow
 from tests.app.helpers import PATIENCE_SEC, Server, add, book_text, read_through, wait_for
@@ -285,7 +286,7 @@ def test_nobody_waits_while_the_answer_of_somebody_who_went_away_is_stopped(
             "does not support a response_format other than text",
         ),
         (asked("Who?"), {"temperature": 9}, "between 0 and 5"),
-        (asked("Who?"), {"seed": -1}, "A seed is a whole number"),
+        (asked("Who?"), {"seed": 1 << 63}, "A seed is a whole number"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], {}, "text, not image_url"),
         ([{"role": "robot", "content": "Who?"}], {}, "role: Input should be"),
     ],
@@ -315,3 +316,17 @@ def test_turns_are_questions_with_their_answers() -> None:
     rules = [Message(role="developer", content="A."), Message(role="system", content="B.")]
     assert turns_of([*rules, *spoken]) == ([("A.\n\nB.\n\nOne?", "1"), ("Two?", "2")], "Three?")
     assert turns_of([*rules, *spoken[:1]]) == ([], "A.\n\nB.\n\nOne?")
+
+
+@pytest.mark.parametrize(
+    ("given", "tokens", "seed"),
+    [
+        ({}, MOST_TOKENS, None),
+        ({"max_tokens": -1, "seed": -1}, MOST_TOKENS, None),
+        ({"max_tokens": 10**6, "seed": 0}, LONGEST, 0),
+        ({"max_completion_tokens": 7, "max_tokens": 9, "seed": 5}, 7, 5),
+    ],
+)
+def test_numbers_mean_what_other_servers_take_them_for(given: dict[str, Any], tokens: int, seed: int | None) -> None:
+    options = ChatRequest(model="m", messages=[], **given).options()
+    assert (options.max_tokens, options.seed) == (tokens, seed)

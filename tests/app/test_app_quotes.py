@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.quotes import PageWords, quotations_in, sentence_around
+from app.quotes import PageWords, quotations_in, sentence_around, whole_sentences
 
 PAGE = (
     "Call me Ishmael. Some years ago, Mr. Brown went to sea—never mind how long precisely—with little money. "
@@ -77,3 +77,26 @@ def test_quotations_in_an_answer() -> None:
     found = quotations_in(answer)
     assert [words for _, words in found] == ["The lamp must never go dark", "it rains", "rien"]
     assert [answer[span.start : span.end][0] for span, _ in found] == ["“", '"', "«"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentences"),
+    [
+        ("Mr. Brown is 3.5 m tall. He left", ["Mr. Brown is 3.5 m tall."]),
+        ("**It is so.** And", ["**It is so.**"]),
+        ("1. The first\n2. The second.\nThen", ["1. The first", "\n2. The second."]),
+        ("## Points\n- One\n", ["## Points\n- One"]),
+        ("| a | b. |\n|---|---|\nSo it is.\n", ["| a | b. |\n|---|---|\nSo it is."]),
+        ("```\nprint(1). 2\nx\n```\nDone. ", ["```\nprint(1). 2\nx\n```\nDone."]),
+        ("彼は言った。次に", ["彼は言った。"]),
+        ("one, two", []),
+    ],
+)
+def test_an_answer_is_parted_into_sentences_as_it_grows(answer: str, sentences: list[str]) -> None:
+    found, done = [], 0
+    for size in range(1, len(answer) + 1):
+        now = whole_sentences(answer[:size], done)
+        if now > done:
+            found.append(answer[done:now])
+        done = now
+    assert found == sentences

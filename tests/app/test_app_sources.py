@@ -3,9 +3,9 @@
 import torch
 
 from app.library import Library
-from app.sources import check_quotations, find_sources
+from app.sources import MOST_CITED, Citation, check_quotations, find_sources, with_citations
 from app.stream import TOKEN_BYTES, Stream, Stretch, compose
-from engine import Encoding, Passage
+from engine import Encoding, Passage, Sentence
 from ingest import Document, Page, PageQuality
 
 FIRST = Document(
@@ -99,3 +99,35 @@ def test_quotations_are_shown_only_where_their_words_are() -> None:
     checked = check_quotations(answer, ["d-first", "d-second"], LIBRARY)
     assert [(each.document, each.page) for each in checked] == [("d-first", 2), (None, None), ("d-second", 1)]
     assert answer[checked[0].start : checked[0].end] == "“gamma SINGS”"
+
+
+def test_sentences_lead_to_the_sources_that_they_rested_on() -> None:
+    """Also to one that the whole answer did not rest on enough; a sentence that looked at nothing leads nowhere."""
+    sources = find_sources([Passage(*read_back("sings"), 0.5), Passage(*read_back("waits"), 0.3)], stream(), LIBRARY)
+    sentences = [
+        Sentence(0, 9, [Passage(*read_back("Epsilon"), 0.2), Passage(*read_back("Delta"), 0.1)]),
+        Sentence(9, 20, [Passage(*read_back("Beta"), 0.4)]),
+        Sentence(20, 25, []),
+        Sentence(25, 30, [Passage(*read_back("Gamma"), 0.1)]),
+    ]
+    found, citations = with_citations(sources, sentences, stream(), LIBRARY)
+    assert [each.quote for each in found] == ["Gamma sings.", "Beta is there.", "Epsilon waits."]
+    assert citations == [Citation(0, 9, 2), Citation(9, 20, 1), Citation(25, 30, 0)]
+
+
+def test_an_answer_of_one_sentence_cites_nothing() -> None:
+    sources = find_sources([Passage(*read_back("sings"), 0.5)], stream(), LIBRARY)
+    sentences = [Sentence(0, 9, [Passage(*read_back("Beta"), 0.4)])]
+    assert with_citations(sources, sentences, stream(), LIBRARY) == (sources, [])
+
+
+def test_a_long_answer_has_no_more_sources_than_people_look_at() -> None:
+    text = " ".join(f"This is fact {number}." for number in range(30))
+    long = Document("Long", "pdf", "3" * 64, (Page(1, "page 1", text, PageQuality(len(text), "text")),))
+    library = Library({"d-long": long}.__getitem__)
+    whole = compose(Letters(), [("d-long", long)])  # type: ignore[arg-type]
+    places = [text.index(f"fact {number}.") for number in range(30)]
+    sentences = [Sentence(n, n + 1, [Passage(at, at + 6, 1 / 30)]) for n, at in enumerate(places)]
+    found, citations = with_citations([], sentences, whole, library)
+    assert len(found) == len(citations) == MOST_CITED
+    assert {each.source for each in citations} == set(range(MOST_CITED))

@@ -11,7 +11,7 @@ from app.readings import begin, read
 from app.service import Service
 from app.turns import answer, keep_question, new_session
 from app.web.views.turn import turn_article
-from sessions import TurnRow
+from sessions import TurnRow, stamp
 from tests.app.helpers import BUDGET, SHORT, add, read_through
 
 
@@ -112,7 +112,9 @@ def test_a_crash_between_tail_and_turn_loses_nothing(service: Service, book: Pat
     session = service.store.add_session(context.id)
     turn = answer(service, keep_question(service, session.id, "Who?").id, SHORT)
     # As if the process had died after the tail was saved: at the next start the store ends the open turn.
-    service.store._db.execute("UPDATE turns SET status = ?, answer = '', sources = '[]', owner = 'dead'", [status])
+    dead = stamp().rpartition("|")[0] + "|1"
+    changes = "status = ?, owner = ?, answer = '', sources = '[]'"
+    service.store._db.execute(f"UPDATE turns SET {changes}", [status, dead])
     service.store._db.conn.commit()
     service.forget_open()
     answer(service, keep_question(service, session.id, "And then?").id, SHORT)

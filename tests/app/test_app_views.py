@@ -1,5 +1,6 @@
 """Nothing from a document, a model or a person is ever markup."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -142,6 +143,26 @@ def test_quotations_are_marked_by_whether_they_are_there() -> None:
     assert '<span class="unverified" title="These words are not in the documents">“no”</span>' in html
 
 
+def test_sentences_have_the_number_of_the_place_that_they_rested_on() -> None:
+    answer = "It is lit. It was **dark.**"
+    source = {"document": "d-a", "quote": "Lit.", "weight": 0.3, "focus": [0, 3], "start": 7, "end": 12}
+    sources = [{**source, "page": page, "place": f"page {page}"} for page in (3, 3, 5)]
+    cited = [{"start": 0, "end": 10, "source": 2}, {"start": 10, "end": 27, "source": 1}]
+    measured = {**turn().measurements, "citations": cited}
+    html = conversation([turn(answer=answer, measurements=measured, sources=sources)], {})
+    said = html.split('data-said="')[1].split("</div>")[0]
+    numbers = re.findall(r'data-place="(\d)" title="The model looked most at page (\d)"', said)
+    assert numbers == [("2", "5"), ("1", "3")]
+    assert re.search(r"It is lit\.<button .*</button> It was <strong>dark\.</strong><button", said)
+    assert re.findall(r'<span class="number">(\d)</span><b>page (\d)', html) == [("1", "3"), ("2", "5")]
+    assert 'class="number"' not in conversation([turn(answer=answer, sources=sources)], {})
+
+
+def test_what_is_copied_is_what_the_model_wrote() -> None:
+    html = conversation([turn(answer='**"A"** <b>', sources=[])], {})
+    assert 'data-said="**&quot;A&quot;** &lt;b&gt;"' in html
+
+
 def test_the_question_of_every_turn_that_ended_can_be_edited() -> None:
     for status in ("done", "cancelled", "failed"):
         html = conversation([turn(status=status, position=2, measurements={})], {})
@@ -172,6 +193,12 @@ def test_a_job_says_what_it_is_doing() -> None:
     stopping = replace(JOB, status="running", stage="turning text into tokens: 40%", cancel_requested=True)
     assert "Stopping" in ingest_card(stopping, "A book")
     assert "Stopping" in reading_card(context(status="reading"), [], stopping, {})
+
+
+def test_how_far_a_reading_is_is_told_in_pages_slides_or_sections() -> None:
+    for formats, words in ((["pdf"], "4 pages"), (["pptx", "pptx"], "8 slides"), (["pdf", "pptx"], "8 sections")):
+        documents = [replace(DOCUMENT, format=each, pages=4) for each in formats]
+        assert f" of {words}" in reading_card(context(status="reading"), documents, None, {})
 
 
 def test_an_upload_that_failed_says_what_is_kept_of_it() -> None:

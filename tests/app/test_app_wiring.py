@@ -283,7 +283,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         [job] = service.store.jobs(status="queued")
         given = job.payload["documents"], job.payload["files"], job.payload["title"], job.payload["settings"]["budget"]
         assert given == ([keeper.id, fox.id], [], "Both", 64)
-        assert "<h2>Both</h2>" in tab.value("reading-card")
+        assert "<h1>Both</h1>" in tab.value("reading-card")
         assert name_of(service, replace(job, payload={**job.payload, "title": None})) == "The Keeper, Fox"
         assert [name for name, id in tab.shown["contexts"]["choices"] if id == job.id] == ["Both\nwaiting"]
 

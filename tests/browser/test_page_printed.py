@@ -35,6 +35,9 @@ def test_why_a_page_cannot_be_shown_is_said(tab: Page, server: Server, tmp_path:
     file = makers.pdf(tmp_path / "secret.pdf", PRINT, **locked)
     reading = server.read(("secret.pdf", file.read_bytes()), method="exact", budget="320", password="swordfish")
     [document] = reading["documents"]
+    asked_for: list[str] = []
+    tab.on("request", lambda request: asked_for.append(request.url) if "/picture" in request.url else None)
     tab.goto(f"{server.url}/documents/{document['id']}/pages/1")
     expect(tab.locator("#text")).to_have_text("The keeper of the lamp was Orla Quent.")
     expect(tab.locator("#printed")).to_contain_text("is encrypted")
+    assert len(asked_for) == 1  # to be told why, it was asked for again, and some pages take a minute

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from sessions import Store
 from tests.app.helpers import Server, book_text
 from tests.app.tiny import make_tiny_model
 from tests.browser.helpers import ask, asked, visit
@@ -266,3 +267,33 @@ def test_reasoning_is_folded_and_stays_unfolded_while_it_grows(
     finally:
         context.close()
         server.stop()
+
+
+def test_the_number_behind_a_sentence_leads_to_the_place(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """Markdown is shown as it is meant, and copied as it was written."""
+    [document] = reading["documents"]
+    place = {"document": document["id"], "quote": "The lamp.", "weight": 0.3, "focus": [0, 3], "start": 0, "end": 9}
+    said = "**It is lit.**\n- It was dark.\n- <b id=evil>So</b>"
+    store = Store(server.home)
+    session = store.add_session(reading["id"], "Numbers").id
+    turn = store.add_turn(session, "Is it lit?")
+    measured = {
+        "time_to_first_token_seconds": 0.1,
+        "tokens_per_second": 50.0,
+        "answer_tokens": 12,
+        "citations": [{"start": 0, "end": 14, "source": 1}, {"start": 14, "end": 29, "source": 0}],
+    }
+    sources = [{**place, "page": 1, "place": f"paragraph {number}"} for number in (3, 9)]
+    store.finish_turn(turn.id, answer=said, sources=sources, measurements=measured)
+    store.close()
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    answer = tab.locator("#past .answer-text")
+    expect(answer.locator("strong")).to_have_text("It is lit.")
+    expect(answer.locator("li")).to_have_count(2)
+    assert tab.locator("#evil").count() == 0
+    expect(answer).to_have_attribute("data-said", said)
+    second = tab.locator("#past .sources li > details").nth(1)
+    expect(second).not_to_have_attribute("open", "")
+    answer.get_by_role("button", name="The model looked most at paragraph 9").click()
+    expect(second).to_have_attribute("open", "")
+    expect(second.locator("summary")).to_be_focused()

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.helpers import Server, book_text
-from tests.browser.helpers import visit
+from tests.browser.helpers import ask, visit
 
 pytestmark = pytest.mark.browser
 
@@ -130,3 +130,24 @@ def test_one_encrypted_file_of_several_asks_for_its_password_and_keeps_the_other
             tab.locator(way).press("Enter")
             expect(tab.locator("#context-head")).to_contain_text("Open, Locked")
             expect(tab.locator("#context-head")).not_to_contain_text("left out")
+
+
+def test_what_has_been_read_so_far_can_be_asked(tab: Page, server: Server) -> None:
+    with server.held_back():
+        job = server.upload(("Long.txt", book_text(60).encode()), method="exact", budget="320")
+        context = server.context_of(job["id"], "reading")
+        visit(tab, server, f"?context={context['id']}")
+        tab.get_by_role("button", name="Ask what it has read so far").click()
+        expect(tab.locator("#context-head .so-far")).to_contain_text("of it has been read, and it goes on")
+        ask(tab, "Who kept the lamp?", 8)
+        early = tab.locator("#past .note").filter(has_text="it knew nothing of the rest")
+        expect(early).to_have_count(1)
+        tab.get_by_role("link", name="Show the reading").click()
+        expect(tab.locator("#reading-card .percent")).to_be_visible()
+        tab.locator("#sessions label").first.click()
+        expect(tab.locator("#past .question")).to_have_text(["Who kept the lamp?"])
+    expect(tab.locator("#context-head .so-far")).to_have_count(0)  # read to its end meanwhile
+    ask(tab, "Where is it?", 8)
+    expect(tab.locator("#past .question")).to_have_text(["Who kept the lamp?", "Where is it?"])
+    expect(tab.locator("#past .turn").nth(1).locator(".measured")).to_contain_text("to first token")
+    expect(early).to_have_count(1)

@@ -17,7 +17,7 @@ from engine.memories.memory import AttentionMass
 from engine.models.chat import INSTRUCTION, Chat
 from engine.models.model import load_model
 from engine.sampling import choose
-from engine.sources import passages
+from engine.sources import Sentences, passages
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import answer, read
 
@@ -137,6 +137,51 @@ def test_a_model_that_gives_no_numbers_says_so(ids: Tensor) -> None:
 @pytest.mark.parametrize("mass", [[float("nan")] * 60, [0.0] * 60, [1.0] * 59 + [float("inf")]])
 def test_mass_that_is_no_number_makes_no_passages(mass: list[float]) -> None:
     assert passages(torch.tensor(mass)) == []
+
+
+def test_each_sentence_has_what_was_looked_at_since_the_one_before() -> None:
+    """Of what a model reasons before it answers, none has anything."""
+    mass = AttentionMass(300, torch.device("cpu"))
+    sentences = Sentences(mass, lambda text, since: max(since, text.rfind(".") + 1))
+
+    def look(at: int, share: float) -> None:
+        mass.add(torch.tensor([at]), torch.tensor([share]))
+
+    look(280, 1.0)
+    sentences.grown("")  # reasoning
+    for text, at in (("One", 10), ("One.", 10), ("One. Tw", 150), ("One. Two.", 150), ("One. Two. Th", 200)):
+        look(at, 0.5)
+        sentences.grown(text)
+    found = sentences.ended("One. Two. Three\n")
+    assert [(each.start, each.end) for each in found] == [(0, 4), (4, 9), (9, 15)]
+    assert [[(one.start, one.weight) for one in each.passages] for each in found] == [
+        [(10, pytest.approx(1 / 3.5))],
+        [(150, pytest.approx(1 / 3.5))],
+        [(200, pytest.approx(0.5 / 3.5))],
+    ]
+
+
+@pytest.mark.parametrize("method", [FULL, make_method("exact", budget=96, top_k=24, store="float32")])
+def test_to_ask_for_sentences_changes_no_answer(model: Model, ids: Tensor, method: Method) -> None:
+    context = read(model, method, ids)
+    plain, whole, parted = (
+        list(Conversation(context).ask("Who?", Sampling(max_tokens=20), whole=whole))[-1]
+        for whole in (None, lambda text, since: since, lambda text, since: max(since, len(text) // 6 * 6))
+    )
+    assert isinstance(plain, Answer)
+    assert isinstance(whole, Answer)
+    assert isinstance(parted, Answer)
+    assert plain.text == whole.text == parted.text
+    assert plain.sentences == []
+    [only] = whole.sentences
+    assert (only.start, only.end) == (0, len(plain.text.rstrip()))
+    assert [(each.start, each.end) for each in only.passages] == [(each.start, each.end) for each in plain.passages]
+    blank = 0.1  # a first token of nothing but blanks is no part of a sentence
+    for mine, its in zip(only.passages, plain.passages, strict=True):
+        assert its.weight * (1 - blank) < mine.weight <= its.weight + 1e-6
+    assert "".join(plain.text[each.start : each.end] for each in parted.sentences) == plain.text.rstrip()
+    assert len(parted.sentences) > 1
+    assert parted.passages == plain.passages
 
 
 def test_special_tokens_in_a_document_or_question_stay_text(model: Model) -> None:

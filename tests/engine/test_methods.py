@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from engine import (
     METHODS,
     Answer,
+    Context,
     Conversation,
     Method,
     Model,
@@ -265,6 +266,26 @@ def test_a_fork_never_changes_its_base(model: Model, ids: Tensor, method: Method
     for (part, name), tensor in before.items():
         assert torch.equal(after[part].tensors[name].float().nan_to_num(), tensor.float().nan_to_num()), (part, name)
     torch.testing.assert_close(next_logits(model, method, context.memory, QUESTION), expected, atol=0, rtol=0)
+
+
+@every_method
+def test_asking_while_it_is_read_changes_nothing_of_a_reading(model: Model, ids: Tensor, method: Method) -> None:
+    """And what is saved at that moment answers as what is read."""
+    expected = read(model, method, ids, chunk=32)
+    reader = Reader(model, method, ids, 32)
+    for number, _ in enumerate(reader.run()):
+        if number % 4 == 1:
+            parts, meta = reader.state()
+            saved = Context.load(model, method, loaded(parts), meta, unfinished=True)
+            now = answer(Conversation(reader.so_far()), "Who?")
+            assert answer(Conversation(saved), "Who?") == now
+    parts, meta = reader.context().state()
+    wanted, facts = expected.state()
+    assert meta == facts
+    for name, part in wanted.items():
+        for key, tensor in part.tensors.items():
+            found = parts[name].tensors[key]
+            assert torch.equal(found.float().nan_to_num(), tensor.float().nan_to_num()), (name, key)
 
 
 @every_method

@@ -160,3 +160,19 @@ def read(path: Path, content: str | bytes) -> Document:
     """A file with that content, ingested."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return ingest(path)
+
+
+def with_part(path: Path, owner: str, kind: str, name: str, data: str, identity: str = "rAdded") -> Path:
+    """The same Open XML file with one more part, to which another one leads. kind: the type of the relation."""
+    folder, _, base = owner.rpartition("/")
+    relations = f"{folder}/_rels/{base}.rels"
+    kind = kind if "//" in kind else f"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}"
+    added = f'<Relationship Id="{identity}" Type="{kind}" Target="/{name}"/></Relationships>'
+    with zipfile.ZipFile(path) as file:
+        known = file.read(relations) if relations in file.namelist() else _NO_RELATIONS
+    return with_member(
+        with_member(path, relations, known.replace(b"</Relationships>", added.encode())), name, data.encode()
+    )
+
+
+_NO_RELATIONS = b'<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"></Relationships>'

@@ -122,3 +122,19 @@ def test_the_sample_book() -> None:
     assert document.locate(document.text.index("swamp adder")).page == 3
     assert document.text.count("Ilsa Venn was born in Corvantes.") == 1
     assert not document.warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("The_Tides.txt", "The Tides"),
+        ("Report v1.2 final.txt", "Report v1.2 final"),
+        ("Mr. Smith goes to the sea", "Mr. Smith goes to the sea"),
+        ("Minutes 2024.11.03.txt", "Minutes 2024.11.03"),
+        ("书名.第二卷", "书名.第二卷"),
+    ],
+)
+def test_a_text_is_called_after_its_file(tmp_path: Path, name: str, title: str) -> None:
+    """What came after a dot was taken for a suffix: of a file without one the title was "Mr"."""
+    (tmp_path / name).write_text("The sea was calm, and the lamp was lit.")
+    assert ingest(tmp_path / name).title == title

@@ -169,7 +169,7 @@ def test_programs_and_tables_may_speak_of_html(tmp_path: Path, name: str) -> Non
 def test_odd_nodes_and_links_in_a_table_of_contents_lose_nothing(tmp_path: Path) -> None:
     chapters = {"a.xhtml": "<h1>A</h1><p>Alpha.</p>", "b.xhtml": "<h1>B</h1><p>Beta.</p>"}
     nav = '<li>&nbsp;<?x y?><a href="a.xhtml">A&eacute;</a></li><li><a href="http://[bad/">C</a></li>'
-    nav += '<li><a href="b.xhtml">Be</a></li>'
+    nav += '<li><x:y><ol><li><a href="b.xhtml">Be</a></li></ol></x:y></li>'  # x is declared nowhere
     document = ingest(makers.epub(tmp_path / "a.epub", chapters, nav))
     assert "Beta." in document.text
     assert [entry.title for entry in document.toc] == ["Aé", "Be"]

@@ -65,6 +65,10 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
             "So x_1.",
         ),
         ("<p>So <math><mi>x</mi><mo>=</mo><mn>2</mn></math>.", "So x=2."),
+        (  # a book that had one was refused
+            "<p>So <m:math><m:msup><m:mi>x</m:mi><m:mn>2</m:mn></m:msup></m:math>.",
+            "So x^2.",
+        ),
         (
             "<p>So <math><msup><mi>x</mi><mn>2</mn></msup><mi>y</mi><mo>=</mo><mn>2</mn><mfrac><mn>3</mn><mrow>"
             "<mi>a</mi><mo>+</mo><mn>1</mn></mrow></mfrac><mtext>if</mtext><msqrt><mi>b</mi></msqrt></math>.",
@@ -112,6 +116,7 @@ def test_elements_too_deep_to_be_read_are_no_silent_loss(tmp_path: Path) -> None
             "<p>See <svg><title>no</title><text>Ships in the</text><text>harbour</text></svg>",
             "See [picture: Ships in the; harbour]",
         ),
+        ("<svg:svg><svg:text>Ships in the harbour</svg:text></svg:svg>", "[picture: Ships in the harbour]"),
         (
             "<svg><foreignObject><div>Ships in the <b>harbour</b></div></foreignObject></svg>",
             "[picture: Ships in the harbour]",

@@ -239,12 +239,22 @@ def test_formulas_are_read_and_other_objects_named(tmp_path: Path) -> None:
     )
 
 
+def test_an_archive_whose_list_of_files_is_damaged_is_said_to_be(tmp_path: Path) -> None:
+    """It was to be reported, as a fault of ours."""
+    path = odt(tmp_path / "a.odt", p("x"), **{"META-INF__manifest": "<manifest/>" * 50})
+    data, name = path.read_bytes(), b"META-INF/manifest.xml"
+    start = data.index(name) + len(name)
+    path.write_bytes(data[:start] + b"\xff" * 8 + data[start + 8 :])
+    with pytest.raises(BrokenFile, match=r"its archive is damaged or incomplete .* Fetch it again"):
+        ingest(path)
+
+
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     locked = '<manifest:manifest><manifest:encryption-data manifest:checksum="x"/></manifest:manifest>'
     with pytest.raises(UnsupportedFormat, match="encrypted OpenDocument file: remove its password in LibreOffice"):
         ingest(odt(tmp_path / "locked.odt", p("x"), **{"META-INF__manifest": locked}))
     sheet = {"mimetype": "application/vnd.oasis.opendocument.spreadsheet", "content.xml": document(p("x"))}
-    with pytest.raises(UnsupportedFormat, match=r"sheet or presentation \(ODS, ODP\): save it as PDF"):
+    with pytest.raises(UnsupportedFormat, match=r"sheet or presentation \(ODS, ODP\): save it as .*PPTX or PDF"):
         ingest(makers.archive(tmp_path / "a.ods", dict(sheet)))
     with pytest.raises(EmptyDocument, match="no text in it: if it holds scanned pictures"):
         ingest(odt(tmp_path / "empty.odt", p("  ")))

@@ -140,6 +140,20 @@ def test_comments_stand_below_the_print_of_their_page(tmp_path: Path) -> None:
     assert second.text == "The ship."
 
 
+def test_a_page_is_read_whose_links_and_comments_have_no_number(tmp_path: Path) -> None:
+    """They stand in the page itself, as FPDF writes links: none of its text was read. Or words stand elsewhere."""
+    document = made((50, 60, "The lamp is lent to Mr Lark for a year.", 11))
+    link = "<</Type/Annot/Subtype/Link/Rect[10 10 50 50]/A<</S/URI/URI(http://lamp.example)>>>>"
+    note = "<</Type/Annot/Subtype/Text/Rect[60 10 80 50]/Contents(Sold.)/T(Anne)>>"
+    elsewhere = document.get_new_xref()
+    document.update_object(elsewhere, "(To whom?)")
+    far = f"<</Type/Annot/Subtype/Text/Rect[90 10 99 50]/Contents {elsewhere} 0 R>>"
+    document.xref_set_key(document[0].xref, "Annots", f"[{link}{note}{far}]")
+    document.save(tmp_path / "a.pdf")
+    [page] = ingest(tmp_path / "a.pdf", ocr=False).pages
+    assert page.text == "The lamp is lent to Mr Lark for a year.\n\n[comment by Anne: Sold.]\n[comment: To whom?]"
+
+
 def test_a_comment_on_a_scan_is_not_its_text(tmp_path: Path) -> None:
     path = makers.pdf(tmp_path / "a.pdf", [[]], scans={1})
     with pymupdf.open(path) as document:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import docx
+import openpyxl
+import pptx
 import pymupdf
 import pytest
 
@@ -37,8 +39,16 @@ from tests.ingest import makers
         ("a.pdf", b"<3 this is no pdf", BrokenFile, "no PDF"),
         ("a.pdf", b"%PDF-1.7\nrubbish", BrokenFile, "cannot be opened as PDF"),
         ("a.epub", b"PK\x03\x04" + bytes(100), BrokenFile, "damaged"),
+        ("a.xlsm", b"PK\x03\x04" + bytes(100), BrokenFile, "opened as Excel workbook: its archive is damaged"),
+        ("a.ppsx", b"<3 this is no show", BrokenFile, "is no PowerPoint presentation: it begins with"),
+        ("a.xlsx", bytes(range(256)) * 4, BrokenFile, "is no Excel workbook, or its beginning is damaged"),
         ("a.mobi", bytes(60) + b"BOOKMOBI" + bytes(10), BrokenFile, "cut off"),
-        ("a.docx", b"\xd0\xcf\x11\xe0" + "EncryptedPackage".encode("utf-16-le"), UnsupportedFormat, "encrypted Office"),
+        (
+            "a.docx",
+            b"\xd0\xcf\x11\xe0" + "EncryptedPackage".encode("utf-16-le"),
+            UnsupportedFormat,
+            "Excel or PowerPoint",
+        ),
         ("a.doc", b"\xd0\xcf\x11\xe0" + bytes(600), UnsupportedFormat, "before 2007"),
         ("a.txt", b"\x89PNG\r\n\x1a\n" + bytes(50), UnsupportedFormat, "PNG picture"),
         ("a.pdf", b"\x7fELF" + bytes(50), UnsupportedFormat, "a program"),
@@ -300,6 +310,12 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
     word.add_heading("Title", 1)
     word.add_paragraph("Words in a document.")
     word.save(str(tmp_path / "whole.docx"))
+    show = pptx.Presentation()
+    show.slides.add_slide(show.slide_layouts[0]).shapes.title.text = "Title"
+    show.save(str(tmp_path / "whole.pptx"))
+    book = openpyxl.Workbook()
+    book.active.append(["Words in a sheet.", 7])
+    book.save(str(tmp_path / "whole.xlsx"))
     whole: dict[str, Callable[[], Path]] = {
         "pdf": lambda: makers.pdf(tmp_path / "whole.pdf", [[(50, 300, "Some words.")]] * 3),
         "epub": lambda: makers.epub(
@@ -309,6 +325,8 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
             tmp_path / "whole.mobi", "<h1>A</h1><p>Words and words and words.</p>", packed=True
         ),
         "docx": lambda: tmp_path / "whole.docx",
+        "pptx": lambda: tmp_path / "whole.pptx",
+        "xlsx": lambda: tmp_path / "whole.xlsx",
     }
     dice = random.Random(7)
     outcomes = {"read": 0, "refused": 0}

@@ -291,7 +291,7 @@ def test_the_series_of_a_chart_are_read(tmp_path: Path) -> None:
     )
     part = f"<c:chartSpace NAMES>{odd}</c:chartSpace>"
     text = ingest(drawing(tmp_path / "c.docx", '<c:chart r:id="rDrawn"/>', "chart", part)).text
-    assert text == "See [chart: Of a cell; 007 1234567890123456, 1e5 0.1; 2002-01-05 3.5] there."
+    assert text == "See [chart: Of a cell; 007 1234567890123456, 1e5 0.1; 2002-01-05 3.5 days] there."
     torn = ingest(drawing(tmp_path / "d.docx", '<c:chart r:id="rDrawn"/>', "chart", ""))
     assert torn.text == "Seethere."
     assert torn.warnings == ("Not read: 1 drawing that cannot be understood.",)

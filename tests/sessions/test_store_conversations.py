@@ -237,6 +237,15 @@ def test_export_markdown(talked: Any) -> None:
     )
 
 
+def test_an_export_counts_pages_slides_or_sections(filled: Any) -> None:
+    documents = [filled.document(sha256=str(n) * 64, format=format) for n, format in enumerate(("pdf", "pptx", "xlsx"))]
+    session = filled.store.add_session(filled.context(*documents).id, "All of them")
+    text = filled.store.export_session(session.id)
+    assert [line for line in text.split("\n") if line.startswith("- ")] == [
+        *("- *Emma* (pdf, 3 pages)", "- *Emma* (pptx, 3 slides)", "- *Emma* (xlsx, 3 sections)"),
+    ]
+
+
 def test_a_pasted_page_is_no_heading(filled: Any) -> None:
     """It became one, on a single line of up to 20,000 characters."""
     session = filled.session()
@@ -248,6 +257,18 @@ def test_a_pasted_page_is_no_heading(filled: Any) -> None:
     assert len(heading) < 140
     quoted = [line.removeprefix("> ").strip() for line in lines if line.startswith(">")]
     assert quoted == [r"What is meant by \*this\*?", "", ("The sea was calm and the fox slept. " * 9).strip()]
+
+
+def test_sentences_in_an_export_have_the_numbers_of_their_sources(filled: Any) -> None:
+    session = filled.session().id
+    turn = filled.store.add_turn(session, "Is it lit?")
+    sources = [{"document": "d-a", "page": page, "quote": f"Line {page}."} for page in (3, 5)]
+    cited = [{"start": 0, "end": 10, "source": 1}, {"start": 10, "end": 27, "source": 0}]
+    said = {"answer": "It is lit. **It was dark.**\n", "sources": sources, "measurements": {"citations": cited}}
+    filled.store.finish_turn(turn.id, **said)
+    text = filled.store.export_session(session)
+    assert "It is lit. [2] **It was dark.** [1]\n" in text
+    assert text.index("1. ") < text.index("p. 3") < text.index("2. ", text.index("p. 3")) < text.index("p. 5")
 
 
 def test_an_export_fetches_no_picture_that_an_answer_names(filled: Any) -> None:

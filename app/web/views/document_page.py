@@ -28,23 +28,33 @@ figure { margin: 0; min-width: 0; color: var(--soft); }
 figure img { display: block; max-width: 100%; max-height: calc(100vh - 48px); border: 1px solid var(--line);
   background: #fff; }
 """
-# A picture that cannot be had says why.
+# Asked for once, as it may take a minute to draw; a picture that cannot be had says why.
 SCRIPT = """
-async function explain(picture) {
-  const answer = await fetch(picture.src);
-  if (!answer.ok) picture.replaceWith((await answer.json()).error);
-}
+(async () => {
+  const picture = document.querySelector("#printed img");
+  try {
+    const answer = await fetch(picture.dataset.from);
+    if (answer.ok) picture.src = URL.createObjectURL(await answer.blob());
+    else picture.replaceWith((await answer.json()).error);
+  } catch {
+    picture.replaceWith("The server does not answer: reload the page once it does.");
+  }
+})();
 """
 
 
 def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
-    """All of it as HTML. start, end: the characters of the document's text that are marked, as `#passage`."""
+    """All of it as HTML. start, end: the characters of the document's text that are marked, as `#passage`.
+
+    Its own words are in English; in which language those of the document are, nobody knows.
+    """
     page = shown.page
     return (
-        f'<!doctype html><html><head><meta charset="utf-8"><title>{esc(page.label)} · {esc(shown.title)}</title>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{esc(page.label)} · {esc(shown.title)}</title>"
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
-        f"<body><main><header><h1>{esc(page.label)}</h1><p>{esc(shown.title)}</p>{_elsewhere(shown)}</header>"
-        f'<div id="text">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
+        f'<body><main><header><h1 lang="">{esc(page.label)}</h1><p lang="">{esc(shown.title)}</p>{_elsewhere(shown)}'
+        f'</header><div id="text" lang="">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
         f"{_printed(shown, start, end)}</main></body></html>"
     )
 
@@ -74,6 +84,6 @@ def _printed(shown: DocumentPage, start: int, end: int) -> str:
     number = shown.page.number
     link = f"../../../api/documents/{esc(shown.document)}/pages/{number}/picture?start={start}&amp;end={end}"
     return (
-        f'<script>{SCRIPT}</script><figure id="printed"><img src="{link}" alt="Page {number} as it is printed" '
-        'onerror="explain(this)"></figure>'
+        f'<figure id="printed"><img data-from="{link}" alt="Page {number} as it is printed"></figure>'
+        f"<script>{SCRIPT}</script>"
     )

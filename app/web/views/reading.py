@@ -7,6 +7,7 @@ from typing import Any
 from app.documents import LEFT_OUT
 from app.web.views.markup import bar, esc
 from app.words import byte_size, clock, plural, speed
+from ingest.document import noun_of_pages
 from sessions import ContextRow, DocumentRow, JobRow
 
 STAGES = {
@@ -32,7 +33,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
     Args:
         kept: how many documents there are of it.
     """
-    head = f"<h2>{esc(name)}</h2>"
+    head = f"<h1>{esc(name)}</h1>"
     if job.status == "failed":
         if job.progress.get("locked"):
             said = f"{plural(kept, 'other file')} {'is' if kept == 1 else 'are'} ready and kept here."
@@ -82,13 +83,14 @@ def reading_card(
     left = f"{clock(progress.get('seconds_left'))} left" if running and progress.get("tokens_per_second") else ""
     rate = f"{speed(progress['tokens_per_second'])} tokens/s" if progress.get("tokens_per_second") else ""
     pages = sum(document.pages for document in documents)
-    noun = "page" if all(document.format == "pdf" for document in documents) else "section"
+    nouns = {noun_of_pages(document.format) for document in documents}
+    noun = nouns.pop() if len(nouns) == 1 else "section"
     place = f"about {share * pages:,.0f} of {plural(pages, noun)}"
     figures = [f"{done:,} of {plural(total, 'token')}", place, rate, left]
     cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
     tone = "failed" if context.status == "failed" else ""
     return (
-        f'<section class="card"><h2>{esc(context.title)}</h2><p class="stage {tone}" role="status">{esc(stage)}</p>'
+        f'<section class="card"><h1>{esc(context.title)}</h1><p class="stage {tone}" role="status">{esc(stage)}</p>'
         f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
         f'<p class="figures">{cells}</p>{kept(context, progress.get("usage") or context.usage)}</section>'
     )
@@ -115,6 +117,7 @@ def context_head(
     context: ContextRow,
     documents: Sequence[DocumentRow],
     coverage: Sequence[str],
+    share: float = 1.0,
     *,
     expanded: bool = False,
 ) -> str:
@@ -122,11 +125,14 @@ def context_head(
 
     Args:
         coverage: a line for each document.
+        share: of the text, what has been read.
         expanded: show unfolded which files were left out and what is doubtful.
     """
     budget = f"budget {context.budget:,}" if context.budget else "no budget"
     model = context.model.rpartition("/")[2]
-    how = f"{plural(context.tokens, 'token')} read by {model} with {context.method}, {budget}"
+    done = "read by" if context.status == "ready" else "·"
+    how = f"{plural(context.tokens, 'token')} {done} {model} with {context.method}, {budget}"
+    so_far = "" if context.status == "ready" else _so_far(context, share)
     formats = Counter(document.format.upper() for document in documents)
     kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())
     warnings = list(dict.fromkeys(context.warnings))
@@ -141,7 +147,16 @@ def context_head(
         covered = _folded(f"{plural(len(coverage), 'document')}: what of each has text", coverage)
     return (
         f'<header class="context-head"><h1>{esc(context.title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
-        f"{covered}{notice}</header>"
+        f"{so_far}{covered}{notice}</header>"
+    )
+
+
+def _so_far(context: ContextRow, share: float) -> str:
+    """How much of a text that is not read to its end can be asked about, and the way to its reading."""
+    going = "and it goes on" if context.status == "reading" else "and then it stopped"
+    return (
+        f'<p class="so-far">{share:.0%} of it has been read, {going}: questions are answered from that. '
+        f'<a href="?context={esc(context.id)}">Show the reading</a></p>{bar(share, f"{share:.0%} read", "thin")}'
     )
 
 

@@ -1,8 +1,9 @@
 """A turn: the question, the answer with its quotations, where the model looked, and what was measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from app.web.views.markdown import Mark, rendered
 from app.web.views.markup import bar, esc
 from app.words import plural, short_seconds, speed
 from sessions import TurnRow
@@ -35,7 +36,8 @@ def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = F
 
 def live_turn(turn: TurnRow, stage: str) -> str:
     """A turn that is being answered. stage: what happens before the first word."""
-    shown = f'<p class="answer-text">{esc(turn.answer)}<span class="caret" aria-hidden="true"></span></p>'
+    caret = (len(turn.answer.rstrip()), '<span class="caret" aria-hidden="true"></span>')
+    shown = f'<div class="answer-text">{rendered(turn.answer, [caret])}</div>'
     waiting = f'<p class="waiting"><span class="dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(stage)}</p>'
     return (
         f'<article class="turn live" id="{esc(turn.id)}" aria-busy="true">{_question(turn)}'
@@ -59,22 +61,43 @@ def _question(turn: TurnRow) -> str:
 
 
 def _answer_text(turn: TurnRow) -> str:
-    text, parts, at = turn.answer, [], 0
-    if not text.strip():
+    if not turn.answer.strip():
         return "" if turn.status != "done" else '<p class="answer-text nothing">The model ended without a word.</p>'
+    marks = sorted([*_quotations(turn), *_citations(turn)], key=lambda mark: mark[0])
+    html = rendered(turn.answer, marks)
+    as_written = html == f"<p>{esc(turn.answer.strip())}</p>"
+    kept = "" if as_written else f' data-said="{esc(turn.answer)}"'  # for whoever copies it
+    return f'<div class="answer-text"{kept}>{html}</div>'
+
+
+def _quotations(turn: TurnRow) -> Iterator[Mark]:
+    """What is in quotation marks, and whether its words are really in the documents."""
+    at = 0
     for each in turn.measurements.get("quotations", []):
         start, end = each["start"], each["end"]
-        if start < at or end > len(text):
+        if start < at or end > len(turn.answer) or "\n" in turn.answer[start:end]:
             continue
-        parts.append(esc(text[at:start]))
-        words = esc(text[start:end])
-        if each["place"]:
-            parts.append(f'<q class="verified" title="These words are on {esc(each["place"])}">{words}</q>')
-        else:
-            parts.append(f'<span class="unverified" title="These words are not in the documents">{words}</span>')
         at = end
-    parts.append(esc(text[at:]))
-    return f'<p class="answer-text">{"".join(parts)}</p>'
+        if each["place"]:
+            yield start, f'<q class="verified" title="These words are on {esc(each["place"])}">'
+            yield end, "</q>"
+        else:
+            yield start, '<span class="unverified" title="These words are not in the documents">'
+            yield end, "</span>"
+
+
+def _citations(turn: TurnRow) -> Iterator[Mark]:
+    """Behind each sentence the number of the place that it rested on most."""
+    places = list(_places(turn))
+    for each in turn.measurements.get("citations", []):
+        source = turn.sources[each["source"]]
+        number = places.index((source["document"], source["place"])) + 1
+        told = f"The model looked most at {esc(source['place'])}"
+        yield (
+            each["end"],
+            f'<button type="button" class="cite" data-action="cite" data-place="{number}" title="{told}">'
+            f'<span class="sr">{told}, place </span>{number}</button>',
+        )
 
 
 def _note(turn: TurnRow) -> str:
@@ -108,29 +131,38 @@ def edit_line(turn: TurnRow) -> str:
     )
 
 
-def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
-    if not turn.sources:
-        return ""
+def _places(turn: TurnRow) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """Its sources by document and place, of which the model may have looked at several passages; heaviest first."""
     places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for source in turn.sources:
         places.setdefault((source["document"], source["place"]), []).append(source)
-    items = "".join(_place(sources, titles, first=number == 0) for number, sources in enumerate(places.values()))
+    return places
+
+
+def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
+    if not turn.sources:
+        return ""
+    places, cited = _places(turn), bool(turn.measurements.get("citations"))
+    items = "".join(
+        _place(sources, titles, number, numbered=cited) for number, sources in enumerate(places.values(), 1)
+    )
     return (
         f'<details class="sources"{" open" if expanded else ""}><summary>Where the model looked'
         f'<span class="count">{plural(len(places), "place")}</span></summary><ol>{items}</ol></details>'
     )
 
 
-def _place(sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], first: bool) -> str:
-    """One place, of which the model may have looked at several passages."""
+def _place(sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], number: int, *, numbered: bool) -> str:
+    """One place. number: from 1; numbered: whether it is shown."""
     title = titles.get(sources[0]["document"], "")
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
+    shown = f'<span class="number">{number}</span>' if numbered else ""
     weight = sum(source["weight"] for source in sources)
     share = f"{weight:.0%}"
     passages = "".join(map(_passage, sources))
     return (
-        f'<li><details{" open" if first else ""}><summary class="place"><b>{esc(sources[0]["place"])}</b>{several}'
-        f'<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
+        f'<li><details{" open" if number == 1 else ""}><summary class="place">{shown}<b>{esc(sources[0]["place"])}</b>'
+        f'{several}<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
         f"</summary>{bar(weight, f'{share} of the attention', 'thin')}{passages}</details></li>"
     )
 
