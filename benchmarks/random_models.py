@@ -24,6 +24,7 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+SPREAD = 0.02  # standard deviation of every weight but those of norms, which are ones
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -116,7 +117,7 @@ def random_network(config: PretrainedConfig, place: torch.device, dtype: torch.d
 
 
 def _random(shape: torch.Size, place: torch.device, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
-    return torch.randn(shape, dtype=dtype, device=place, generator=generator).mul_(0.02)
+    return torch.randn(shape, dtype=dtype, device=place, generator=generator).mul_(SPREAD)
 
 
 def _linear(

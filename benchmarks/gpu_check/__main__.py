@@ -17,10 +17,12 @@ from benchmarks.gpu_check.schedule import run
 from benchmarks.options import words
 from benchmarks.random_models import SHAPES
 from benchmarks.report import RESULTS, machine
-from engine import GPU_BASE, METHODS
+from engine import GPU_BASE, METHODS, free_bytes
+from engine.models.skeleton import CPU
 
 LENGTHS = (64 << 10, 256 << 10, 1 << 20)
-TINY_LENGTHS = (256, 512, 1024)
+TINY_LENGTHS = (512, 1024, 2048)
+SHARE = 0.9  # of the host's free memory, that may be taken
 NO_GPU = "There is no CUDA GPU here, so nothing was checked; --tiny --device cpu runs the same code on the processor."
 
 
@@ -30,8 +32,11 @@ def main(argv: list[str] | None = None) -> int:
     every = (*CACHES, *METHODS)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="where it runs (default: cuda)")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes and short texts, to see that it runs")
-    parser.add_argument("--minutes", type=float, help="time for all of it (default: 8.5, with --tiny 0.75)")
+    parser.add_argument("--minutes", type=float, help="time for all of it (default: 8.5, with --tiny 1.5)")
     parser.add_argument("--memory", type=float, default=24.0, help="GiB of the device to be used (default: 24)")
+    parser.add_argument(
+        "--host-memory", type=float, default=48.0, help="GiB of the host's, of what is free (default: 48)"
+    )
     parser.add_argument("--models", type=words, default=list(SHAPES), help=f"of {','.join(SHAPES)} (default: all)")
     parser.add_argument("--methods", type=words, default=list(every), help="parted by commas (default: all)")
     parser.add_argument("--out", type=Path, help="JSON file (default: benchmarks/results/gpu-check-DEVICE.json)")
@@ -49,11 +54,12 @@ def main(argv: list[str] | None = None) -> int:
         total = torch.cuda.get_device_properties(place).total_memory
         limit = min(limit, total) - GPU_BASE  # which is not PyTorch's to give
         torch.cuda.set_per_process_memory_fraction(limit / total, place)
-    minutes = (0.75 if chosen.tiny else 8.5) if chosen.minutes is None else chosen.minutes
+    host = min(int(chosen.host_memory * (1 << 30)), int(SHARE * free_bytes(CPU)))
+    minutes = (1.5 if chosen.tiny else 8.5) if chosen.minutes is None else chosen.minutes
     ends, lengths = time.monotonic() + 60 * minutes, TINY_LENGTHS if chosen.tiny else LENGTHS
     out = chosen.out or RESULTS / f"gpu-check-{_device(place)}{'-tiny' if chosen.tiny else ''}.json"
     with tempfile.TemporaryDirectory() as folder:
-        check = Check(place, chosen.tiny, limit, ends, Path(folder), lengths, tuple(chosen.methods))
+        check = Check(place, chosen.tiny, limit, host, ends, Path(folder), lengths, tuple(chosen.methods))
         try:
             run(check, chosen.models)
             compare(check.rows)

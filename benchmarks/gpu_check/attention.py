@@ -92,9 +92,8 @@ def _places(memory: WindowMemory, tokens: int) -> Tensor:
 
 def _put(check: Check, memory: WindowMemory, tokens: int) -> None:
     """Have a memory hold some more, without any attention, which for a million tokens would take minutes."""
-    k, v = (_noise(check, HEADS, tokens, SIZE) for _ in range(2))
     memory.begin(_places(memory, tokens))
-    memory.arrive(0, k, v)
+    memory.arrive(0, *(_noise(check, heads, tokens, SIZE) for heads in (QUERY_HEADS, HEADS, HEADS)))
     memory.commit()
 
 

@@ -13,14 +13,17 @@ from transformers import DynamicCache, PreTrainedModel
 
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import Gauge, wait
-from benchmarks.gpu_check.methods import DECODED, QUESTION, noise
+from benchmarks.gpu_check.growing import LAST, entries, noise
+from benchmarks.gpu_check.methods import DECODED, FILLED, QUESTION, READ, READING_SHARE
 from benchmarks.presses import NoPresses, load_kvpress
-from engine import Model
+from engine import Model, Planner
 from engine.reader import default_chunk
-from engine.seam import NoRotation
+from engine.seam import ModelSpec, NoRotation
+from kernels.rows import BANKS
 
 KVPRESS = "kvpress"
-CACHES = ("dense", "offloaded", KVPRESS)
+OFFLOADED = "offloaded"
+CACHES = ("dense", OFFLOADED, KVPRESS)
 UNLIMITED_MB = 1 << 20
 
 
@@ -39,36 +42,77 @@ def stock(network: PreTrainedModel) -> Iterator[None]:
         network.set_attn_implementation(implementation)
 
 
-def check_cache(check: Check, model: Model, name: str, over: float) -> None:
+def check_cache(check: Check, model: Model, planner: Planner, name: str, over: float) -> None:
     """Transformers' own cache, on the device or offloaded to the host, read in the same chunks; or kvpress."""
     facts = {"model": model.name, "method": name}
     if name == KVPRESS:
         _check_kvpress(check, model, check.row("reading", **facts, tokens=check.lengths[0]))
         return
+    room = check.host if name == OFFLOADED else check.limit - planner.model.weight_bytes("nf4")
+    fitting = []
+    for length in check.lengths:
+        if (needed := cache_bytes(model.spec, length)) <= room:
+            fitting.append(length)
+        else:
+            why = f"{needed / 1e9:.1f} GB of entries, and {room / 1e9:.1f} GB for them"
+            check.missed({**facts, "tokens": length}, status=f"does not fit: {why}")
     with pinning_as_ever(check.place):
-        _read(check, model, facts, over)
+        _measure(check, model, facts, fitting, over)
 
 
-def _read(check: Check, model: Model, facts: Row, over: float) -> None:
+def cache_bytes(spec: ModelSpec, tokens: int) -> int:
+    """Bytes of the entries of a text; layers with a sliding window have no more than that."""
+    return sum(
+        2 * layer.kv_heads * layer.head_size * min(tokens, layer.sliding_window or tokens) * spec.dtype.itemsize
+        for layer in spec.layers
+    )
+
+
+def _measure(check: Check, model: Model, facts: Row, lengths: list[int], over: float) -> None:
+    """One cache, brought to one length after another by reading as far as time allows; the rest is filled in."""
     network, place = model.network, check.place
-    cache = DynamicCache(config=network.config, offloading=facts["method"] == "offloaded" and place.type == "cuda")
+    cache = DynamicCache(config=network.config, offloading=facts["method"] == OFFLOADED and place.type == "cuda")
     ids = noise(model, check.lengths[-1]).to(place)
-    chunk, read = default_chunk(place.type == "cpu"), 0
+    chunk, done, read = default_chunk(place.type == "cpu"), 0, 0
+    reading_over = time.monotonic() + READING_SHARE * (over - time.monotonic())
     gauge = Gauge(place)
     with stock(network), torch.no_grad():
-        for length in check.lengths:
-            while read < length and time.monotonic() < over:
-                network.base_model(input_ids=ids[None, read : read + chunk], past_key_values=cache, use_cache=True)
-                read += chunk
+        for length in lengths:
+            began, last = wait(place), length - LAST * chunk
+            while done < length and time.monotonic() < over:
+                if read and time.monotonic() > reading_over and done < last:
+                    with gauge.halted():
+                        fill(model, cache, last - done, chunk)
+                    done = last
+                began, tokens = wait(place), min(chunk, length - done)
+                network.base_model(input_ids=ids[None, done : done + tokens], past_key_values=cache, use_cache=True)
+                done, read = done + tokens, read + tokens
                 gauge.look()
+            if done < length:
+                check.missed({**facts, "tokens": length}, status=f"not reached: {done:,} tokens in its time")
+                return
+            seconds, filled = wait(place) - began, read < done
+            held = {"held": FILLED if filled else READ, "filled": filled}
             row = check.row("reading", **facts, tokens=length)
-            row |= {**gauge.facts(read), "host_bytes": offloaded_bytes(cache, place)}
-            if read < length:
-                check.missed({**facts, "tokens": length}, status=f"not reached: {read:,} tokens in its time")
-                continue
-            row["status"] = "done"
+            row |= {**gauge.facts(read), **held, "read": read, "tokens_per_second_there": tokens / seconds}
+            row |= {"host_bytes": offloaded_bytes(cache, place), "status": "done"}
             with gauge.halted():
-                _answer(check.row("answering", **facts, tokens=length), network, cache, ids[:QUESTION], over)
+                answering = check.row("answering", **facts, tokens=length)
+                answering |= held
+                _answer(answering, network, cache, ids[:QUESTION], over)
+
+
+def fill(model: Model, cache: DynamicCache, tokens: int, chunk: int) -> None:
+    """Give a cache so many more tokens of noise, without the model's layers.
+
+    Layers without a sliding window get all at once: whatever comes to these is copied together with what is there.
+    """
+    for number, layer in enumerate(model.spec.layers):
+        size = tokens if layer.sliding_window is None else chunk
+        new = [entries(model, layer.kv_heads, size, layer.head_size)[None] for _ in BANKS]
+        for begin in range(0, tokens, size):
+            keys, values = (x[:, :, : tokens - begin] for x in new)
+            cache.update(keys, values, number)
 
 
 def offloaded_bytes(cache: DynamicCache, place: torch.device) -> int:

@@ -34,6 +34,7 @@ class Check:
     place: torch.device
     tiny: bool
     limit: int  # bytes of the device that PyTorch may take
+    host: int  # and of the host's memory, for what is kept of a text
     ends: float  # by time.monotonic
     folder: Path  # for what lies beside a model
     lengths: tuple[int, ...]  # tokens

@@ -20,11 +20,12 @@ COLUMNS = {
         *("hip_attn", "status"),
     ],
     "reading": [
-        *("model", "method", "tokens", "tokens_per_second", "planned_tokens_per_second", "to_dense"),
-        *("device_bytes", "planned_device_bytes", "host_bytes", "planned_host_bytes", "status"),
+        *("model", "method", "tokens", "held", "read", "tokens_per_second", "planned_tokens_per_second"),
+        *("tokens_per_second_there", "to_dense", "device_bytes", "planned_device_bytes"),
+        *("kv_device_bytes", "planned_kv_device_bytes", "host_bytes", "planned_host_bytes", "status"),
     ],
     "answering": [
-        *("model", "method", "tokens", "first_token_seconds", "planned_first_token_seconds"),
+        *("model", "method", "tokens", "held", "first_token_seconds", "planned_first_token_seconds"),
         *("tokens_per_second", "tokens_per_second_without_graphs", "planned_tokens_per_second", "to_dense", "status"),
     ],
 }
@@ -33,15 +34,20 @@ COLUMNS = {
 def compare(rows: list[Row]) -> None:
     """Write beside every speed how many times that of the dense cache it is, at the same length of the same model."""
     dense = {
-        (row["part"], row["model"], row["tokens"]): row["tokens_per_second"]
+        (row["part"], row["model"], row["tokens"]): speed
         for row in rows
-        if row.get("method") == "dense" and row["status"] == "done"
+        if row.get("method") == "dense" and (speed := _speed(row))
     }
     for row in rows:
-        speed = row.get("tokens_per_second")
         other = dense.get((row["part"], row.get("model"), row.get("tokens")))
-        if speed and other and row["status"] == "done":
+        if other and (speed := _speed(row)):
             row["to_dense"] = speed / other
+
+
+def _speed(row: Row) -> float | None:
+    """At the row's own length, however much of it was read; None where it was not reached."""
+    found: float | None = row.get("tokens_per_second_there", row.get("tokens_per_second"))
+    return found if row["status"] == "done" else None
 
 
 def write(check: Check, out: Path) -> None:
@@ -50,6 +56,7 @@ def write(check: Check, out: Path) -> None:
         "benchmark": "gpu-check",
         "machine": machine(),
         "device_limit_bytes": check.limit,
+        "host_limit_bytes": check.host,
         "tiny": check.tiny,
         "rows": check.rows,
     }

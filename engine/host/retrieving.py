@@ -158,6 +158,13 @@ class RetrievingMemory(TieredMemory, WindowMemory):
                 return each.attend(layer, q, k, v, scaling, softcap)
         return super().attend(layer, q, k, v, scaling, softcap)
 
+    def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """In layers with a longer window, into that."""
+        for each in self.wide:
+            if each.spec.layers[layer].kv_heads:
+                return each.arrive(layer, q, k, v)
+        return super().arrive(layer, q, k, v)
+
     @property
     def far(self) -> int:
         """Entries of the host tier that the next token's window does not show."""

@@ -72,8 +72,15 @@ class Memory(ABC):
         return None
 
     @abstractmethod
+    def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Take in what a layer has of the pass, q [HQ, T, D] and k, v [H, T, D], all before RoPE; guests last.
+
+        `attend` begins with this. By itself, with any numbers, it fills a memory as reading does, but for attention.
+        """
+
+    @abstractmethod
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE; guests last."""
+        """Attention output [HQ, T, D] for what arrives."""
 
     @abstractmethod
     def commit(self, novelty: Tensor | None = None) -> None:
@@ -131,7 +138,7 @@ class Memory(ABC):
 
     def reserve(self, tokens: int) -> None:  # noqa: B027 - most memories have nothing to reserve
         """So many tokens of text are to come in all: a memory that grows may allocate once, and one that treats the
-        end of a text differently learns where it is.
+        end of a text differently learns where it is. It may be said again of a text that goes on.
         """
 
     def require_rest(self) -> None:  # noqa: B027 - most memories have taken what they need

@@ -156,12 +156,26 @@ class SlotMemory(Memory):
         return max(slots.waiting(length + slots.surplus) for slots in self.own)
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Causal attention over all slots; the new entries get what they are worth."""
-        output = self.by_slots(layer, q, k, v, partial(self._attend, scaling=scaling, softcap=softcap))
+        """Causal attention over all slots."""
+        self.arrive(layer, q, k, v)
+        return self.by_slots(layer, partial(self._attend, scaling=scaling, softcap=softcap), q)
+
+    def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Put the new entries where they will stand, with what they are worth; they count from `commit` on."""
+        group = self.groups[layer]
+        for number, *new in zip(group, k.chunk(len(group)), v.chunk(len(group)), strict=True):
+            self._write(number, *new)
         for slots, score in self.scored(layer, q, k, v):
             begin = self.length + slots.surplus
             slots.score[:, begin : begin + q.shape[1]] = score
-        return output
+
+    def _write(self, number: int, k: Tensor, v: Tensor) -> None:
+        slots, window = self.own[number], self.windows[number]
+        if window is not None:
+            most = near_room(window, k.shape[1])
+        else:
+            most = UNLIMITED if self.capacity is None else self.capacity + slots.surplus
+        slots.write(self.length + slots.surplus, k, v, most)
 
     def scored(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Iterator[tuple[Slots, Tensor]]:
         """What the new entries of a layer are `worth` [H, T], slots by slots; nothing where they get no scores."""
@@ -169,14 +183,12 @@ class SlotMemory(Memory):
         if worth is not None:
             yield from zip((self.own[number] for number in group), worth.chunk(len(group)), strict=True)
 
-    def by_slots(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
-    ) -> Tensor:
-        """What `attend` gives for each slots' number and its share of q, k and v, put together."""
+    def by_slots(self, layer: int, attend: Callable[..., Tensor], *given: Tensor) -> Tensor:
+        """What `attend` gives for each slots' number and its share of what is given, put together."""
         group = self.groups[layer]
         if len(group) == 1:
-            return attend(group[0], q, k, v)
-        shares = zip(group, *(x.chunk(len(group)) for x in (q, k, v)), strict=True)
+            return attend(group[0], *given)
+        shares = zip(group, *(x.chunk(len(group)) for x in given), strict=True)
         return torch.cat([attend(*each) for each in shares])
 
     def worth(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
@@ -201,21 +213,15 @@ class SlotMemory(Memory):
         """Over all slots as they are now; they must not be replaced."""
         return StaticSlots(self)
 
-    def _attend(self, number: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """Of the heads in slots `number`."""
+    def _attend(self, number: int, q: Tensor, scaling: float, softcap: float | None) -> Tensor:
+        """Of the heads in slots `number`, behind whose entries those of the queries stand."""
         slots, held = self.own[number], self.held(number)
-        before = held - slots.first_slot
-        new, window = q.shape[1], self.windows[number]
-        if window is not None:
-            most = near_room(window, new)
-        else:
-            most = UNLIMITED if self.capacity is None else self.capacity + slots.surplus
-        slots.write(before, k, v, most)
+        before, new = held - slots.first_slot, q.shape[1]
         rotated = slots.layer.rope.rotate(q, held)
         keys, values, lists = slots.shown(self._base(number), before + new, new, self._in_sight(number))
         own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window), lists)
         beside, sources = self._beside(number, q)
-        watched = self.mass is not None if self.observed is None else window is None
+        watched = self.mass is not None if self.observed is None else self.windows[number] is None
         output, given = attend([own, *beside], scaling, softcap, watched)
         if watched:
             found = given[0][:, 0]

@@ -37,7 +37,7 @@ class StaticSlots(StaticPass[M]):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""
         memory = self.memory
-        output = memory.by_slots(layer, q, k, v, partial(self._attend, scaling=scaling, softcap=softcap))
+        output = memory.by_slots(layer, partial(self._attend, scaling=scaling, softcap=softcap), q, k, v)
         for slots, score in memory.scored(layer, q, k, v):
             slots.score.index_copy_(1, self.length + slots.surplus, score)
         return output

@@ -154,7 +154,7 @@ class WindowMemory(Memory):
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Attention over the sinks, each query's own window, and what else a subclass shows."""
-        self.arrive(layer, k, v)
+        self.arrive(layer, q, k, v)
         segments, sources = self._segments(layer, q)
         watched = self.mass is not None or self.watching
         output, given = attend(segments, scaling, softcap, watched)
@@ -168,8 +168,8 @@ class WindowMemory(Memory):
     def _attended(self, layer: int, given: list[Tensor]) -> None:
         """What the queries of a pass gave to what they saw, [HQ, NB, N] of each segment."""
 
-    def arrive(self, layer: int, k: Tensor, v: Tensor) -> None:
-        """Put keys and values [H, T, D] of the pass where they will stand; they count from `commit` on."""
+    def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Put keys and values of the pass where they will stand; they count from `commit` on."""
         held, fresh = self.layers[layer], self._to_sinks
         rope = held.layer.rope
         if fresh:

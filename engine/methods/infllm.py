@@ -39,6 +39,7 @@ from engine.memories.attention import Segment
 from engine.memories.memory import Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
+from engine.positions import QueryBlocks
 from engine.records import DEVICE, HOST, LoadedParts, Part, Parts, Usage
 from engine.seam import ModelSpec
 from kernels.rows import take
@@ -169,16 +170,16 @@ class Units:
         return len(self.shared) + self.count
 
     def reserve(self, units: int) -> None:
-        """Room for the units of a whole text."""
-        self.own = self.own.new_empty(units, self.own.shape[1])
+        """Room for so many, those that are there included."""
+        grown = self.own.new_empty(units, self.own.shape[1])
+        grown[: self.count] = self.own[: self.count]
+        self.own = grown
 
     def append(self, rows: Tensor) -> None:
         """More units [N, H * D]; room grows by doubling."""
         end = self.count + len(rows)
         if end > len(self.own):
-            grown = self.own.new_empty(max(end, 2 * len(self.own), 64), self.own.shape[1])
-            grown[: self.count] = self.own[: self.count]
-            self.own = grown
+            self.reserve(max(end, 2 * len(self.own), 64))
         self.own[self.count : end] = rows
         self.count = end
 
@@ -225,21 +226,30 @@ class InfLLMMemory(RetrievingMemory):
         """At a second look, as many as all units together."""
         return 0 if self.gaze.focus is None else self.settings.units * self.settings.block
 
+    def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Judge the entries behind the last unit by these queries, and make the units that fill up."""
+        super().arrive(layer, q, k, v)
+        if self.layers[layer].layer.sliding_window is None:
+            scores = self._representative_scores(layer, self._summed(layer, q))
+            self._coming[layer] = self._new_units(layer, scores, self._lookers(q).last // self.settings.block)
+
+    def _summed(self, layer: int, q: Tensor) -> Tensor:
+        """Queries [H, T, D], summed over the heads of a group."""
+        return q.view(self.layers[layer].layer.kv_heads, -1, *q.shape[1:]).sum(dim=1)
+
+    def _lookers(self, q: Tensor) -> QueryBlocks:
+        """The queries in the blocks that look units up together."""
+        return self.query_blocks(q.shape[1], self.query_block, True, q.device)
+
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """Initial tokens, looked-up units with the tokens that do not fill one yet, and the window."""
-        held = self.layers[layer]
-        if held.layer.sliding_window is not None:
-            return super()._segments(layer, q)
-        blocks = self.query_blocks(q.shape[1], self.query_block, True, q.device)
-        complete = blocks.evicted // self.settings.block  # units that each block of queries may look up
-        summed = q.view(held.layer.kv_heads, -1, *q.shape[1:]).sum(dim=1)
-        scores = self._representative_scores(layer, summed)
-        fresh, scores = self._new_units(layer, scores, blocks.last // self.settings.block)
-        self._coming[layer] = fresh, scores
-        if blocks.last == 0:
+        blocks = self._lookers(q)
+        if self.layers[layer].layer.sliding_window is not None or blocks.last == 0:
             return super()._segments(layer, q)
         if self.looked_at is not None:
             return self._searched(layer, q)
+        complete = blocks.evicted // self.settings.block  # units that each block of queries may look up
+        summed, (fresh, _) = self._summed(layer, q), self._coming[layer]
         index = torch.cat([self._look_up(layer, summed, fresh, complete), self._remainder(complete)], dim=1)
         return self._chosen(layer, q, blocks, index, "infllm")
 

@@ -25,6 +25,7 @@ from benchmarks.gpu_check.__main__ import LENGTHS, NO_GPU, TINY_LENGTHS, main
 from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.caches import CACHES, check_cache
 from benchmarks.gpu_check.check import PENDING, Check, NotReached
+from benchmarks.gpu_check.growing import noise
 from benchmarks.gpu_check.methods import check_method
 from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
@@ -64,7 +65,7 @@ def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def check(tmp_path: Path) -> Check:
     """With more time than any machine needs, as no test is about its speed."""
     memory = psutil.virtual_memory().available
-    return Check(CPU, True, memory, time.monotonic() + 1e6, tmp_path, TINY_LENGTHS, (*CACHES, *METHODS))
+    return Check(CPU, True, memory, memory, time.monotonic() + 1e6, tmp_path, TINY_LENGTHS, (*CACHES, *METHODS))
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -105,8 +106,8 @@ def test_answers_are_measured_without_drawing_lots(check: Check, monkeypatch: py
     asked: list[Sampling] = []
     monkeypatch.setattr(Sampling, "__post_init__", lambda sampling: asked.append(sampling))
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
-    context = read(model, make_method("streaming"), methods.noise(model, 100))
-    methods._answer(row := {}, context, MagicMock(first_token_sec=None), math.inf)
+    context = read(model, make_method("streaming"), noise(model, 100))
+    methods._answer(row := {}, context, MagicMock(first_token_sec=None), math.inf, compare=True)
     assert row["answer_tokens"] == methods.DECODED, "what noise says has no end"
     assert {sampling.temperature for sampling in asked} == {0.0}
 
@@ -115,7 +116,7 @@ def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> No
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     free = psutil.virtual_memory().available
     planner = Planner(skeleton_of(model.network, model.spec), Machine(free, free, True, RATES), model.turn_length)
-    check_cache(check, model, "dense", math.inf)
+    check_cache(check, model, planner, "dense", math.inf)
     for name in ("infinipot", "exact"):
         check_method(check, model, planner, name, math.inf)
     compare(check.rows)
@@ -139,13 +140,13 @@ def test_a_method_is_measured_once_its_kernels_are_there(check: Check, monkeypat
     def noted(made: Any, what: str) -> Any:
         return lambda *given: [begun.append(what), made(*given)][1]
 
-    for name in ("Reader", "Conversation", "Gauge"):
+    for name in ("Growing", "Conversation", "Gauge"):
         monkeypatch.setattr(methods, name, noted(getattr(methods, name), name))
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     machine = Machine(1 << 40, 1 << 40, True, RATES)
     check.lengths = TINY_LENGTHS[:1]
     check_method(check, model, Planner(skeleton_of(model.network, model.spec), machine), "streaming", math.inf)
-    assert begun[:4] == ["Reader", "Conversation", "Reader", "Gauge"]
+    assert begun[:4] == ["Growing", "Conversation", "Growing", "Gauge"]
 
 
 def test_a_method_that_leaves_most_out_is_measured_too(check: Check) -> None:
@@ -175,7 +176,7 @@ def test_an_offloaded_cache_is_on_the_host_and_keeps_its_memory(check: Check, mo
     monkeypatch.setattr(caches, "_answer", lambda *_: meanwhile.append(torch._C._accelerator_getAllocatorSettings()))
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     check.lengths = TINY_LENGTHS[:1]
-    check_cache(check, model, "offloaded", math.inf)
+    check_cache(check, model, MagicMock(), "offloaded", math.inf)
     (said,) = meanwhile
     limits = re.findall(r"pinned_max_\w+_mb:(\d+)", said)
     assert [int(each) >= 1 << 20 for each in limits[-2:]] == [True, True]
@@ -337,7 +338,7 @@ def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, mo
     Recording took most of the first one too, by whose time was judged how many tokens the next may have.
     """
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
-    context = read(model, make_method("streaming"), methods.noise(model, 300))
+    context = read(model, make_method("streaming"), noise(model, 300))
     asked: list[int] = []
     plain = methods._last
 
@@ -349,7 +350,7 @@ def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, mo
 
     monkeypatch.setattr(methods, "_last", last)
     plan = MagicMock(first_token_sec=None)
-    methods._answer(row := {}, context, plan, math.inf)
+    methods._answer(row := {}, context, plan, math.inf, compare=True)
     assert row["status"] == "done"
     assert asked == [0, 1, 2, 3, 0], "and then without recordings"
 
@@ -376,11 +377,14 @@ def test_a_gpu_is_held_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: MagicMock(total_memory=80 << 30))
     monkeypatch.setattr(torch.cuda.memory, "_lazy_init", lambda: None)
     monkeypatch.setattr(torch._C, "_cuda_setMemoryFraction", lambda *given: limits.append(given), raising=False)
-    monkeypatch.setattr(command, "run", lambda check, names: places.append((check.place, check.limit)))
+    monkeypatch.setattr(command, "free_bytes", lambda place: 40 << 30)
+    monkeypatch.setattr(command, "run", lambda check, names: places.append((check.place, check.limit, check.host)))
     monkeypatch.setattr(command, "write", lambda *_: None)
     assert main(["--out", str(tmp_path / "result.json")]) == 0
     limit = (24 << 30) - GPU_BASE
-    assert places == [(torch.device("cuda", 0), limit)]
+    assert places == [(torch.device("cuda", 0), limit, int(0.9 * (40 << 30)))], (
+        "and what is kept on the host to its own"
+    )
     assert limits == [(limit / (80 << 30), 0)]
 
 
