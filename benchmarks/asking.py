@@ -17,8 +17,8 @@ def read(model: Model, method: Method, ids: Tensor) -> Reader:
     return reader
 
 
-def answer_to(conversation: Conversation, question: str, most: int = ANSWER) -> Answer:
-    """The greedy answer of at most so many tokens."""
-    *_, answer = conversation.ask(question, Sampling(max_tokens=most))
+def answer_to(conversation: Conversation, question: str, most: int = ANSWER, text: Tensor | None = None) -> Answer:
+    """The greedy answer of at most so many tokens. text: what of it is looked at may be read again."""
+    *_, answer = conversation.ask(question, Sampling(max_tokens=most), text=text)
     assert isinstance(answer, Answer)
     return answer

@@ -12,9 +12,10 @@ from torch import Tensor
 from engine.context import Context, restore
 from engine.memories.memory import NOT_IN_SOURCE, AttentionMass, Memory
 from engine.models.thinking import Speech
-from engine.passes import feed
+from engine.passes import condense, feed
 from engine.reader import default_chunk
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
+from engine.rereading import ANSWER, to_read_again
 from engine.sampling import Sampling, choose
 from engine.sources import Sentences, WholeSentences, passages
 
@@ -36,6 +37,7 @@ class Conversation:
         sampling: Sampling | None = None,
         on_pass: Callable[[], None] = lambda: None,
         whole: WholeSentences | None = None,
+        text: Tensor | None = None,
     ) -> Iterator[AnswerPiece | Answer]:
         """Answer a question: pieces of text as they come, then one Answer.
 
@@ -44,11 +46,13 @@ class Conversation:
         Args:
             on_pass: called after every pass over the question, before the first piece; what it raises ends it as well.
             whole: where sentences end, of each of which the answer then says what it rested on.
+            text: int64 [T], the context's tokens as far as they have been read, of which passages may be read again
+                (`rereading.py`); None: the answer is to come from what is remembered alone.
         """
         before = self.memory.snapshot()
         finished = False
         try:
-            yield from self._answer(question, sampling or Sampling(), on_pass, whole)
+            yield from self._answer(question, sampling or Sampling(), on_pass, whole, text)
             finished = True
         finally:
             self.memory.mass = None
@@ -81,7 +85,12 @@ class Conversation:
         self.turns += 1
 
     def _answer(
-        self, question: str, sampling: Sampling, on_pass: Callable[[], None], whole: WholeSentences | None
+        self,
+        question: str,
+        sampling: Sampling,
+        on_pass: Callable[[], None],
+        whole: WholeSentences | None,
+        text: Tensor | None,
     ) -> Iterator[AnswerPiece | Answer]:
         started = time.perf_counter()
         chat, first = self.model.chat, self.turns == 0
@@ -90,6 +99,8 @@ class Conversation:
         cut = min(len(put), len(prompt) - 1) if chat.marks else len(prompt) - 1
         generator = torch.Generator().manual_seed(sampling.seed)
         self._look(prompt, on_pass)
+        before = self.memory.snapshot()
+        again = 0 if text is None else self._read_again(prompt, text, on_pass)
         self._feed(prompt[:cut], on_pass=on_pass)
         asked = self.memory.snapshot()
         self._feed(prompt[cut:-1])
@@ -109,15 +120,15 @@ class Conversation:
             if len(speech.reasoning) > thought:
                 yield AnswerPiece(speech.reasoning[thought:], reasoning=True)
                 thought = len(speech.reasoning)
-            text, stopped = _cut(self.model.decode(speech.said).lstrip(), sampling.stop)
+            said, stopped = _cut(self.model.decode(speech.said).lstrip(), sampling.stop)
             if sentences:
-                sentences.grown(text)
+                sentences.grown(said)
             if stopped:
                 reason = "stop"
                 break
-            ready = _steady(text, sampling.stop)
+            ready = _steady(said, sampling.stop)
             if ready > shown:
-                yield AnswerPiece(text[shown:ready])
+                yield AnswerPiece(said[shown:ready])
                 shown = ready
             # The last token is remembered too, so that the next turn continues the whole answer.
             fed = [token]
@@ -130,21 +141,23 @@ class Conversation:
                 break
             token = choose(logits, sampling, generator)
         speech.end()
-        text, _ = _cut(self.model.decode(speech.said).lstrip(), sampling.stop)
-        if len(text) > shown:
-            yield AnswerPiece(text[shown:])
+        said, _ = _cut(self.model.decode(speech.said).lstrip(), sampling.stop)
+        if len(said) > shown:
+            yield AnswerPiece(said[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec
         looked = passages(self.mass.total.cpu())
-        if stopped:
-            self._say_anew(asked, chat.told(question, text, first)[cut:])
+        if again:
+            self._say_anew(before, chat.told(question, said, first))
+        elif stopped:
+            self._say_anew(asked, chat.told(question, said, first)[cut:])
         elif speech.reasoned or chat.opens_reasoning(first):
             self._say_anew(asked, [*prompt[cut : len(put)], *chat.answered(), *speech.said])
         generated = len(speech.reasoned) + len(speech.said)
         yield Answer(
-            text=text,
+            text=said,
             finish_reason=reason,
             passages=looked,
-            sentences=sentences.ended(text) if sentences else [],
+            sentences=sentences.ended(said) if sentences else [],
             prompt_tokens=len(prompt),
             answer_tokens=len(speech.said),
             time_to_first_token_sec=first_token_sec,
@@ -153,6 +166,7 @@ class Conversation:
             usage=self.memory.usage(),
             reasoning=speech.reasoning,
             reasoning_tokens=len(speech.reasoned),
+            read_again=again,
         )
 
     def _look(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
@@ -165,18 +179,48 @@ class Conversation:
             self.memory = before
             self.memory.focus(self.mass.total)
 
+    def _read_again(self, prompt: list[int], text: Tensor, on_pass: Callable[[], None]) -> int:
+        """Ask once, and read again what of it was looked at and is no longer remembered whole: so many tokens."""
+        if not self.method.reads_again:
+            return 0
+        before = self.memory.snapshot()
+        self.mass.clear()
+        self.memory.mass = self.mass
+        self._feed(prompt, on_pass=on_pass)
+        self.memory = before.snapshot()
+        read = slice(len(text))
+        mass, remembered = self.mass.total[read].cpu(), before.remembered(self.context.source_tokens)[read]
+        again, beside = 0, len(prompt) + ANSWER
+        for passage in reversed(to_read_again(mass, remembered)):  # the best comes last, and so is there as a whole
+            if self.memory.room() < len(passage) + beside:
+                condense(self.model, self.method, self.memory)
+            if self.memory.room() >= len(passage) + beside:
+                self._feed(text[passage].tolist(), on_pass=on_pass, source=passage.int())
+                again += len(passage)
+        if not again:
+            self.memory = before
+        return again
+
     def _say_anew(self, asked: Memory, ids: list[int]) -> None:
         """Go back to where the question had been asked, and remember the answer as if nothing else had been said."""
         self.memory = asked
         self._feed(ids)
 
-    def _feed(self, ids: list[int], repeated: bool = False, on_pass: Callable[[], None] = lambda: None) -> Tensor:
+    def _feed(
+        self,
+        ids: list[int],
+        repeated: bool = False,
+        on_pass: Callable[[], None] = lambda: None,
+        source: Tensor | None = None,
+    ) -> Tensor:
         """Commit tokens of the conversation; the hidden state [hidden] of the last, of none if there are none.
 
-        repeated: whether it is one of the tokens of an answer.
+        Args:
+            repeated: whether it is one of the tokens of an answer.
+            source: int32 [T], which tokens of the text they are; None: none of it.
         """
         hidden = torch.empty(0, 0)
-        source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
+        source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32) if source is None else source
         chunk = default_chunk(self.model.device.type == "cpu")
         for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, chunk, repeated):
             hidden = step.hidden if step.hidden is not None else hidden

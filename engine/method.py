@@ -33,6 +33,7 @@ class Method(ABC):
     long_window: ClassVar[str | None] = None  # the preset for models whose window holds its budget
     chosen_first: ClassVar[bool] = False  # of condensing methods that fit, before those whose budget is larger
     weights_setting: ClassVar[str | None] = None  # the setting that names the file of the trained weights it needs
+    reads_again: ClassVar[bool] = False  # whether it forgets so that passages are worth reading again (`rereading.py`)
     choices: ClassVar[Mapping[str, Collection[Any]]] = {}  # settings that are one of a few, and which
     budget: int | None = None
 

@@ -80,7 +80,7 @@ class Answer:
     """A finished answer with its measurements.
 
     sentences: only where the caller says where they end; reasoning: what the model said to itself before, empty for
-    most; tokens_per_second counts its tokens too.
+    most; tokens_per_second counts its tokens too; read_again: tokens of the text that were, before it was answered.
     """
 
     text: str
@@ -95,6 +95,7 @@ class Answer:
     usage: Usage
     reasoning: str = ""
     reasoning_tokens: int = 0
+    read_again: int = 0
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class InfiniPot(Method):
         "paper": {},
         "pocket": {"prompt": "What is the name?", "novelty_share": 0.0, "keep": 0.75, "pooling": 21},
     }
+    reads_again: ClassVar[bool] = True
     choices: ClassVar[Mapping[str, Collection[Any]]] = {"reduction": REDUCTIONS, "share": SHARES, "store": STORES}
 
     budget: int | None = 2048

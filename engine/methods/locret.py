@@ -60,6 +60,7 @@ class Locret(Method):
     long_window: ClassVar[str | None] = "wide"
     chosen_first: ClassVar[bool] = True  # with half the entries it answered more than any other (docs/results.md)
     weights_setting: ClassVar[str | None] = KIND.setting
+    reads_again: ClassVar[bool] = True
     choices: ClassVar[Mapping[str, Collection[Any]]] = {"share": SHARES, "store": STORES}
 
     budget: int | None = 1024

@@ -1,0 +1,38 @@
+"""Reading again: what a question looks at is read once more from the text, where the memory no longer holds all of it.
+
+Of a text of which few entries are kept, what is left of a passage is often too little to answer from, and still it is
+there that the tokens of a question look. So the question is asked twice. After the first time the passages that it
+looked at most are read again, word for word, behind all that is remembered; the second time it is answered. What was
+read again is forgotten with the answer, so the conversation takes no more memory than without.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.focus import AROUND, MOST
+from engine.sources import passages
+
+ANSWER = 64  # entries that are left free for the beginning of an answer
+
+
+def to_read_again(mass: Tensor, remembered: Tensor) -> list[Tensor]:
+    """What of the text is to be read again: passages, best first.
+
+    Args:
+        mass: float32 [tokens], attention that a question gave to each token of the text.
+        remembered: float32 [tokens], the share of KV heads that hold it; passages that all of them hold stay out.
+
+    Returns:
+        The tokens of each, int64 [N], ascending; none of them twice.
+    """
+    free = torch.ones(len(mass), dtype=torch.bool)
+    found = []
+    for passage in passages(mass, MOST, least=0.0):
+        around = slice(max(0, passage.start - AROUND), passage.end + AROUND)
+        if bool(remembered[around].eq(1).all()):
+            continue
+        found.append(around.start + free[around].nonzero()[:, 0])
+        free[around] = False
+    return found
