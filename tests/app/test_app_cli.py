@@ -481,15 +481,37 @@ def test_methods_and_doctor_are_objects_for_programs(
         )
 
 
-@pytest.mark.parametrize("missing", ["torch", "sqlite_utils", "safetensors", "psutil", "ingest"])
-def test_doctor_names_what_is_broken_and_looks_at_the_rest(tmp_path: Path, missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; from app.doctor import examine; "
-    code += "print([(each.name, each.ok) for each in examine(sys.argv[1], sys.argv[1])])"
-    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+EXAMINED_WITHOUT = """
+import os, sys
+
+for missing in sys.argv[2:]:
+    if not os.fork():
+        sys.modules[missing] = None
+        from app.doctor import examine
+        print([missing, [(each.name, each.ok) for each in examine(sys.argv[1], sys.argv[1])]], flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0, missing
+    import torch  # which takes longest, and which only the first is to miss
+"""
+MISSING = ["torch", "sqlite_utils", "safetensors", "psutil", "ingest"]
+
+
+@pytest.fixture(scope="module")
+def examined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, bool]]]:
+    """What the doctor finds where a package is missing, in a process that never had it: names, and whether it is ok."""
+    command = [sys.executable, "-c", EXAMINED_WITHOUT, str(tmp_path_factory.mktemp("examined")), *MISSING]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
+    return dict(map(literal_eval, ran.stdout.splitlines()))
+
+
+@pytest.mark.parametrize("missing", MISSING)
+def test_doctor_names_what_is_broken_and_looks_at_the_rest(
+    examined: dict[str, list[tuple[str, bool]]], missing: str
+) -> None:
     names = {"python", "torch", "memory", "disk", "home", "model", "attention", "ocr", "sample book"}
-    assert names <= {name for name, _ in literal_eval(ran.stdout)}
-    assert not all(ok for _, ok in literal_eval(ran.stdout))
+    assert names <= {name for name, _ in examined[missing]}
+    assert not all(ok for _, ok in examined[missing])
 
 
 def test_doctor_advises_to_train_the_pocket_model_only_where_it_is_what_fails(
