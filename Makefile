@@ -10,8 +10,11 @@ CHROMIUM := $(shell command -v chromium || command -v chromium-browser || comman
 run: $(READY)  ## set up and open the app with the pocket model
 	$(BIN)/stockpot serve --open
 
-test: $(READY) lint types browser  ## set up and run everything: lint, types, tests, browser tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+# The types are checked beside the tests, which leave some of two cores idle; what is found is said at the end.
+test: $(READY) lint browser  ## set up and run everything: lint, types, tests, browser tests
+	@found=$$(mktemp); $(BIN)/mypy >$$found 2>&1 & \
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$!; types=$$?; echo "mypy:"; cat $$found; rm $$found; exit $$((tests ? tests : types))
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 import torch
 
 torch.set_num_threads(1)  # more divide a product otherwise, and its last bit decides between entries that are alike
@@ -10,3 +11,15 @@ if not torch.cuda.is_available():
 os.environ["COLUMNS"] = "80"  # help is laid out for the terminal at hand
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"  # the servers that tests talk with are on this machine
 os.environ.pop("STOCKPOT_AUTH", None)
+
+ROOMS = ("app", "benchmarks", "engine", "training", "browser", "kernels", "ingest", "sessions")
+"""Those with the longest files first, so that at the end nobody waits long for another's last file; after the browser's
+none that runs an event loop, as what drives the browser has one in the same thread until the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def turn(item: pytest.Item) -> int:
+        room = item.path.parent.name
+        return ROOMS.index(room) if room in ROOMS else len(ROOMS)
+
+    items.sort(key=turn)

@@ -1,13 +1,16 @@
 """What the tests of the app share: a model, a book with facts in it and a home."""
 
+import io
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.cli import main
 from app.home import ASSETS
 from app.service import Service
 from app.worker import Worker
@@ -60,9 +63,12 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory, model: str) -> tuple[Cli, dict[str, Any], str]:
     """A home with one reading: the command line, what `ingest --json` printed, and its standard error."""
+    out, err = io.StringIO(), io.StringIO()
     folder = tmp_path_factory.mktemp("cli")
     book = folder / "The Keeper.txt"
     book.write_text(book_text(40), encoding="utf-8")
     cli = Cli(folder / "home", model)
-    done = cli.run("ingest", str(book), "--method", "exact", "--budget", "320", "--json")
-    return cli, json.loads(done.stdout), done.stderr
+    with redirect_stdout(out), redirect_stderr(err):
+        given = ["--home", str(cli.home), "--model", model, "ingest", str(book), "--method", "exact", "--budget", "320"]
+        assert main([*given, "--json"]) == 0, err.getvalue()
+    return cli, json.loads(out.getvalue()), err.getvalue()

@@ -199,7 +199,7 @@ def wait_for(what: Callable[[], bool], name: str) -> None:
     deadline = time.monotonic() + PATIENCE_SEC
     while not what():
         assert time.monotonic() < deadline, f"waited {PATIENCE_SEC:.0f} s for {name}"
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 def in_process(home: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -87,10 +87,12 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
     assert set(first["kv_bytes"]) == TIERS
     assert first["time_to_first_token_seconds"] > 0
     # By the document's title, and without --json: the answer alone is on standard output.
-    done = cli.run("ask", "The Keeper", "And who built it?", "--session", first["session"], "--max-tokens", "12")
+    again = ("ask", "The Keeper", "And who built it?", "--session", first["session"], "--max-tokens", "12")
+    status, out, _ = in_process(cli.home, capsys, *again)
+    assert status == 0
     shown = json.loads(in_process(cli.home, capsys, "show", first["session"], "--json")[1])
     assert [turn["question"] for turn in shown["turns"]] == ["Who was the keeper?", "And who built it?"]
-    assert done.stdout.rstrip("\n") == printable(shown["turns"][1]["answer"]).rstrip("\n")
+    assert out.rstrip("\n") == printable(shown["turns"][1]["answer"]).rstrip("\n")
 
 
 def emma(store: Store) -> ContextRow:
@@ -110,30 +112,40 @@ def test_ask_says_which_quotations_are_on_a_page(tmp_path: Path) -> None:
         assert result_of(store.finish_turn(turn.id, **said))["quotations"] == [quotation]
 
 
-def test_a_question_that_is_not_asked_leaves_no_session(read: tuple[Cli, dict[str, Any], str]) -> None:
+def test_a_question_that_is_not_asked_leaves_no_session(
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cli, result, _ = read
-    before = cli.json("list", "sessions")
-    assert "at most 20,000" in cli.run("ask", result["context"], "why " * 9000, status=2).stderr
-    cli.run("chat", result["context"], stdin="\n\n")
+
+    def refused(*given: str, status: int) -> str:
+        ended, out, err = in_process(cli.home, capsys, *given)
+        assert (ended, out) == (status, "")
+        return err
+
+    before = in_process(cli.home, capsys, "list", "sessions", "--json")
+    assert "at most 20,000" in refused("ask", result["context"], "why " * 9000, status=2)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n"))
+    assert in_process(cli.home, capsys, "chat", result["context"])[:2] == (0, "")
     with Store(cli.home) as store:
         store._db.execute("UPDATE contexts SET status = 'paused' WHERE id = ?", [result["context"]])
         store._db.conn.commit()
         store.update_context(result["context"], tokens_read=0)
-        assert "goes on with it" in cli.run("ask", result["context"], "Why?", status=1).stderr
+        assert "goes on with it" in refused("ask", result["context"], "Why?", status=1)
         store.update_context(result["context"], status="ready", tokens_read=result["tokens"])
-    assert "--limit is 1 to 1,000" in cli.run("search", "keeper", "--limit", "9" * 30, status=2).stderr
-    assert cli.json("list", "sessions") == before
+    assert "--limit is 1 to 1,000" in refused("search", "keeper", "--limit", "9" * 30, status=2)
+    assert in_process(cli.home, capsys, "list", "sessions", "--json") == before
 
 
-def test_a_known_reading_is_not_done_again(read: tuple[Cli, dict[str, Any], str], tmp_path: Path) -> None:
+def test_a_known_reading_is_not_done_again(
+    read: tuple[Cli, dict[str, Any], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cli, result, _ = read
-    from tests.app.helpers import book_text
-
     again = tmp_path / "copy.txt"
     again.write_text(book_text(40), encoding="utf-8")
-    done = cli.run("ingest", str(again), "--method", "exact", "--budget", "320", "--json")
-    assert json.loads(done.stdout)["context"] == result["context"]
-    assert "Known already" in done.stderr
+    given = ("--model", cli.model, "ingest", str(again), "--method", "exact", "--budget", "320", "--json")
+    status, out, err = in_process(cli.home, capsys, *given)
+    assert (status, json.loads(out)["context"]) == (0, result["context"])
+    assert "Known already" in err
 
 
 def test_a_document_that_is_kept_is_read_again_without_its_file(
@@ -469,15 +481,37 @@ def test_methods_and_doctor_are_objects_for_programs(
         )
 
 
-@pytest.mark.parametrize("missing", ["torch", "sqlite_utils", "safetensors", "psutil", "ingest"])
-def test_doctor_names_what_is_broken_and_looks_at_the_rest(tmp_path: Path, missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; from app.doctor import examine; "
-    code += "print([(each.name, each.ok) for each in examine(sys.argv[1], sys.argv[1])])"
-    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+EXAMINED_WITHOUT = """
+import os, sys
+
+for missing in sys.argv[2:]:
+    if not os.fork():
+        sys.modules[missing] = None
+        from app.doctor import examine
+        print([missing, [(each.name, each.ok) for each in examine(sys.argv[1], sys.argv[1])]], flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0, missing
+    import torch  # which takes longest, and which only the first is to miss
+"""
+MISSING = ["torch", "sqlite_utils", "safetensors", "psutil", "ingest"]
+
+
+@pytest.fixture(scope="module")
+def examined(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, bool]]]:
+    """What the doctor finds where a package is missing, in a process that never had it: names, and whether it is ok."""
+    command = [sys.executable, "-c", EXAMINED_WITHOUT, str(tmp_path_factory.mktemp("examined")), *MISSING]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
+    return dict(map(literal_eval, ran.stdout.splitlines()))
+
+
+@pytest.mark.parametrize("missing", MISSING)
+def test_doctor_names_what_is_broken_and_looks_at_the_rest(
+    examined: dict[str, list[tuple[str, bool]]], missing: str
+) -> None:
     names = {"python", "torch", "memory", "disk", "home", "model", "attention", "ocr", "sample book"}
-    assert names <= {name for name, _ in literal_eval(ran.stdout)}
-    assert not all(ok for _, ok in literal_eval(ran.stdout))
+    assert names <= {name for name, _ in examined[missing]}
+    assert not all(ok for _, ok in examined[missing])
 
 
 def test_doctor_advises_to_train_the_pocket_model_only_where_it_is_what_fails(

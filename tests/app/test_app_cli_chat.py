@@ -1,5 +1,6 @@
 """`stockpot chat`: questions from a program, and from a person at a terminal."""
 
+import io
 import json
 import os
 import pty
@@ -16,10 +17,14 @@ from sessions import Store
 from tests.app.helpers import PATIENCE_SEC, ROOT, Cli, in_process
 
 
-def test_chat_answers_every_line(read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_chat_answers_every_line(
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cli, result, _ = read
-    done = cli.run("chat", result["context"][:4], "--max-tokens", "8", stdin="Who?\n\nWhere?\n")
-    session = re.search(r"Session (s-\w+)", done.stderr)
+    monkeypatch.setattr("sys.stdin", io.StringIO("Who?\n\nWhere?\n"))
+    status, _, err = in_process(cli.home, capsys, "chat", result["context"][:4], "--max-tokens", "8")
+    session = re.search(r"Session (s-\w+)", err)
+    assert status == 0
     assert session
     shown = json.loads(in_process(cli.home, capsys, "show", session[1], "--json")[1])
     assert [turn["question"] for turn in shown["turns"]] == ["Who?", "Where?"]
@@ -48,14 +53,14 @@ def test_chat_at_a_terminal_has_lines_that_can_be_edited_and_called_up_again(
         ) as process,
     ):
         os.close(terminal)
-        for keys in (b"Why?\x1b[D\x7fo\r", b"\x1b[A\r", b"so " * 2000 + b"?\r", b"\x04"):
+        for keys in (b"Why?\x1b[D\x7fo\r", b"\x1b[A\r", b"so " * 1400 + b"?\r", b"\x04"):
             until_shown(screen, b"> ")
             screen.write(keys)
         until_shown(screen, None)
         assert process.wait(PATIENCE_SEC) == 0
     with Store(cli.home) as store:
         turns = store.turns(store.sessions()[0].id)
-    assert [turn.question for turn in turns] == ["Who?", "Who?", "so " * 2000 + "?"]
+    assert [turn.question for turn in turns] == ["Who?", "Who?", "so " * 1400 + "?"]
 
 
 def until_shown(screen: FileIO, words: bytes | None) -> None:
@@ -77,7 +82,7 @@ def test_chat_goes_on_after_a_question_that_is_too_long(
     """It ended there, and the questions after it were lost."""
     cli, result, _ = read
     lines = f"Who?\n{'why ' * 9000}\nWhere?\n"
-    done = cli.run("chat", result["context"], "--max-tokens", "4", stdin=lines, status=1)
+    done = cli.run("chat", result["context"], "--max-tokens", "4", stdin=lines, status=1)  # as a program does
     assert "at most 20,000" in done.stderr
     session = re.search(r"Session (s-\w+)", done.stderr)
     assert session

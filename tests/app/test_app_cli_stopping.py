@@ -23,7 +23,7 @@ import pytest
 from app.commands.common import ProgressLine, note
 from app.words import printable
 from sessions import Store
-from tests.app.helpers import PATIENCE_SEC, ROOT, Cli, book_text, in_process, wait_for
+from tests.app.helpers import PATIENCE_SEC, ROOT, book_text, in_process, wait_for
 
 Process: TypeAlias = "subprocess.Popen[bytes]"
 
@@ -70,7 +70,9 @@ def ingesting(home: Path, model: Path, book: Path) -> Iterator[tuple[Process, Fi
     held.unlink()
 
 
-def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: Path, book: Path) -> None:
+def test_ingest_stopped_by_a_signal_goes_on_where_it_was(
+    tmp_path: Path, tiny: Path, book: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home = tmp_path / "home"
     with ingesting(home, tiny, book) as (process, screen):
         process.terminate()
@@ -80,7 +82,8 @@ def test_ingest_stopped_by_a_signal_goes_on_where_it_was(tmp_path: Path, tiny: P
         row = store.contexts()[0]
     assert row.status == "paused"
     assert 0 < row.tokens_read < row.tokens
-    assert Cli(home, str(tiny)).json("ingest", str(book))["context"] == row.id  # type: ignore[index]
+    status, out, _ = in_process(home, capsys, "--model", str(tiny), "ingest", str(book), "--json")
+    assert (status, json.loads(out)["context"]) == (0, row.id)
 
 
 def test_ingest_whose_terminal_is_closed_keeps_what_was_read(tmp_path: Path, tiny: Path, book: Path) -> None:

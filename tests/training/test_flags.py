@@ -15,7 +15,7 @@ from training.beacon import BeaconSettings
 from training.flags import Progress as AnyProgress
 from training.flags import settings_parser, show, train_from_flags
 from training.locret.settings import LocretSettings
-from training.pocket import Progress, evaluate
+from training.pocket import Progress, evaluate, train
 from training.pocket.prepare import Materials
 from training.pocket.settings import PocketSettings
 
@@ -72,13 +72,31 @@ def test_settings_that_contradict_one_another_are_wrong_usage(
         ("--data-dir {folder} --work-dir {folder}", 1, "There is no {folder}/books/books.jsonl.xz"),
     ],
 )
-def test_the_pocket_training_says_what_is_wrong_in_a_sentence(flags: str, code: int, said: str, tmp_path: Path) -> None:
+def test_the_pocket_training_says_what_is_wrong_in_a_sentence(
+    flags: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """It ended in tracebacks."""
-    command = [sys.executable, "-m", "training.pocket", "--out-dir", str(tmp_path / "out")]
+    given = flags.format(folder=tmp_path).split()
+    monkeypatch.setattr("sys.argv", ["train", "--out-dir", str(tmp_path / "out"), *given])
+    with pytest.raises(SystemExit) as ended:
+        train_from_flags(PocketSettings, train, "train")
+    # Python prints a sentence that is given in place of a status, and ends with 1.
+    status, sentence = (1, ended.value.code) if isinstance(ended.value.code, str) else (ended.value.code, "")
+    assert status == code
+    assert said.format(folder=tmp_path) in sentence + capsys.readouterr().err
+
+
+def test_the_pocket_training_is_a_program_that_ends_with_a_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "training.pocket", "--out-dir", str(tmp_path / "out"), "--resume"]
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([*command, *flags.format(folder=tmp_path).split()], cwd=root, capture_output=True, text=True)
-    assert done.returncode == code
-    assert said.format(folder=tmp_path) in done.stderr
+    done = subprocess.run([*command, "--work-dir", str(tmp_path)], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "no checkpoint at" in done.stderr
     assert "Traceback" not in done.stderr
 
 
