@@ -58,6 +58,11 @@ def least_window(store: str, query_block: int) -> int:
     return max(query_block, 16) + page_of(DTYPES[store]) - 1
 
 
+def on_their_way(spec: ModelSpec, chunk: int) -> int:
+    """Bytes on the device of a pass that goes to the host tier while the next one has begun."""
+    return chunk * spec.entry_bytes if spec.device.type == "cuda" else 0
+
+
 def plan_retrieving(
     spec: ModelSpec,
     task: Task,
@@ -100,6 +105,7 @@ def plan_retrieving(
     return dataclasses.replace(
         seen,
         usage=Usage({**seen.usage.entries, **stored.entries}, size),
+        spare_bytes=seen.spare_bytes + on_their_way(looking, task.chunk),
         tail_bytes=seen.tail_bytes + cached + picking + sources,
         saved_bytes=seen.saved_bytes + waiting_bytes(looking, dtype),
         attended=seen.attended + while_reading,

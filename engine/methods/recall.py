@@ -29,6 +29,7 @@ from engine.host.settings import (
     DTYPES,
     LOOKS,
     OPERATIONS,
+    on_their_way,
 )
 from engine.host.slabs import page_of
 from engine.host.tiered import TieredMemory
@@ -184,6 +185,7 @@ class Recall(Method):
             explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
             operations=OPERATIONS,
             host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, task.tokens - mapped)),  # copied to be saved
+            spare_bytes=plain.spare_bytes + on_their_way(looking, task.chunk),
             tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
         )
 
