@@ -386,7 +386,7 @@ def test_the_host_tier_is_kept_in_fewer_bits_rather_than_condensed() -> None:
 
 def test_models_whose_layers_all_look_back_a_little_are_not_read_with_what_looks_far(tmp_path: Path) -> None:
     """Of Phi-3-mini (4K) nothing is ever looked up, and yet `exact` was said to look everything up."""
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 128}
     config = AutoConfig.for_model("mistral", **sizes, max_position_embeddings=4096, sliding_window=2047)
     planner = Planner(skeleton(config, torch.float32, folder=tmp_path), ROOMY)
     best = planner.best(1_000_000)
