@@ -54,6 +54,7 @@ class Footprint:
     answering: entries that a token of an answer attends to.
     searched: entries of the host tier that each token of an answer is compared with, unless it looks only where its
         question found something.
+    in_place: whether whoever computes attention searches, where the keys are; else the host does.
     search_every: tokens of an answer for which one search serves.
     brought, brought_answering: entries of the host tier that are read for a token of the text, for one of an answer.
     looks: how often a question is asked.
@@ -72,6 +73,7 @@ class Footprint:
     widest: int
     answering: int
     searched: int = 0
+    in_place: bool = False
     search_every: int = 1
     brought: float = 0.0
     brought_answering: float = 0.0

@@ -77,6 +77,7 @@ def plan_retrieving(
     cached: int = 0,
     together: int = 1,
     block: int = 1,
+    in_place: bool = False,
     search_every: int = 1,
     recorded: bool = False,
 ) -> Footprint:
@@ -85,8 +86,8 @@ def plan_retrieving(
     chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
     to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
     full slabs go; looks: how often a question is asked at most; cached: bytes of the device's cache; together: queries
-    of the text that are compared as one; block: queries of the text that choose together; search_every, recorded: see
-    `Footprint`.
+    of the text that are compared as one; block: queries of the text that choose together; in_place, search_every,
+    recorded: see `Footprint`.
     """
     others, with_wide, longest = parted(spec, window)
     seen = plan_window(others, task, sinks, window)
@@ -112,6 +113,7 @@ def plan_retrieving(
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
         searched=searched,
+        in_place=in_place,
         search_every=search_every,
         brought=more / block if reading else 0.0,
         brought_answering=more,

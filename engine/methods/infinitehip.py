@@ -173,6 +173,7 @@ class InfiniteHiP(Method):
             cached=cached,
             looks=self.looks,
             block=stages[-1].query_block,
+            in_place=self.tier == HOST,
             search_every=stages[0].refresh,
             recorded=self._recorded(spec, task) and units == 0,
         )

@@ -178,6 +178,7 @@ class Recall(Method):
             widest=plain.widest + (far if self.while_reading else 0),
             answering=plain.answering + far,
             searched=searched,
+            in_place=self.select == "infinitehip",
             search_every=1 if self.select == "exact" else parse_stages(self.stages)[0].refresh,
             brought_answering=far,
             recorded=self.looks == 1 and self.select == "infinitehip" and self.pruning != TRUE,

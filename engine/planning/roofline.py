@@ -44,7 +44,7 @@ class Roofline:
         asking = self._pass_sec(footprint, QUESTION, footprint.answering, 0, True)
         answering = self._pass_sec(footprint, 1, footprint.answering, self.model.head, True)
         answering += self._brought_sec(footprint, footprint.brought_answering)
-        first = footprint.looks * (asking + QUESTION * searching) + answering + searching
+        first = footprint.looks * (asking + self._search_sec(footprint, QUESTION)) + answering + searching
         return reading, first, 1 / (answering + searching / footprint.search_every)
 
     def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
@@ -72,14 +72,17 @@ class Roofline:
             return products + attention + moved  # nothing is launched one by one
         return max(products + attention + moved, small)  # a GPU works while its host prepares what comes next
 
-    def _search_sec(self, footprint: Footprint) -> float:
-        """Of comparing one token's queries with keys of the host tier, which are half of its bytes."""
+    def _search_sec(self, footprint: Footprint, tokens: int = 1) -> float:
+        """Of comparing tokens' queries with keys of the host tier, which are half of its bytes."""
         if not footprint.searched:
             return 0.0
         spec, rates = self.model.spec.looking_far, self.rates
         keys = _entry_bytes(footprint) / 2 * footprint.searched
+        products = 2 * footprint.searched * spec.query_width
+        if footprint.in_place and not self.shared:  # a GPU reads them once for all tokens of a block
+            return max(tokens * products / rates.flops, keys / rates.link)
         moved = keys + 12 * spec.query_heads * footprint.searched
-        return max(2 * footprint.searched * spec.query_width / rates.host_flops, moved / rates.host_memory)
+        return tokens * max(products / rates.host_flops, moved / rates.host_memory)
 
     def _brought_sec(self, footprint: Footprint, entries: float) -> float:
         """Of reading entries of the host tier from a GPU; on a CPU they count as attended to, and no more."""
