@@ -46,6 +46,7 @@ class Footprint:
     host_spare_bytes: in host memory, beside usage, while the text is read or saved.
     host_tail_bytes: in host memory, for a conversation's own fork.
     operations: of PyTorch, views included, that a layer takes for a token of an answer, however little they do.
+    recorded: whether such a token's pass is one that a GPU repeats as it was recorded (`graphs.py`).
     passed: tokens that go through the model, catalyst prompts included.
     attended: entries that a token attends to while reading, on average.
     widest: entries that one pass attends to at most, its own included.
@@ -53,6 +54,9 @@ class Footprint:
     answering: entries that a token of an answer attends to.
     searched: entries of the host tier that each token of an answer is compared with, unless it looks only where its
         question found something.
+    in_place: whether whoever computes attention searches, where the keys are; else the host does.
+    search_every: tokens of an answer for which one search serves.
+    brought, brought_answering: entries of the host tier that are read for a token of the text, for one of an answer.
     looks: how often a question is asked.
     inserted: tokens of the method's own that go through the model beside them.
     weight_bytes: on the device, of trained weights that the method has beside the model's.
@@ -69,6 +73,10 @@ class Footprint:
     widest: int
     answering: int
     searched: int = 0
+    in_place: bool = False
+    search_every: int = 1
+    brought: float = 0.0
+    brought_answering: float = 0.0
     looks: int = 1
     inserted: int = 0
     weight_bytes: int = 0
@@ -78,6 +86,7 @@ class Footprint:
     host_tail_bytes: int = 0
     positions: int = 0
     operations: int = 190
+    recorded: bool = False
 
 
 def mean_attended(tokens: int, limit: int) -> float:

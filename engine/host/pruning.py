@@ -55,7 +55,8 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
     for stage in stages:
         require(
             stage.keep % stage.chunk == 0,
-            f"A stage keeps whole chunks: {stage.keep} tokens are no multiple of its chunk of {stage.chunk}.",
+            f"A stage keeps whole chunks: {stage.keep} tokens are no multiple of its chunk of {stage.chunk}. Keep "
+            f"{-(-stage.keep // stage.chunk) * stage.chunk}.",
         )
     for before, after in pairwise(stages):
         require(
@@ -64,8 +65,10 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
         )
         for what in ("chunk", "query_block", "refresh"):
             coarse, fine = getattr(before, what), getattr(after, what)
+            fitting = next(size for size in range(min(coarse, fine), 0, -1) if coarse % size == 0)
             require(
-                coarse % fine == 0, f"Stages nest: a {what} of {fine} does not divide the {coarse} of the stage before."
+                coarse % fine == 0,
+                f"Stages nest: a {what} of {fine} does not divide the {coarse} of the stage before; {fitting} does.",
             )
     return stages
 

@@ -58,6 +58,11 @@ def least_window(store: str, query_block: int) -> int:
     return max(query_block, 16) + page_of(DTYPES[store]) - 1
 
 
+def on_their_way(spec: ModelSpec, chunk: int) -> int:
+    """Bytes on the device of a pass that goes to the host tier while the next one has begun."""
+    return chunk * spec.entry_bytes if spec.device.type == "cuda" else 0
+
+
 def plan_retrieving(
     spec: ModelSpec,
     task: Task,
@@ -71,13 +76,18 @@ def plan_retrieving(
     looks: int,
     cached: int = 0,
     together: int = 1,
+    block: int = 1,
+    in_place: bool = False,
+    search_every: int = 1,
+    recorded: bool = False,
 ) -> Footprint:
     """Sinks and window on the device, everything behind the sinks in the host tier.
 
     chosen: entries of the host tier that a query sees beside its window; compared: keys that a query is compared with
     to choose them, per entry of the host tier; reading: whether the text's own queries choose as well; tier: where
     full slabs go; looks: how often a question is asked at most; cached: bytes of the device's cache; together: queries
-    of the text that are compared as one.
+    of the text that are compared as one; block: queries of the text that choose together; in_place, search_every,
+    recorded: see `Footprint`.
     """
     others, with_wide, longest = parted(spec, window)
     seen = plan_window(others, task, sinks, window)
@@ -96,18 +106,24 @@ def plan_retrieving(
     return dataclasses.replace(
         seen,
         usage=Usage({**seen.usage.entries, **stored.entries}, size),
+        spare_bytes=seen.spare_bytes + on_their_way(looking, task.chunk),
         tail_bytes=seen.tail_bytes + cached + picking + sources,
         saved_bytes=seen.saved_bytes + waiting_bytes(looking, dtype),
         attended=seen.attended + while_reading,
         widest=seen.widest + (more if reading else 0),
         answering=seen.answering + more,
         searched=searched,
+        in_place=in_place,
+        search_every=search_every,
+        brought=more / block if reading else 0.0,
+        brought_answering=more,
         looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
         explicit=reading and (spec.device.type != "cuda" or cached > 0),  # kernels read what is chosen in place
         # On its way to disk, or copied to be saved:
         host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),
         host_tail_bytes=slab_bytes(looking, dtype, FIRST_OF_CONVERSATION),
         operations=OPERATIONS,
+        recorded=recorded,
     )
 
 

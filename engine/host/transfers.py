@@ -42,6 +42,12 @@ class Staging:
         return self._bytes[:needed].view(like.dtype)
 
 
+@cache
+def _way_home(device: torch.device) -> torch.cuda.Stream:
+    """Where copies to the host run: on the stream of the passes, the next one would begin when they are over."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 def on_host(tensors: list[Tensor]) -> list[Tensor]:
     """The same tensors on the host, to which those of a device come in few copies."""
     return homeward(tensors, Staging())()
@@ -57,15 +63,19 @@ def homeward(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tenso
     counts = [x.numel() for x in tensors]
     room = staging.room(sum(counts), tensors[0])
     coming = [there.view(x.shape) for there, x in zip(torch.split(room, counts), tensors, strict=True)]
+    here, way = torch.cuda.current_stream(tensors[0].device), _way_home(tensors[0].device)
     begin = 0
     while begin < len(tensors):
         sizes = itertools.accumulate(x.nbytes for x in tensors[begin:])
         end = begin + max(1, sum(size <= PACKED_BYTES for size in sizes))
         packed = torch.cat([x.reshape(-1) for x in tensors[begin:end]])
         first = sum(counts[:begin])
-        room[first : first + len(packed)].copy_(packed, non_blocking=True)
+        way.wait_stream(here)
+        with torch.cuda.stream(way):
+            room[first : first + len(packed)].copy_(packed, non_blocking=True)
+        packed.record_stream(way)  # until then its memory is given to nobody
         begin = end
-    gone = torch.cuda.current_stream(tensors[0].device).record_event()
+    gone = way.record_event()
 
     def wait() -> list[Tensor]:
         gone.synchronize()

@@ -105,4 +105,5 @@ def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, c
         widest=min(passed, held + chunk) if capacity is None else held,
         answering=round(seen(spec, held)),
         coded=coded,
+        recorded=coding is None,
     )

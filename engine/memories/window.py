@@ -82,6 +82,7 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footpri
         attended=mean_attended(task.total, sinks + window),
         widest=min(task.total, held + task.chunk),
         answering=held,
+        recorded=True,
     )
 
 

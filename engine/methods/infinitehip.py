@@ -172,9 +172,18 @@ class InfiniteHiP(Method):
             tier=self.tier,
             cached=cached,
             looks=self.looks,
+            block=stages[-1].query_block,
+            in_place=self.tier == HOST,
+            search_every=stages[0].refresh,
+            recorded=self._recorded(spec, task) and units == 0,
         )
         original = 0 if self.extend_always else min(task.total, spec.window)  # where the text fits the model's window
         return dataclasses.replace(plain, positions=original)
+
+    def _recorded(self, spec: ModelSpec, task: Task) -> bool:
+        """As `InfiniteHiPMemory.static_kind`, without the cache."""
+        in_place = self.looks == 1 and self.tier == HOST and TRUE not in (self.pruning, self.first_pruning)
+        return in_place and (self.extend_always or task.total > spec.window)
 
 
 class InfiniteHiPMemory(RetrievingMemory):

@@ -149,6 +149,7 @@ class InfLLM(Method):
             cached=cached,
             looks=self.looks,
             together=self.query_block,
+            block=self.query_block,
         )
         units = task.total // self.block * spec.looking_far.entry_bytes // 2  # a key each
         usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + units})

@@ -29,6 +29,7 @@ from engine.host.settings import (
     DTYPES,
     LOOKS,
     OPERATIONS,
+    on_their_way,
 )
 from engine.host.slabs import page_of
 from engine.host.tiered import TieredMemory
@@ -177,10 +178,15 @@ class Recall(Method):
             widest=plain.widest + (far if self.while_reading else 0),
             answering=plain.answering + far,
             searched=searched,
+            in_place=self.select == "infinitehip",
+            search_every=1 if self.select == "exact" else parse_stages(self.stages)[0].refresh,
+            brought_answering=far,
+            recorded=self.looks == 1 and self.select == "infinitehip" and self.pruning != TRUE,
             looks=min(self.looks, 2),
             explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
             operations=OPERATIONS,
             host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, task.tokens - mapped)),  # copied to be saved
+            spare_bytes=plain.spare_bytes + on_their_way(looking, task.chunk),
             tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
         )
 

@@ -78,7 +78,8 @@ def check(config: PretrainedConfig) -> None:
     """Refuse what has not been shown to match.
 
     Raises:
-        UnsupportedModel: naming the architecture or the kind of RoPE, and what is supported; a window of no position.
+        UnsupportedModel: naming the architecture or the kind of RoPE, and what is supported; a window of no position;
+            heads that cannot share keys evenly.
     """
     kind = config.model_type
     check_kind(kind)
@@ -94,6 +95,13 @@ def check(config: PretrainedConfig) -> None:
         raise UnsupportedModel(
             f"The config.json of this '{kind}' says max_position_embeddings: {window}, and a model is trained for 1 "
             f"position or more: correct it, or fetch it anew."
+        )
+    heads = int(getattr(config, "num_attention_heads", 0))
+    kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+    if kv_heads and heads % kv_heads:
+        raise UnsupportedModel(
+            f"The config.json of this '{kind}' says that {heads} attention heads share {kv_heads} heads of keys and "
+            f"values, and they cannot evenly: correct it, or fetch it anew."
         )
 
 

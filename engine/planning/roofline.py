@@ -38,11 +38,14 @@ class Roofline:
         rows = min(chunk * through / footprint.passed, through)
         head = self.model.head if scored else 0
         each = self._pass_sec(footprint, rows, footprint.attended, head, footprint.explicit)
-        reading = through / rows * each + _far_bytes(footprint) / self.rates.link
+        kept = _far_bytes(footprint) / self.rates.link
+        reading = through / rows * each + kept + self._brought_sec(footprint, through * footprint.brought)
         searching = self._search_sec(footprint)
         asking = self._pass_sec(footprint, QUESTION, footprint.answering, 0, True)
-        answering = self._pass_sec(footprint, 1, footprint.answering, self.model.head, True) + searching
-        return reading, footprint.looks * (asking + QUESTION * searching) + answering, 1 / answering
+        answering = self._pass_sec(footprint, 1, footprint.answering, self.model.head, True)
+        answering += self._brought_sec(footprint, footprint.brought_answering)
+        first = footprint.looks * (asking + self._search_sec(footprint, QUESTION)) + answering + searching
+        return reading, first, 1 / (answering + searching / footprint.search_every)
 
     def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
         """Of one pass through the model: its weights are read once, and unpacked if several tokens share them."""
@@ -65,17 +68,31 @@ class Roofline:
         small = footprint.operations * len(model.spec.layers) * rates.operation_sec
         if self.shared:
             return products + attention + moved + BETWEEN * small
+        if rows == 1 and footprint.recorded and self.quantize != "8bit":
+            return products + attention + moved  # nothing is launched one by one
         return max(products + attention + moved, small)  # a GPU works while its host prepares what comes next
 
-    def _search_sec(self, footprint: Footprint) -> float:
-        """Of comparing one token's queries with keys of the host tier, which are half of its bytes."""
+    def _search_sec(self, footprint: Footprint, tokens: int = 1) -> float:
+        """Of comparing tokens' queries with keys of the host tier, which are half of its bytes."""
         if not footprint.searched:
             return 0.0
         spec, rates = self.model.spec.looking_far, self.rates
-        entries = footprint.usage.entries
-        keys = _far_bytes(footprint) / 2 * footprint.searched / (entries[HOST] + entries.get(DISK, 0))
+        keys = _entry_bytes(footprint) / 2 * footprint.searched
+        products = 2 * footprint.searched * spec.query_width
+        if footprint.in_place and not self.shared:  # a GPU reads them once for all tokens of a block
+            return max(tokens * products / rates.flops, keys / rates.link)
         moved = keys + 12 * spec.query_heads * footprint.searched
-        return max(2 * footprint.searched * spec.query_width / rates.host_flops, moved / rates.host_memory)
+        return tokens * max(products / rates.host_flops, moved / rates.host_memory)
+
+    def _brought_sec(self, footprint: Footprint, entries: float) -> float:
+        """Of reading entries of the host tier from a GPU; on a CPU they count as attended to, and no more."""
+        return 0.0 if self.shared or not entries else entries * _entry_bytes(footprint) / self.rates.link
+
+
+def _entry_bytes(footprint: Footprint) -> float:
+    """Of one entry of the host tier, in all layers."""
+    entries = footprint.usage.entries
+    return _far_bytes(footprint) / (entries[HOST] + entries.get(DISK, 0))
 
 
 def _far_bytes(footprint: Footprint) -> int:

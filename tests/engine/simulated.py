@@ -8,14 +8,16 @@ counted:
 - `down`: a tensor is copied to the host;
 - `coming`: the same, but with `non_blocking`: until an event of the stream has been waited for (a `wait`), there is
   nothing but NaN, or the least integer, where it will be;
+- `behind`: such a copy on the stream of the passes, of which the next one then waits for it;
 - `up`: a tensor is copied to the device, an index on the host included, and the host waits until it has gone;
 - `sent`: the same, but with `non_blocking`, so that the host goes on;
 - `shape`: an operation whose output is as long as its numbers say (`nonzero`, `unique`, indexing by a mask).
 
 What it cannot show: that CUDA has a kernel for an operation and a dtype; Triton kernels (what is around them runs, and
-they themselves write nothing: their arithmetic is for `tests/kernels`); pinned memory, other races, more than one
-stream, speed and the bytes of a real allocator; what a library does inside one operation. Registering a device is for a
-whole process and cannot be taken back, so `register` is called in a process of its own (`test_device.py`).
+they themselves write nothing: their arithmetic is for `tests/kernels`); pinned memory, other races, streams that do not
+wait for one another, speed and the bytes of a real allocator; what a library does inside one operation. Registering a
+device is for a whole process and cannot be taken back, so `register` is called in a process of its own
+(`test_device.py`).
 """
 
 from __future__ import annotations
@@ -69,6 +71,9 @@ class OnDevice(Tensor):
     def data_ptr(self) -> int:
         return self.inner.data_ptr()
 
+    def record_stream(self, stream: Any) -> None:  # type: ignore[override]
+        pass
+
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
@@ -98,11 +103,21 @@ class Watched(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.coming: list[tuple[Tensor, Tensor]] = []  # on the host, where numbers will be, and the numbers
+        self.beside = False  # whether what is done goes to another stream than that of the passes
         self.counts: Counter[str] = Counter()
         self.places: Counter[str] = Counter()  # the same, by operation and the line of ours that called it
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _run(function, args, kwargs or {}, self)
+
+    @contextmanager
+    def on_another_stream(self) -> Iterator[None]:
+        """Until left."""
+        self.beside = True
+        try:
+            yield
+        finally:
+            self.beside = False
 
     def note(self, kind: str, what: str) -> None:
         """Count one."""
@@ -140,7 +155,11 @@ def register() -> Watched:
 
     watched = Watched()
     torch.tensor = tensor  # type: ignore[assignment]
-    torch.cuda.current_stream = lambda device: SimpleNamespace(record_event=lambda: Event(watched))  # type: ignore
+    torch.cuda.current_stream = lambda device: SimpleNamespace(record_event=lambda: None)  # type: ignore
+    torch.cuda.Stream = lambda device: SimpleNamespace(  # type: ignore
+        wait_stream=lambda other: None, record_event=lambda: Event(watched)
+    )
+    torch.cuda.stream = lambda stream: watched.on_another_stream()  # type: ignore
     GridExecutor.__call__ = lambda grid, *arguments, **constants: None
     return watched
 
@@ -182,6 +201,8 @@ def _run(function: Any, args: Any, kwargs: Any, watched: Watched | None) -> Any:
     kind = _kind(name, args, ours, [x for x in tensors if not isinstance(x, OnDevice)], goes, freely)
     if kind is not None and watched is not None:
         watched.note(kind, name)
+        if kind == "coming" and not watched.beside:
+            watched.note("behind", name)
     if kind == "coming" and name == "copy_" and watched is not None:
         there, numbers = args[0], inner(args[1]).to(args[0].dtype, copy=True)
         watched.coming.append((there, numbers))

@@ -170,6 +170,14 @@ def test_a_rope_that_changes_with_length_is_refused_by_name() -> None:
         check(config)
 
 
+def test_heads_that_cannot_share_keys_evenly_are_refused() -> None:
+    """A plan was made for them, and the first pass would have failed."""
+    config = small_config("llama")
+    config.num_attention_heads, config.num_key_value_heads = 4, 3
+    with pytest.raises(UnsupportedModel, match="4 attention heads share 3 heads of keys and values"):
+        check(config)
+
+
 @pytest.mark.parametrize("window", [0, -1, None])
 def test_a_window_of_no_position_is_refused(window: int | None) -> None:
     config = small_config("llama")

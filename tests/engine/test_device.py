@@ -298,6 +298,7 @@ def packed_alike(most_bytes: int) -> int:
             home = transfers.on_host(there)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(home, tensors, strict=True))
     assert counted["wait"] == 1
+    assert not counted["behind"], "the next pass does not wait for them"
     return counted["coming"]
 
 

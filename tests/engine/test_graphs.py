@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from engine import Answer, Conversation, Method, Model, Sampling, SettingsError, graphs, load_model, make_method
+from engine.footprint import Footprint, Task
 from engine.graphs import Recorder, Recording
 from engine.memories.slots import SlotMemory
 from engine.methods.infinitehip import InfiniteHiPMemory
@@ -75,6 +76,11 @@ def replayed(monkeypatch: pytest.MonkeyPatch, model: Model) -> list[int]:
     return lengths
 
 
+def planned(model: Model, method: Method, ids: Tensor) -> Footprint:
+    """What the planner is told of such a reading."""
+    return method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+
+
 def talk(model: Model, conversation: Conversation) -> list[Answer]:
     """Two answers, long enough for slots to grow and pots to be distilled."""
     said = []
@@ -88,6 +94,7 @@ def talk(model: Model, conversation: Conversation) -> list[Answer]:
 @pytest.mark.parametrize("name", STATIC)
 def test_static_passes_say_what_others_say(name: str, model: Model, ids: Tensor, replayed: list[int]) -> None:
     context = read(model, STATIC[name], ids)
+    assert planned(model, STATIC[name], ids).recorded
     expected, conversation = Conversation(context), Conversation(context)
     with model.recorder.stopped():
         said = talk(model, expected)
@@ -136,6 +143,7 @@ def test_what_is_not_static_passes_as_ever(name: str, model: Model, ids: Tensor,
     context = read(model, OTHERS[name], ids)
     assert answer(Conversation(context), "What is it?", 12)
     assert not replayed
+    assert not planned(model, OTHERS[name], ids).recorded
 
 
 def test_a_fork_and_its_context_are_not_touched(model: Model, ids: Tensor, replayed: list[int]) -> None:

@@ -336,10 +336,13 @@ def test_presets_are_the_published_settings() -> None:
     [
         ({"preset": "7k"}, "Presets: pocket"),
         ({"stages": "64:32"}, "A stage is written"),
-        ({"stages": "64:32:100:8"}, "100 tokens are no multiple of its chunk of 32"),
+        ({"stages": "64:32:100:8"}, "100 tokens are no multiple of its chunk of 32. Keep 128"),
         ({"stages": "64:32:128:8 64:8:256:4"}, "256 is more than 128"),
-        ({"stages": "64:32:1024:8 64:12:120:4"}, "a chunk of 12 does not divide the 32"),
-        ({"stages": "32:32:1024:8 64:8:256:4"}, "a query_block of 64 does not divide the 32"),
+        ({"stages": "64:32:1024:8 64:12:120:4"}, "a chunk of 12 does not divide the 32 of the stage before; 8 does"),
+        (
+            {"stages": "32:32:1024:8 64:8:256:4"},
+            "a query_block of 64 does not divide the 32 of the stage before; 32 does",
+        ),
         ({"stages": "64:32:1024:8 64:8:256:3"}, "a refresh of 3 does not divide the 8"),
         ({"first_keep": 102}, "multiple of the last stage's chunk of 4"),
         ({"first_keep": 2048}, "at most the 1024"),

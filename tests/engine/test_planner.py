@@ -386,7 +386,7 @@ def test_the_host_tier_is_kept_in_fewer_bits_rather_than_condensed() -> None:
 
 def test_models_whose_layers_all_look_back_a_little_are_not_read_with_what_looks_far(tmp_path: Path) -> None:
     """Of Phi-3-mini (4K) nothing is ever looked up, and yet `exact` was said to look everything up."""
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 128}
     config = AutoConfig.for_model("mistral", **sizes, max_position_embeddings=4096, sliding_window=2047)
     planner = Planner(skeleton(config, torch.float32, folder=tmp_path), ROOMY)
     best = planner.best(1_000_000)
@@ -474,6 +474,57 @@ def test_rates_are_measured_and_times_follow_them(model: Model, ids: Tensor) -> 
     fast = Planner(sizes, Machine(GB, 0, True, whole)).plan(make_method("streaming"), 5000).reading_sec
     assert slow is not None
     assert slow == pytest.approx(2 * (fast or 0.0))
+
+
+def test_a_search_serves_as_many_tokens_as_its_interval_says() -> None:
+    """Each token was said to search anew, also where the first stage runs for every 96th alone."""
+    stages = "64:256:32768:{} 64:32:8192:1 64:8:2048:1"
+    seconds = []
+    for refresh in (1, 96):
+        method = make_method("infinitehip", preset="3k", stages=stages.format(refresh))
+        plan = Planner(llama().model, dataclasses.replace(ROOMY, rates=llama().machine.rates)).plan(method, 1_000_000)
+        assert plan.answer_tokens_per_sec is not None
+        seconds.append(1 / plan.answer_tokens_per_sec)
+    searching = plan.footprint.searched * llama().model.spec.entry_bytes / 2 / 2e10  # keys, over the link
+    assert seconds[0] - seconds[1] == pytest.approx(searching * 95 / 96, rel=0.01)
+    assert 2 * searching < (plan.first_token_sec or 0.0) < 3 * searching, "a question's tokens search together"
+
+
+@pytest.mark.parametrize("name", ["infinitehip", "infllm"])
+def test_what_a_gpu_reads_of_the_host_tier_comes_over_the_link(name: str) -> None:
+    planner, method = llama(), suited_method(131_072, name)
+    rates = planner.machine.rates
+    assert rates is not None
+
+    def seconds(link: float, shared: bool) -> tuple[float, float]:
+        machine = Machine(400 * GB, 400 * GB, shared, dataclasses.replace(rates, link=link))
+        plan = Planner(planner.model, machine).plan(method, 1_000_000)
+        return plan.reading_sec or 0.0, 1 / (plan.answer_tokens_per_sec or 1.0)
+
+    footprint = method.plan(planner.model.spec, Task(1_000_000, 32, 2048, planner.turn_tokens))
+    chosen = footprint.brought_answering
+    assert chosen == {"infinitehip": 4096, "infllm": 17 * 128}[name]
+    block = {"infinitehip": 64, "infllm": 512}[name]
+    each = planner.model.spec.entry_bytes
+    (slow, slow_token), (fast, fast_token) = seconds(1e9, False), seconds(1e12, False)
+    searched = footprint.searched / 2 / footprint.search_every if footprint.in_place else 0  # keys are half an entry
+    assert slow_token - fast_token == pytest.approx((chosen + searched) * each / 1e9, rel=0.01)
+    assert slow - fast == pytest.approx((1 + chosen / block) * 1e6 * each / 1e9, rel=0.01)
+    assert seconds(1e9, True)[1] == seconds(1e12, True)[1]
+
+
+def test_launches_count_where_a_token_is_not_recorded() -> None:
+    planner = llama()
+    assert planner.machine.rates is not None
+    planner.machine = dataclasses.replace(
+        planner.machine, host=400 * GB, rates=dataclasses.replace(planner.machine.rates, operation_sec=1e-3)
+    )
+    launching = 32 * 190e-3
+    recorded, coded = (make_method("infinipot", store=store) for store in ("model", "int8"))
+    assert (planner.plan(recorded, 10_000).answer_tokens_per_sec or 0.0) > 20
+    assert 1 / (planner.plan(recorded, 10_000, "nf4").answer_tokens_per_sec or 1.0) < 0.05
+    for method, quantize in ((coded, "none"), (recorded, "8bit")):
+        assert 1 / (planner.plan(method, 10_000, quantize).answer_tokens_per_sec or 1.0) == pytest.approx(launching)
 
 
 def test_layers_with_a_sliding_window_take_no_time_to_search() -> None:
