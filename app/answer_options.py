@@ -15,6 +15,7 @@ class AnswerOptions:
 
     seed: of an answer with a temperature; None takes the service's, and where it has none another each time.
     stop: texts that end an answer, and do not belong to it.
+    read_again: whether the passages that a question looks at are read again first, where words of them are forgotten.
     """
 
     temperature: float = 0.0
@@ -23,6 +24,7 @@ class AnswerOptions:
     max_reasoning: int = 4096
     seed: int | None = None
     stop: Sequence[str] = ()
+    read_again: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""

@@ -136,7 +136,8 @@ def _answer(
     )
     waiting, thought, flushed, done = "", "", 0.0, None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences)
+    text = open_one.opened.text() if options.read_again else None
+    asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences, text)
     with suppress(Stopped), closing(cast(Generator["engine.AnswerPiece | engine.Answer"], asked)) as events:
         for event in events:
             if isinstance(event, engine.Answer):
@@ -219,6 +220,7 @@ def measurements(done: "engine.Answer") -> dict[str, Any]:
         "prompt_tokens": done.prompt_tokens,
         "answer_tokens": done.answer_tokens,
         "reasoning_tokens": done.reasoning_tokens,
+        "read_again_tokens": done.read_again,
         "time_to_first_token_seconds": done.time_to_first_token_sec,
         "tokens_per_second": done.tokens_per_second,
         "kv_entries": usage["entries"]["device"],

@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib
 
 from benchmarks.freshness import Row, load
+from benchmarks.needle import CELL
 from benchmarks.options import run
 from benchmarks.report import RESULTS
 from benchmarks.rounds import LAGS, OUTCOMES
@@ -41,8 +42,9 @@ def marked(name: str, rows: list[Row]) -> str:
 
 
 def label(row: Row) -> str:
-    """Method and budget, marked."""
-    return marked(row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}", [row])
+    """Method and budget, and whether passages were read again, marked."""
+    name = row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}"
+    return marked(f"{name}, reading again" if row.get("read_again") else name, [row])
 
 
 def percent(cells: list[Row]) -> str:
@@ -425,7 +427,7 @@ def asked_once(rows: list[Row]) -> list[Row]:
     """Without rows of `needle` whose questions another asked too: with equal seeds, that which asked most has all."""
     most: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        cell = (*(row[what] for what in ("method", "budget", "tokens", "depth", "kind")), row["earlier"])
+        cell = (*(row.get(what, False) for what in CELL), row["earlier"])
         if cell not in most or most[cell]["asked"] < row["asked"]:
             most[cell] = row
     return list(most.values())

@@ -106,11 +106,23 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop", metavar="TEXT", action="append", default=[], help="end the answer before TEXT (may be repeated)"
     )
+    parser.add_argument(
+        "--read-again",
+        action=argparse.BooleanOptionalAction,
+        default=AnswerOptions.read_again,
+        help="where infinipot or locret has forgotten words of a passage that the question looks at, read the passage "
+        "again before answering (default: on)",
+    )
 
 
 def _options_of(arguments: Arguments) -> AnswerOptions:
     return AnswerOptions(
-        arguments.temperature, arguments.top_p, arguments.max_tokens, arguments.max_reasoning, stop=arguments.stop
+        arguments.temperature,
+        arguments.top_p,
+        arguments.max_tokens,
+        arguments.max_reasoning,
+        stop=arguments.stop,
+        read_again=arguments.read_again,
     )
 
 
@@ -265,6 +277,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "tokens_per_second": measured.get("tokens_per_second"),
         "prompt_tokens": measured.get("prompt_tokens"),
         "answer_tokens": measured.get("answer_tokens"),
+        "read_again_tokens": measured.get("read_again_tokens", 0),
         "kv_entries": measured.get("kv_entries"),
         "kv_bytes": measured.get("kv_bytes"),
         **({"seed": measured["seed"]} if "seed" in measured else {}),

@@ -219,12 +219,20 @@ class Actions:
         row = empty[0] if empty else new_session(self.service, chosen.context)
         return Chosen(chosen.context, row.id)
 
-    def ask(self, chosen: Chosen, question: str | None, temperature: float, top_p: float, max_tokens: float) -> Chosen:
+    def ask(
+        self,
+        chosen: Chosen,
+        question: str | None,
+        temperature: float,
+        top_p: float,
+        max_tokens: float,
+        read_again: bool = AnswerOptions.read_again,
+    ) -> Chosen:
         """A question was asked: an edited one in a branch of its session, which begins with the turns before it.
 
         The field is the page's own business: it keeps what is typed until it has arrived.
         """
-        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens))
+        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens), read_again=read_again)
         if not question or not question.strip():
             return chosen
         turn = self.worker.ask(lambda: self._to_ask_in(chosen), question, options)

@@ -101,6 +101,7 @@ class NewTurn(Given):
     max_reasoning: int = AnswerOptions.max_reasoning
     seed: int | None = AnswerOptions.seed
     stop: list[str] = []
+    read_again: bool = AnswerOptions.read_again
 
 
 def router(service: Service, worker: Worker) -> APIRouter:

@@ -35,6 +35,7 @@ class Talk:
     temperature: gr.Slider
     top_p: gr.Slider
     max_tokens: gr.Slider
+    read_again: gr.Checkbox
     manage: "Manage"
 
 
@@ -106,9 +107,16 @@ def build_talk() -> Talk:
                         info="Tokens.",
                         elem_id="max-tokens",
                     )
+                    read_again = gr.Checkbox(
+                        AnswerOptions.read_again,
+                        label="Read passages again",
+                        info="Those that the question looks at, where words of them are forgotten.",
+                        elem_id="read-again",
+                    )
                 manage = _build_manage()
     edit = (edit_area, edit_line, never_mind)
-    return Talk(area, head, earlier, past, live, *edit, question, ask, stop, temperature, top_p, max_tokens, manage)
+    options = (temperature, top_p, max_tokens, read_again)
+    return Talk(area, head, earlier, past, live, *edit, question, ask, stop, *options, manage)
 
 
 def _build_manage() -> Manage:

@@ -245,7 +245,7 @@ class Wiring:
 
     def _connect_talk(self) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
-        given = [talk.question, talk.temperature, talk.top_p, talk.max_tokens]
+        given = [talk.question, talk.temperature, talk.top_p, talk.max_tokens, talk.read_again]
         entered = "(tab, question, t, p, most) => [tab, stockpotEntered(question), t, p, most]"
         for each in (talk.question.submit, talk.ask.click):
             self.on(each, do.ask, given, js=entered)

@@ -115,12 +115,20 @@ def _measured(turn: TurnRow) -> str:
             f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
             f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
             f"<span>{plural(numbers['answer_tokens'], 'token')}</span>"
+            f"{_read_again(numbers.get('read_again_tokens', 0))}"
             f'<button type="button" data-action="copy">Copy</button>'
         )
     return (
         f'<p class="measured">{shown}<button type="button" data-action="edit" title="Ask in other words, or again" '
         f'aria-label="Edit question {turn.position + 1}">Edit</button></p>'
     )
+
+
+def _read_again(tokens: int) -> str:
+    if not tokens:
+        return ""
+    why = "The passages that the question looked at, and of which words had been forgotten, were read again first"
+    return f'<span title="{why}">{plural(tokens, "token")} read again</span>'
 
 
 def edit_line(turn: TurnRow) -> str:
