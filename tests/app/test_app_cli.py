@@ -69,6 +69,7 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
         "tokens_per_second",
         "prompt_tokens",
         "answer_tokens",
+        "read_again_tokens",
         "kv_entries",
         "kv_bytes",
         "warnings",

@@ -12,7 +12,7 @@ from app.service import Service
 from app.turns import answer, keep_question, new_session
 from app.web.views.turn import turn_article
 from sessions import TurnRow, stamp
-from tests.app.helpers import BUDGET, SHORT, add, read_through
+from tests.app.helpers import BUDGET, SHORT, add, book_text, read_through
 
 
 def test_a_conversation_goes_on_after_everything_was_closed(tmp_path: Path, tiny: Path, book: Path) -> None:
@@ -48,6 +48,26 @@ def test_an_answer_has_sources_and_measurements(service: Service, book: Path) ->
     for source in turn.sources:
         assert source["quote"] == text[source["start"] : source["end"]]
     json.dumps(turn.sources)
+
+
+def test_passages_are_read_again_where_words_are_forgotten_unless_told_not_to(service: Service, tmp_path: Path) -> None:
+    path = tmp_path / "Long.txt"
+    path.write_text(book_text(60), encoding="utf-8")
+    ids = add(service, path)
+    again: dict[str, int] = {}
+    for method, budget in (("infinipot", "1200"), ("exact", "320")):
+        context = read(service, begin(service, ids, method, {"budget": budget}).id, lambda _: None)
+        session = service.store.add_session(context.id).id
+        first, second = (
+            answer(service, keep_question(service, session, "Who?").id, AnswerOptions(max_tokens=4, read_again=each))
+            for each in (True, False)
+        )
+        again[method] = first.measurements["read_again_tokens"]
+        assert second.measurements["read_again_tokens"] == 0
+        assert ("tokens read again" in turn_article(first, {})) == (method == "infinipot")
+        assert "read again" not in turn_article(second, {})
+    assert again["infinipot"] > 100
+    assert again["exact"] == 0
 
 
 def test_an_answer_that_may_be_worse_than_it_looks_is_warned_of(service: Service, book: Path) -> None:
