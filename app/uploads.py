@@ -53,10 +53,21 @@ def _cut(name: str) -> str:
 
 
 def uploads(home: Path) -> Path:
-    """Where uploads lie, made so that nobody else on this machine can look into it."""
+    """Where uploads lie, made so that nobody else on this machine can look into it.
+
+    Raises:
+        AppError: it cannot be. sessions.DiskFull: there is no room.
+    """
     folder = home / UPLOADS
-    folder.mkdir(mode=0o700, exist_ok=True)
-    folder.chmod(0o700)  # also where it was made by another
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        folder.chmod(0o700)  # also where it was made by another
+    except OSError as error:
+        if is_disk_full(error):
+            raise DiskFull(folder, None, disk_free(home)) from error
+        raise AppError(
+            f"{folder} cannot be written ({error.strerror}); check its owner and permissions, or choose another home."
+        ) from error
     return folder
 
 

@@ -145,8 +145,10 @@ def check_file(path: Path, limits: Limits = Limits()) -> None:  # noqa: B008 - f
     """
     if path.is_dir():
         raise BrokenFile(f"{path.name or path} is a folder: name the files in it.")
+    if not path.exists():
+        raise BrokenFile(f"{path.name} is not there: check the name.")
     if not path.is_file():
-        raise BrokenFile(f"{path.name} is not there, or is no file: check the name.")
+        raise BrokenFile(f"{path.name} is no file: save what comes through it as one, and name that.")
     limits.check(path.name, "bytes", path.stat().st_size, limits.file_bytes)
 
 

@@ -117,8 +117,8 @@ class Deletion(Jobs):
             for job in self._rows("SELECT * FROM jobs WHERE subject_id = ? AND status = 'running'", [subject]):
                 if self._is_alive(job["owner"], job["updated_at"]):
                     raise InUse(
-                        f"Worker {job['worker']} is busy with {subject} (job {job['id']}, {job['kind']}): "
-                        "cancel that job, or wait for it, then delete."
+                        f"Work on {subject} is under way (job {job['id']}, {job['kind']}): "
+                        "stop it, or wait for it, then delete."
                     )
         for subject in self._held_by_others(subjects):
             raise InUse(f"Another program is busy with {subject}: stop it, or wait for it, then delete.")

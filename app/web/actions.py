@@ -158,6 +158,8 @@ class Actions:
         *values: Any,
     ) -> tuple[Chosen, list[Any]]:
         """Files were dropped in, or documents that are kept were chosen, and are to be read."""
+        if chosen.context:  # the second click of two: the first began it
+            return chosen, [gr.skip()] * 3
         if not files and not chosen.kept:
             raise AppError("Drop in one or more files first, and let the upload finish; or choose documents.")
         settings = self._checked(method, budget, model, values)
@@ -169,6 +171,8 @@ class Actions:
 
     def read_sample(self, chosen: Chosen, method: str, budget: float | None, model: str | None, *values: Any) -> Chosen:
         """The sample book is to be read."""
+        if chosen.context:  # as above
+            return chosen
         book = sample_book()
         if book is None:
             raise AppError("This installation has no sample book.")

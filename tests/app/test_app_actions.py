@@ -229,6 +229,18 @@ def test_the_model_of_this_server_reads_what_is_dropped_in_here(service: Service
     assert job.payload["model"] == service.models.default
 
 
+def test_a_second_click_begins_no_second_reading(service: Service, tmp_path: Path) -> None:
+    """Two clicks on Read said, in red, that the files were to be dropped in again, while they were being read."""
+    actions = Actions(service, Worker(service), Screen(service), [], [], [])
+    dropped = tmp_path / "Tea.txt"
+    dropped.write_text("The keeper liked tea.", encoding="utf-8")
+    form = ([str(dropped)], "exact", 320, "", "", "Never", None)
+    chosen, _ = actions.start_reading(Chosen(), *form)
+    assert actions.start_reading(chosen, *form)[0] == chosen
+    assert actions.read_sample(chosen, "exact", 320, None) == chosen
+    assert [job.id for job in service.store.jobs()] == [chosen.context]
+
+
 def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) -> None:
     actions = Actions(service, Worker(service), Screen(service), [], [], [])
     context = add_context(service, add_document(service, "Lamp"))

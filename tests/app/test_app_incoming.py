@@ -13,7 +13,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from app.uploads import copy_in
+from app.errors import AppError
+from app.uploads import copy_in, uploads
 from app.web import incoming
 from app.web.incoming import DROPPED_AT, Incoming
 from sessions import DiskFull
@@ -79,6 +80,23 @@ def test_an_upload_for_which_there_is_no_room_is_refused_before_it_fills_the_dis
     refused = page(folder, None).post(DROPPED_AT, content=b"words")
     assert (refused.status_code, "5 bytes are needed and 4 are free" in refused.text) == (507, True)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("reported", "raised", "words"),
+    [(OSError(errno.EROFS, "Read-only file system"), AppError, "choose another home"), (FULL, DiskFull, "No room")],
+)
+def test_a_home_without_room_for_uploads_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reported: OSError, raised: type[Exception], words: str
+) -> None:
+    """A server on a home that is mounted read-only only said what the system reported."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise reported
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(raised, match=words):
+        uploads(tmp_path)
 
 
 def test_a_copy_that_the_disk_has_no_room_for_leaves_nothing(tmp_path: Path) -> None:

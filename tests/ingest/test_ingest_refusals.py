@@ -69,7 +69,7 @@ def test_refused(tmp_path: Path, name: str, content: bytes, error: type[IngestEr
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
-    for path, words in ((tmp_path, "is a folder"), (tmp_path / "none.pdf", "not there, or is no file")):
+    for path, words in ((tmp_path, "is a folder"), (tmp_path / "none.pdf", "is not there: check")):
         with pytest.raises(BrokenFile, match=words):
             read(path)
 
