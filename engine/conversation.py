@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ class Conversation:
         self.memory = context.memory.fork()
         self.mass = AttentionMass(context.source_tokens, context.model.device)  # of the answer being given
         self.turns = 0
+        self.said: list[list[int]] = []  # tokens of each turn, where a method may have to be told of them again
 
     def ask(
         self,
@@ -52,14 +54,13 @@ class Conversation:
         before = self.memory.snapshot()
         finished = False
         try:
-            yield from self._answer(question, sampling or Sampling(), on_pass, whole, text)
+            answer = yield from self._answer(question, sampling or Sampling(), on_pass, whole, text)
+            self._note(question, answer)
             finished = True
         finally:
             self.memory.mass = None
             self.memory.focus(None)
-            if finished:
-                self.turns += 1
-            else:
+            if not finished:
                 self.memory = before
 
     def replay(self, question: str, answer: str, on_pass: Callable[[], None] = lambda: None) -> None:
@@ -82,6 +83,12 @@ class Conversation:
         except BaseException:
             self.memory = before
             raise
+        self._note(question, answer)
+
+    def _note(self, question: str, answer: str) -> None:
+        """A turn is over."""
+        if self.method.reads_again:
+            self.said.append(self.model.chat.told(question, answer, self.turns == 0))
         self.turns += 1
 
     def _answer(
@@ -91,7 +98,7 @@ class Conversation:
         on_pass: Callable[[], None],
         whole: WholeSentences | None,
         text: Tensor | None,
-    ) -> Iterator[AnswerPiece | Answer]:
+    ) -> Generator[AnswerPiece | Answer, None, str]:
         started = time.perf_counter()
         chat, first = self.model.chat, self.turns == 0
         put = chat.question(question, first)
@@ -168,6 +175,7 @@ class Conversation:
             reasoning_tokens=len(speech.reasoned),
             read_again=again,
         )
+        return said
 
     def _look(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
         """Where a method looks again: ask once, and see what was looked at; the memory then looks only there."""
@@ -180,26 +188,49 @@ class Conversation:
             self.memory.focus(self.mass.total)
 
     def _read_again(self, prompt: list[int], text: Tensor, on_pass: Callable[[], None]) -> int:
-        """Ask once, and read again what of it was looked at and is no longer remembered whole: so many tokens."""
+        """Ask once, and read again what of the text was looked at and is no longer remembered whole: so many tokens.
+
+        It is read as a part of the text, before all that was said, which is put again behind it. A conversation that is
+        too long for that has it behind, where the model finds less in it.
+        """
         if not self.method.reads_again:
             return 0
         before = self.memory.snapshot()
         self.mass.clear()
         self.memory.mass = self.mass
         self._feed(prompt, on_pass=on_pass)
-        self.memory = before.snapshot()
+        self.memory = before
         read = slice(len(text))
         mass, remembered = self.mass.total[read].cpu(), before.remembered(self.context.source_tokens)[read]
-        again, beside = 0, len(prompt) + ANSWER
-        for passage in reversed(to_read_again(mass, remembered)):  # the best comes last, and so is there as a whole
-            if self.memory.room() < len(passage) + beside:
-                condense(self.model, self.method, self.memory)
-            if self.memory.room() >= len(passage) + beside:
-                self._feed(text[passage].tolist(), on_pass=on_pass, source=passage.int())
-                again += len(passage)
+        wanted, beside = to_read_again(mass, remembered), len(prompt) + ANSWER
+        again = 0
+        if len(self.said) == self.turns:  # of tails of old it is not known what was said
+            said = list(itertools.chain.from_iterable(self.said))
+            self.memory = self.context.memory.fork()
+            again = self._read_passages(wanted, text, beside + len(said), on_pass)
+            self._feed(said if again else [], on_pass=on_pass)
+        if not again:
+            self.memory = before.snapshot()
+            again = self._read_passages(wanted, text, beside, on_pass)
         if not again:
             self.memory = before
         return again
+
+    def _read_passages(self, wanted: list[Tensor], text: Tensor, beside: int, on_pass: Callable[[], None]) -> int:
+        """Read passages of the text, given best first, where there is room for them and so many tokens beside.
+
+        Returns:
+            How many tokens; 0 where there was no room for the best passage, which comes last, and so is there whole.
+        """
+        read = fitting = 0
+        for passage in reversed(wanted):
+            if self.memory.room() < len(passage) + beside:
+                condense(self.model, self.method, self.memory)
+            fitting = len(passage) if self.memory.room() >= len(passage) + beside else 0
+            if fitting:
+                self._feed(text[passage].tolist(), on_pass=on_pass, source=passage.int())
+                read += fitting
+        return read if fitting else 0
 
     def _say_anew(self, asked: Memory, ids: list[int]) -> None:
         """Go back to where the question had been asked, and remember the answer as if nothing else had been said."""
@@ -240,7 +271,7 @@ class Conversation:
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """The tail, to disk; the context is saved once, elsewhere."""
         parts, meta = self.memory.state()
-        return parts, {"memory": meta, "turns": self.turns}
+        return parts, {"memory": meta, "turns": self.turns, "said": self.said}
 
     @classmethod
     def load(cls, context: Context, parts: LoadedParts, meta: dict[str, Any]) -> Conversation:
@@ -252,6 +283,7 @@ class Conversation:
         conversation = cls(context)
         restore(conversation.memory, parts, meta["memory"])
         conversation.turns = int(meta["turns"])
+        conversation.said = [list(turn) for turn in meta.get("said", [])]
         return conversation
 
 

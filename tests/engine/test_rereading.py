@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -13,14 +15,14 @@ from engine import Answer, Context, Conversation, Method, Model, Reader, Samplin
 from engine.records import DEVICE
 from engine.rereading import AROUND, MOST, to_read_again
 from engine.sources import REACH
-from tests.engine.reading import read
+from tests.engine.reading import loaded, read
 from tests.engine.test_methods import TIGHT
 
 TOKENS = 1500
 QUESTION = "Who was it that came to the house?"
 FORGETFUL: dict[str, Method] = {
-    "infinipot": make_method("infinipot", budget=640, prompt="Sum up."),
-    "infinipot-nuc": make_method("infinipot", budget=640, novelty_share=1.0, share="heads", store="int8"),
+    "infinipot": make_method("infinipot", budget=900, prompt="Sum up."),
+    "infinipot-nuc": make_method("infinipot", budget=900, novelty_share=1.0, share="heads", store="int8"),
     "locret": make_method("locret", budget=400, chunk=400, stabilizers=16, local=12),
     "locret-int4": make_method("locret", budget=400, chunk=400, stabilizers=16, local=12, store="int4", share="all"),
 }
@@ -157,3 +159,62 @@ def test_only_what_is_forgotten_is_read_again(model: Model, ids: Tensor, name: s
     assert (answer.read_again, answer.text) == (0, alone.text)
     mine, other = state(first), state(second)
     assert all(torch.equal(mine[part], other[part]) for part in mine)
+
+
+def fed(conversation: Conversation, text: Tensor, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """All tokens that are fed when the question is asked, in their order."""
+    lists: list[list[int]] = []
+    feed = conversation._feed
+
+    def noting(ids: list[int], *args: Any, **more: Any) -> Tensor:
+        lists.append(list(ids))
+        return feed(ids, *args, **more)
+
+    monkeypatch.setattr(conversation, "_feed", noting)
+    assert asked(conversation, text).read_again
+    return lists
+
+
+@forgetful
+def test_passages_are_read_before_what_was_said(
+    model: Model, text: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a part of the text: behind questions and answers a model finds less in them."""
+    conversation = Conversation(read(model, method, text))
+    first = asked(conversation, text)
+    [said] = conversation.said
+    assert said == model.chat.told(QUESTION, first.text, first=True)
+    lists = fed(conversation, text, monkeypatch)
+    passages = [number for number, ids in enumerate(lists) if len(ids) > 2 * AROUND]
+    assert max(passages) < lists.index(said) < len(lists) - 1
+    assert len(conversation.said) == 2
+
+
+@forgetful
+def test_a_saved_conversation_goes_on_as_an_uninterrupted_one(model: Model, text: Tensor, method: Method) -> None:
+    context = read(model, method, text)
+    first = Conversation(context)
+    asked(first, text)
+    parts, meta = first.state()
+    second = Conversation.load(context, loaded(parts), json.loads(json.dumps(meta)))
+    one, other = asked(first, text), asked(second, text)
+    assert (one.text, one.read_again) == (other.text, other.read_again)
+    assert one.read_again
+    mine, theirs = state(first), state(second)
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@forgetful
+def test_where_it_is_not_known_what_was_said_passages_come_behind_it(
+    model: Model, text: Tensor, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tails that were saved before, and those of conversations that leave no room for them otherwise."""
+    context = read(model, method, text)
+    first = Conversation(context)
+    asked(first, text)
+    parts, meta = first.state()
+    del meta["said"]
+    old = Conversation.load(context, loaded(parts), meta)
+    assert max(map(len, fed(old, text, monkeypatch))) > 2 * AROUND
+    first.said = [[5] * 2000]
+    assert [5] * 2000 not in fed(first, text, monkeypatch)
