@@ -79,38 +79,39 @@ def build_talk() -> Talk:
                 ask = gr.Button("Ask", variant="primary", elem_id="ask", scale=0, min_width=84)
                 stop = gr.Button("Stop", variant="stop", elem_id="stop", scale=0, min_width=84, visible=False)
             with gr.Row(elem_id="folds"):
-                with gr.Accordion("How to answer", open=False, elem_id="sampling"), gr.Row():
-                    temperature = gr.Slider(
-                        0.0,
-                        2.0,
-                        AnswerOptions.temperature,
-                        step=0.05,
-                        label="Temperature",
-                        info="0 takes the likeliest word.",
-                        elem_id="temperature",
-                    )
-                    top_p = gr.Slider(
-                        0.05,
-                        1.0,
-                        AnswerOptions.top_p,
-                        step=0.05,
-                        label="Top-p",
-                        elem_id="top-p",
-                        info="Share of probability to choose from.",
-                    )
-                    max_tokens = gr.Slider(
-                        8,
-                        4000,
-                        AnswerOptions.max_tokens,
-                        step=8,
-                        label="Longest answer",
-                        info="Tokens.",
-                        elem_id="max-tokens",
-                    )
+                with gr.Accordion("How to answer", open=False, elem_id="sampling"):
+                    with gr.Row():
+                        temperature = gr.Slider(
+                            0.0,
+                            2.0,
+                            AnswerOptions.temperature,
+                            step=0.05,
+                            label="Temperature",
+                            info="0 takes the likeliest word.",
+                            elem_id="temperature",
+                        )
+                        top_p = gr.Slider(
+                            0.05,
+                            1.0,
+                            AnswerOptions.top_p,
+                            step=0.05,
+                            label="Top-p",
+                            elem_id="top-p",
+                            info="Share of probability to choose from.",
+                        )
+                        max_tokens = gr.Slider(
+                            8,
+                            4000,
+                            AnswerOptions.max_tokens,
+                            step=8,
+                            label="Longest answer",
+                            info="Tokens.",
+                            elem_id="max-tokens",
+                        )
                     read_again = gr.Checkbox(
                         AnswerOptions.read_again,
                         label="Read passages again",
-                        info="Those that the question looks at, where words of them are forgotten.",
+                        info="Those that a question looks at, where infinipot or locret has forgotten words of them.",
                         elem_id="read-again",
                     )
                 manage = _build_manage()

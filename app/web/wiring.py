@@ -246,7 +246,7 @@ class Wiring:
     def _connect_talk(self) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
         given = [talk.question, talk.temperature, talk.top_p, talk.max_tokens, talk.read_again]
-        entered = "(tab, question, t, p, most) => [tab, stockpotEntered(question), t, p, most]"
+        entered = "(tab, question, ...options) => [tab, stockpotEntered(question), ...options]"
         for each in (talk.question.submit, talk.ask.click):
             self.on(each, do.ask, given, js=entered)
         self.on(talk.earlier.edit, do.edit, told="turn")
