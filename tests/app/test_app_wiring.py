@@ -238,6 +238,7 @@ def test_what_is_refused_beside_the_choice_is_said_too(
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
         await tab.open()
+        await tab.do("new-reading", "click")
         await tab.do("budget", "change")
         assert "Fits" in tab.value("estimate")
         for budget in (0, -1):

@@ -328,8 +328,7 @@ def test_pinned_memory_is_kept_by_pytorch_only_where_it_was_rounded() -> None:
     """Between the two limits PyTorch 2.13 hands out blocks that are smaller than was asked for."""
     transfers.pin_exactly()
     limits = re.findall(r"pinned_max_\w+_mb:(\d+)", torch._C._accelerator_getAllocatorSettings())
-    assert len(limits) == 2
-    assert len(set(limits)) == 1
+    assert limits[-2:] == ["1", "1"], "what is said last counts"
 
 
 def kept_on_the_way() -> list[tuple[int, int]]:
