@@ -16,8 +16,6 @@ from app.stream import Stream
 from sessions import ContextRow
 
 if TYPE_CHECKING:
-    import torch
-
     import engine
 
 
@@ -34,11 +32,6 @@ class OpenContext:
     stream: Stream
     stamps: dict[str, tuple[int, int, int]]  # of its files, as they were before they were checked
     share: float | None = None
-
-    def text(self) -> "torch.Tensor":
-        """The tokens of its text, int64 [T], as far as it has been read."""
-        ids = self.stream.ids
-        return ids if self.share is None else ids[: int(self.share * len(ids))]
 
 
 @dataclass

@@ -136,7 +136,7 @@ def _answer(
     )
     waiting, thought, flushed, done = "", "", 0.0, None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    text = open_one.opened.text() if options.read_again else None
+    text = open_one.opened.stream.ids if options.read_again else None
     asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences, text)
     with suppress(Stopped), closing(cast(Generator["engine.AnswerPiece | engine.Answer"], asked)) as events:
         for event in events:

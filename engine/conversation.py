@@ -48,14 +48,14 @@ class Conversation:
         Args:
             on_pass: called after every pass over the question, before the first piece; what it raises ends it as well.
             whole: where sentences end, of each of which the answer then says what it rested on.
-            text: int64 [T], the context's tokens as far as they have been read, of which passages may be read again
-                (`rereading.py`); None: the answer is to come from what is remembered alone.
+            text: int64 [source tokens], of which passages may be read again (`rereading.py`), as far as it has been
+                read; None: the answer is to come from what is remembered alone.
         """
         before = self.memory.snapshot()
         finished = False
         try:
-            answer = yield from self._answer(question, sampling or Sampling(), on_pass, whole, text)
-            self._note(question, answer)
+            told = yield from self._answer(question, sampling or Sampling(), on_pass, whole, text)
+            self._note(told)
             finished = True
         finally:
             self.memory.mass = None
@@ -76,19 +76,20 @@ class Conversation:
         """
         before = self.memory.snapshot()
         chat, first = self.model.chat, self.turns == 0
+        told = chat.told(question, answer, first)
         try:
             self._look([*chat.question(question, first), *chat.opening(first)], on_pass)
-            self._feed(chat.told(question, answer, first), on_pass=on_pass)
+            self._feed(told, on_pass=on_pass)
             self.memory.focus(None)
         except BaseException:
             self.memory = before
             raise
-        self._note(question, answer)
+        self._note(told)
 
-    def _note(self, question: str, answer: str) -> None:
-        """A turn is over."""
+    def _note(self, told: list[int]) -> None:
+        """A turn of these tokens is over."""
         if self.method.reads_again:
-            self.said.append(self.model.chat.told(question, answer, self.turns == 0))
+            self.said.append(told)
         self.turns += 1
 
     def _answer(
@@ -98,7 +99,8 @@ class Conversation:
         on_pass: Callable[[], None],
         whole: WholeSentences | None,
         text: Tensor | None,
-    ) -> Generator[AnswerPiece | Answer, None, str]:
+    ) -> Generator[AnswerPiece | Answer, None, list[int]]:
+        """What `ask` gives, and in the end the tokens of the turn as it would be told."""
         started = time.perf_counter()
         chat, first = self.model.chat, self.turns == 0
         put = chat.question(question, first)
@@ -153,10 +155,11 @@ class Conversation:
             yield AnswerPiece(said[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec
         looked = passages(self.mass.total.cpu())
+        told = chat.told(question, said, first)
         if again:
-            self._say_anew(before, chat.told(question, said, first))
+            self._say_anew(before, told)
         elif stopped:
-            self._say_anew(asked, chat.told(question, said, first)[cut:])
+            self._say_anew(asked, told[cut:])
         elif speech.reasoned or chat.opens_reasoning(first):
             self._say_anew(asked, [*prompt[cut : len(put)], *chat.answered(), *speech.said])
         generated = len(speech.reasoned) + len(speech.said)
@@ -175,17 +178,24 @@ class Conversation:
             reasoning_tokens=len(speech.reasoned),
             read_again=again,
         )
-        return said
+        return told
 
     def _look(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
         """Where a method looks again: ask once, and see what was looked at; the memory then looks only there."""
         while self.memory.looks_again():
-            before = self.memory.snapshot()
-            self.mass.clear()
-            self.memory.mass = self.mass
-            self._feed(prompt, on_pass=on_pass)
-            self.memory = before
-            self.memory.focus(self.mass.total)
+            given = self._looked_at(prompt, on_pass)  # from here on it is another memory
+            self.memory.focus(given)
+
+    def _looked_at(self, prompt: list[int], on_pass: Callable[[], None]) -> Tensor:
+        """Ask, and go back to before that: the attention that was given, float32 [source tokens], until it is counted
+        anew.
+        """
+        before = self.memory.snapshot()
+        self.mass.clear()
+        self.memory.mass = self.mass
+        self._feed(prompt, on_pass=on_pass)
+        self.memory = before
+        return self.mass.total
 
     def _read_again(self, prompt: list[int], text: Tensor, on_pass: Callable[[], None]) -> int:
         """Ask once, and read again what of the text was looked at and is no longer remembered whole: so many tokens.
@@ -195,23 +205,19 @@ class Conversation:
         """
         if not self.method.reads_again:
             return 0
-        before = self.memory.snapshot()
-        self.mass.clear()
-        self.memory.mass = self.mass
-        self._feed(prompt, on_pass=on_pass)
-        self.memory = before
-        read = slice(len(text))
-        mass, remembered = self.mass.total[read].cpu(), before.remembered(self.context.source_tokens)[read]
+        read = slice(max(0, self.context.memory.seen - len(self.model.chat.prefix)))  # of the text, until now
+        mass = self._looked_at(prompt, on_pass)[read].cpu()
+        before = self.memory
+        remembered = before.remembered(self.context.source_tokens)[read]
         wanted, beside = to_read_again(mass, remembered), len(prompt) + ANSWER
-        again = 0
         if len(self.said) == self.turns:  # of tails of old it is not known what was said
             said = list(itertools.chain.from_iterable(self.said))
             self.memory = self.context.memory.fork()
-            again = self._read_passages(wanted, text, beside + len(said), on_pass)
-            self._feed(said if again else [], on_pass=on_pass)
-        if not again:
-            self.memory = before.snapshot()
-            again = self._read_passages(wanted, text, beside, on_pass)
+            if again := self._read_passages(wanted, text, beside + len(said), on_pass):
+                self._feed(said, on_pass=on_pass)
+                return again
+        self.memory = before.snapshot()
+        again = self._read_passages(wanted, text, beside, on_pass)
         if not again:
             self.memory = before
         return again

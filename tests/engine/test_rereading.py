@@ -134,20 +134,25 @@ def test_a_cancelled_question_leaves_no_trace(model: Model, text: Tensor, method
         assert conversation.turns == 0
 
 
-def test_only_as_much_as_has_been_read_is_read_again(model: Model, text: Tensor) -> None:
+def test_only_as_much_as_has_been_read_is_read_again(
+    model: Model, text: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the question looks at the last token so far, and nothing is left around it."""
     reader = Reader(model, FORGETFUL["locret"], text, chunk=64)
-    next(step for step in reader.run() if step.tokens_done >= 1000)
+    done = next(step.tokens_done for step in reader.run() if step.tokens_done >= 1000) - len(model.chat.prefix)
     conversation = Conversation(reader.so_far())
     fed: list[Tensor] = []
     feed = conversation._feed
 
-    def spy(ids: list[int], *args: bool, **kwargs: Tensor) -> Tensor:
-        fed.append(kwargs.get("source", torch.empty(0)))
-        return feed(ids, *args, **kwargs)  # type: ignore[arg-type]
+    def spy(ids: list[int], *args: Any, **more: Any) -> Tensor:
+        fed.append(more.get("source", torch.empty(0)))
+        return feed(ids, *args, **more)
 
-    conversation._feed = spy  # type: ignore[assignment, method-assign]
-    assert asked(conversation, text[:900]).read_again
-    assert 0 < int(torch.cat(fed).max()) < 900
+    monkeypatch.setattr(conversation, "_feed", spy)
+    monkeypatch.setattr(conversation, "_looked_at", lambda *_: attention(done - 1))
+    monkeypatch.setattr(conversation.memory, "remembered", torch.zeros)
+    assert asked(conversation, text).read_again
+    assert 0 < int(torch.cat(fed).max()) < done
 
 
 @pytest.mark.parametrize("name", TIGHT)
