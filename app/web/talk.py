@@ -79,45 +79,34 @@ def build_talk() -> Talk:
                 ask = gr.Button("Ask", variant="primary", elem_id="ask", scale=0, min_width=84)
                 stop = gr.Button("Stop", variant="stop", elem_id="stop", scale=0, min_width=84, visible=False)
             with gr.Row(elem_id="folds"):
-                with gr.Accordion("How to answer", open=False, elem_id="sampling"):
-                    with gr.Row():
-                        temperature = gr.Slider(
-                            0.0,
-                            2.0,
-                            AnswerOptions.temperature,
-                            step=0.05,
-                            label="Temperature",
-                            info="0 takes the likeliest word.",
-                            elem_id="temperature",
-                        )
-                        top_p = gr.Slider(
-                            0.05,
-                            1.0,
-                            AnswerOptions.top_p,
-                            step=0.05,
-                            label="Top-p",
-                            elem_id="top-p",
-                            info="Share of probability to choose from.",
-                        )
-                        max_tokens = gr.Slider(
-                            8,
-                            4000,
-                            AnswerOptions.max_tokens,
-                            step=8,
-                            label="Longest answer",
-                            info="Tokens.",
-                            elem_id="max-tokens",
-                        )
-                    read_again = gr.Checkbox(
-                        AnswerOptions.read_again,
-                        label="Read passages again",
-                        info="Those that a question looks at, where infinipot or locret has forgotten words of them.",
-                        elem_id="read-again",
-                    )
+                options = _build_options()
                 manage = _build_manage()
     edit = (edit_area, edit_line, never_mind)
-    options = (temperature, top_p, max_tokens, read_again)
     return Talk(area, head, earlier, past, live, *edit, question, ask, stop, *options, manage)
+
+
+def _build_options() -> tuple[gr.Slider, gr.Slider, gr.Slider, gr.Checkbox]:
+    """Temperature, top-p, the longest answer, and whether passages are read again."""
+    with gr.Accordion("How to answer", open=False, elem_id="sampling"):
+        with gr.Row():
+            sliders = (
+                _slider("temperature", 0.0, 2.0, 0.05, "Temperature", "0 takes the likeliest word."),
+                _slider("top_p", 0.05, 1.0, 0.05, "Top-p", "Share of probability to choose from."),
+                _slider("max_tokens", 8, 4000, 8, "Longest answer", "Tokens."),
+            )
+        read_again = gr.Checkbox(
+            AnswerOptions.read_again,
+            label="Read passages again",
+            info="Those that a question looks at, where infinipot or locret has forgotten words of them.",
+            elem_id="read-again",
+        )
+    return *sliders, read_again
+
+
+def _slider(option: str, least: float, most: float, step: float, label: str, info: str) -> gr.Slider:
+    """Of an answer's option, which it begins at."""
+    usual, named = getattr(AnswerOptions, option), option.replace("_", "-")
+    return gr.Slider(least, most, usual, step=step, label=label, info=info, elem_id=named)
 
 
 def _build_manage() -> Manage:
