@@ -208,5 +208,5 @@ def save_conversation(service: "Service", session_id: str, open_one: OpenConvers
 
 
 def to_keep(parts: "Mapping[str, engine.Part]") -> dict[str, Part]:
-    """Parts of the engine's as the store keeps them."""
-    return {name: Part(part.tensors, part.sealed) for name, part in parts.items()}
+    """Parts of the engine's as the store keeps them, brought to host memory."""
+    return {name: Part({key: x.cpu() for key, x in part.tensors.items()}, part.sealed) for name, part in parts.items()}

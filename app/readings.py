@@ -1,11 +1,11 @@
 """Readings: documents are read once by one model with one method, with checkpoints, and become a context."""
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
+from app.checkpoints import CHECKPOINT_SEC, Checkpoints, save
 from app.documents import LEFT_OUT
 from app.errors import phrase
 from app.memory_map import keep_map, memory_map
@@ -13,48 +13,16 @@ from app.methods import method_for
 from app.opened import OpenContext
 from app.opening import check_model, to_keep
 from app.planning import plan_reading, require_disk, require_memory
+from app.progress import Report, usage_json
 from app.service import Service
 from app.stream import PART, Stream, compose
-from sessions import ContextRow, Part, StoreError
-
-if TYPE_CHECKING:
-    import engine
-
-CHECKPOINT_SEC = 10.0
-"""A checkpoint is due after this long, or after twenty times what the last one took."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """Where a reading stands: what the page, the command line and the job table show. Tokens are those of the text.
-
-    Kept as a job's progress and in measurements; usage: as `usage_json` gives it.
-    """
-
-    stage: str
-    tokens_done: int = 0
-    tokens_total: int = 0
-    seconds: float = 0.0
-    seconds_left: float | None = None
-    tokens_per_second: float = 0.0
-    usage: dict[str, Any] = field(default_factory=dict)
-
+from sessions import ContextRow, StoreError
 
 OnReport = Callable[[Report], None]
 
 
 class Stopped(Exception):
     """The work was asked to stop. Of a reading a checkpoint is saved, and it can be taken up again."""
-
-
-def usage_json(usage: "engine.Usage") -> dict[str, Any]:
-    """Entries (per KV head and layer) and bytes by tier."""
-    tiers = ("device", "host", "disk")
-    return {
-        "entries": {tier: int(usage.entries.get(tier, 0)) for tier in tiers},
-        "bytes": {tier: int(usage.bytes.get(tier, 0)) for tier in tiers},
-        "traffic": dict(usage.traffic),
-    }
 
 
 def begin(
@@ -125,26 +93,8 @@ def begin(
         warnings=[*warnings, *filter(None, [plan.beyond])],
         title=title,
         # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
-        save=lambda row: _save(service, row, stream, model),
+        save=lambda row: save(service, row, stream, model, {}),
     )
-
-
-def _save(
-    service: Service,
-    row: ContextRow,
-    stream: Stream,
-    model: "engine.Model",
-    parts: "dict[str, engine.Part] | None" = None,
-    reader: dict[str, Any] | None = None,
-    context: dict[str, Any] | None = None,
-) -> None:
-    """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one.
-
-    The ids that the model's chat template puts before a text are kept to be compared: see `check_model`.
-    """
-    kept = {**to_keep(parts or {}), PART: Part(stream.tensors(), sealed=True)}
-    meta = {"stretches": stream.meta(), "prefix": model.chat.prefix, "reader": reader, "context": context}
-    service.store.context_state(row.id).save(kept, meta, row.fingerprint)
 
 
 def read(
@@ -170,7 +120,7 @@ def read(
     if row.status == "ready":
         return row
     try:
-        return _read(service, row, report, should_stop, _Pace(checkpoint_sec))
+        return _read(service, row, report, should_stop, checkpoint_sec)
     except Stopped:
         service.store.update_context(context_id, status="paused")
         raise
@@ -190,7 +140,7 @@ def _note_failure(service: Service, context_id: str, error: BaseException) -> No
 
 
 def _read(
-    service: Service, row: ContextRow, report: OnReport, should_stop: Callable[[], bool], pace: "_Pace"
+    service: Service, row: ContextRow, report: OnReport, should_stop: Callable[[], bool], checkpoint_sec: float
 ) -> ContextRow:
     import engine
 
@@ -213,62 +163,35 @@ def _read(
     service.store.update_context(row.id, status="reading", error=None)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
     before = len(model.chat.prefix)  # the chat template's own tokens, which are nobody's text
-    for progress in reader.run():
-        now = Report(
-            progress.stage,
-            max(0, progress.tokens_done - before),
-            progress.tokens_total - before,
-            progress.seconds,
-            progress.seconds_left,
-            progress.tokens_per_second,
-            usage_json(progress.usage),
-        )
-        share = now.tokens_done / now.tokens_total
-        service.under_way = OpenContext(row, model, reader.so_far(), stream, {}, share)
-        report(now)
-        if reader.finished:
-            break  # saving it is all that is left, for which a stop comes too late
-        if should_stop():
-            _checkpoint(service, row, stream, reader, now)
-            raise Stopped
-        if pace.due() or reader.memory.full_in_memory():
-            with pace:
-                _checkpoint(service, row, stream, reader, now)
+    with Checkpoints(service, row, stream, reader, checkpoint_sec) as checkpoints:
+        for progress in reader.run():
+            now = Report(
+                progress.stage,
+                max(0, progress.tokens_done - before),
+                progress.tokens_total - before,
+                progress.seconds,
+                progress.seconds_left,
+                progress.tokens_per_second,
+                usage_json(progress.usage),
+            )
+            share = now.tokens_done / now.tokens_total
+            service.under_way = OpenContext(row, model, reader.so_far(), stream, {}, share)
+            report(now)
+            if reader.finished:
+                break  # saving it is all that is left, for which a stop comes too late
+            if should_stop():
+                checkpoints.save_now(now)
+                raise Stopped
+            checkpoints.after_step(now)
+    now = replace(now, usage=usage_json(reader.memory.usage()))  # the last checkpoint may have let go of something
     service.under_way = None
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
     context = reader.context()
     stretches = memory_map(context.remembered(), stream, service.library)
     state, facts = context.state()
-    _save(service, row, stream, model, state, context=facts)  # of one that was deleted meanwhile nothing is kept
+    save(service, row, stream, model, to_keep(state), context=facts)  # nothing, if it was deleted meanwhile
     keep_map(service.store, row.id, stretches)
     seconds = max(now.seconds, row.seconds)  # a reading that was finished before it was taken up has no clock
     return service.store.update_context(
         row.id, status="ready", tokens_read=now.tokens_total, seconds=seconds, usage=now.usage
     )
-
-
-def _checkpoint(service: Service, row: ContextRow, stream: Stream, reader: "engine.Reader", now: Report) -> None:
-    parts, meta = reader.state()
-    _save(service, row, stream, reader.model, parts, reader=meta)
-    if reader.memory.full_in_memory():
-        reader.memory.adopt(service.store.context_state(row.id).load(row.fingerprint, contents=False)[0])
-    service.store.update_context(row.id, tokens_read=now.tokens_done, seconds=now.seconds, usage=now.usage)
-
-
-class _Pace:
-    """When the next checkpoint is due, so that saving never takes more than a twentieth of the time."""
-
-    def __init__(self, period_sec: float) -> None:
-        self._period = period_sec
-        self._next = time.monotonic() + period_sec
-        self._began = 0.0
-
-    def due(self) -> bool:
-        return time.monotonic() >= self._next
-
-    def __enter__(self) -> None:
-        self._began = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        ended = time.monotonic()
-        self._next = ended + max(self._period, 20 * (ended - self._began))

@@ -11,8 +11,9 @@ from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_begun, open_context, open_conversation, save_conversation
+from app.progress import usage_json
 from app.quotes import whole_sentences
-from app.readings import Stopped, usage_json
+from app.readings import Stopped
 from app.service import Service
 from app.sources import check_quotations, find_sources, with_citations
 from app.words import plural, repeats_itself

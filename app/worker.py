@@ -23,7 +23,8 @@ from app import readings, turns
 from app.answer_options import AnswerOptions
 from app.documents import LEFT_OUT, Added, OnPage, Options, add_documents
 from app.errors import AppError, expected, phrase
-from app.readings import Report, Stopped
+from app.progress import Report
+from app.readings import Stopped
 from app.service import Service
 from app.uploads import INGEST, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
 from app.words import plural

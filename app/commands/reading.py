@@ -23,7 +23,7 @@ from app.words import byte_size, clock, plural
 
 if TYPE_CHECKING:
     from app.documents import Added
-    from app.readings import Report
+    from app.progress import Report
     from app.service import Service
     from sessions import ContextRow
 

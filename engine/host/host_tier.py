@@ -380,11 +380,13 @@ class HostTier:
         return sum(slab.nbytes() for slab in self.slabs[self.shared :] if slab.full and not slab.mapped)
 
     def adopt(self, parts: LoadedParts) -> None:
-        """Own full slabs that were saved are from now on used where they are mapped, and their memory is freed."""
+        """Own slabs that were full when they were saved are from now on used where they are mapped, and their memory is
+        freed.
+        """
         for number, slab in enumerate(self.slabs[self.shared :]):
-            name = f"host-{number:05d}"
-            if slab.full and not slab.mapped and name in parts:
-                self.slabs[self.shared + number] = dataclasses.replace(self._loaded(parts[name]), mapped=True)
+            saved = parts.get(f"host-{number:05d}")
+            if slab.full and not slab.mapped and saved and len(saved["source"]) == slab.length:
+                self.slabs[self.shared + number] = dataclasses.replace(self._loaded(saved), mapped=True)
 
     def state(self) -> Parts:
         """Own slabs, one part each; full ones sealed. Codes go as they are, what waits for its page goes along."""

@@ -9,7 +9,8 @@ from app.answer_options import AnswerOptions
 from app.documents import Options, add_documents
 from app.errors import AppError
 from app.opening import open_conversation
-from app.readings import Report, Stopped, begin, read
+from app.progress import Report
+from app.readings import Stopped, begin, read
 from app.service import Service
 from app.turns import answer, keep_question, new_session
 from app.web.screen import Chosen, Screen

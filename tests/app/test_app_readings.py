@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -13,15 +14,17 @@ from typing import Any
 import pytest
 import torch
 
+from app.checkpoints import save
 from app.documents import Options, add_documents
 from app.errors import AppError, UsageError, phrase
 from app.opening import open_context
 from app.planning import plan_reading, require_disk
-from app.readings import Report, Stopped, begin, read
+from app.progress import Report
+from app.readings import Stopped, begin, read
 from app.service import Service
 from app.turns import answer, keep_question, new_session
 from app.web.gauge import Gauge
-from engine import Machine, Planner, SettingsError, make_method
+from engine import Machine, OutOfMemory, Planner, SettingsError, make_method
 from ingest import IngestError
 from sessions import AlreadyRead, ContextRow, DiskFull, StoreCorrupt
 from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, book_text, read_through
@@ -133,6 +136,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 import sessions.tensors
+from app.checkpoints import save
 from app.documents import Options, add_documents
 from app.readings import begin
 from app.service import Service
@@ -216,6 +220,54 @@ def test_the_rest_of_a_reading_needs_no_room_for_what_was_saved(
     assert same.id == row.id
     assert read(second, same.id, steps.append).status == "ready"
     second.close()
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Checkpoints are written when this is set."""
+    disk = threading.Event()
+
+    def later(*given: Any, **named: Any) -> None:
+        assert disk.wait(PATIENCE_SEC)
+        save(*given, **named)
+
+    monkeypatch.setattr("app.checkpoints.save", later)
+    return disk
+
+
+def test_a_checkpoint_is_written_while_the_reading_goes_on(
+    service: Service, book: Path, slow_disk: threading.Event
+) -> None:
+    row = begin(service, add(service, book), "exact", BUDGET)
+    steps: list[Report] = []
+
+    def on_step(report: Report) -> None:
+        steps.append(report)
+        if len(steps) == 5:  # of which the first three would have been saved, one after another
+            assert service.store.context(row.id).tokens_read == 0
+            slow_disk.set()
+
+    assert read(service, row.id, on_step, checkpoint_sec=0.0).status == "ready"
+    assert len(steps) > 5
+
+
+def test_a_reading_that_fails_keeps_the_checkpoint_that_is_being_written(
+    service: Service, book: Path, slow_disk: threading.Event
+) -> None:
+    row = begin(service, add(service, book), "exact", BUDGET)
+    steps: list[Report] = []
+
+    def on_step(report: Report) -> None:
+        steps.append(report)
+        if len(steps) == 5:
+            slow_disk.set()
+            raise OutOfMemory("No memory is left.")
+
+    with pytest.raises(OutOfMemory, match="No memory"):
+        read(service, row.id, on_step, checkpoint_sec=0.0)
+    failed = service.store.context(row.id)
+    assert (failed.status, failed.tokens_read) == ("failed", steps[1].tokens_done)
+    assert read(service, row.id, lambda report: None).status == "ready"
 
 
 def test_a_stop_after_the_last_token_comes_too_late(service: Service, book: Path) -> None:

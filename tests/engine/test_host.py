@@ -230,11 +230,17 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
     settings = {"budget": 160, "top_k": 24, "store": store}
     method = make_method("exact", **settings, tier="disk")
     reader = Reader(model, method, ids, 32)
-    most = 0
-    for _ in reader.run():
-        if reader.memory.full_in_memory():
-            reader.memory.adopt(loaded(reader.state()[0]))
-        most = max(most, reader.memory.usage().bytes[HOST])
+    most, saved, full = 0, None, 0
+    for _ in reader.run():  # which goes on while a state is written, until another slab is full
+        memory = reader.memory
+        if saved and memory.full_in_memory() > full:
+            memory.adopt(saved)
+            saved = None
+        if not saved and memory.full_in_memory():
+            saved, full = loaded(reader.state()[0]), memory.full_in_memory()
+        most = max(most, memory.usage().bytes[HOST])
+    assert saved
+    reader.memory.adopt(saved)
     planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 32, model.turn_length))
     assert reader.memory.usage() == planned.usage
     assert most <= planned.usage.bytes[HOST] + planned.host_spare_bytes

@@ -289,6 +289,18 @@ def test_asking_while_it_is_read_changes_nothing_of_a_reading(model: Model, ids:
 
 
 @every_method
+def test_a_checkpoint_stays_as_it_was_while_the_reading_goes_on(model: Model, ids: Tensor, method: Method) -> None:
+    """It is written to the disk meanwhile."""
+    reader, taken = Reader(model, method, ids, 32), []
+    for number, _ in enumerate(reader.run()):
+        if number % 3 == 0:
+            parts = reader.state()[0].items()
+            taken += [(number, name, key, x, x.clone()) for name, part in parts for key, x in part.tensors.items()]
+    for number, name, key, now, then in taken:
+        assert torch.equal(now.float().nan_to_num(), then.float().nan_to_num()), (number, name, key)
+
+
+@every_method
 def test_a_saved_conversation_continues_where_it_was(model: Model, ids: Tensor, method: Method) -> None:
     context = read(model, method, ids)
     conversation = Conversation(context)
