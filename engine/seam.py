@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -278,13 +278,15 @@ def _hosting(network: PreTrainedModel, guests: Guests | None) -> Iterator[None]:
 
 
 def projections_of(network: PreTrainedModel) -> tuple[Projection, ...]:
-    """The projections of all layers; their weights may be quantised or on the meta device."""
-    found = []
-    for name, module in network.base_model.named_modules():
-        if name.rpartition(".")[2] in PROJECTIONS:
-            assert isinstance(module, nn.Linear)
-            found.append(Projection(name, module.in_features, module.out_features, module.bias is not None))
-    return tuple(found)
+    """The projections of all layers; their weights may be on the meta device, or in layers of a package that quantises,
+    which are like nn.Linear and none.
+    """
+    modules: Iterable[tuple[str, Any]] = network.base_model.named_modules()
+    return tuple(
+        Projection(name, module.in_features, module.out_features, module.bias is not None)
+        for name, module in modules
+        if name.rpartition(".")[2] in PROJECTIONS
+    )
 
 
 def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:

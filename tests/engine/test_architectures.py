@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from engine.errors import UnsupportedModel
@@ -134,6 +135,33 @@ def test_longrope_matches_eager_attention_on_a_long_text() -> None:
     }
     config = AutoConfig.for_model("phi3", **SMALL, rope_parameters=rope, original_max_position_embeddings=64)
     assert compare(config, "phi3").spec.layers[0].rope.attention_scaling > 1
+
+
+class Published(nn.Module):
+    """A linear layer as gptqmodel has them: in buffers, and not one of nn.Linear's kind."""
+
+    def __init__(self, own: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.bias = own.in_features, own.out_features, None
+        self.register_buffer("qweight", own.weight.detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.qweight.T
+
+
+def test_weights_that_were_published_quantised_need_not_be_in_linear_layers() -> None:
+    """No GPTQ or AWQ model could be loaded."""
+    torch.manual_seed(0)
+    network = AutoModelForCausalLM.from_config(small_config("llama"))
+    expected = Model(copy.deepcopy(network), byte_tokenizer(), "llama", "-")
+    for name, module in list(network.base_model.named_modules()):
+        if isinstance(module, nn.Linear):
+            network.base_model.set_submodule(name, Published(module))
+    model = Model(network, byte_tokenizer(), "llama", "-")
+    assert model.spec.projections == expected.spec.projections
+    ids, source = torch.arange(3, 40), torch.arange(37, dtype=torch.int32)
+    hidden = [each.forward(ids, SlotMemory(each.spec), source) for each in (model, expected)]
+    torch.testing.assert_close(*hidden)
 
 
 def test_only_those_that_scale_logits_are_scaled() -> None:
