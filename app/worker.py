@@ -1,11 +1,12 @@
-"""The worker: one thread that reads and answers, and writes what happens to the store as it goes.
+"""The worker: a thread that reads and answers, and writes what happens to the store as it goes.
 
 Jobs are rows, so whoever asked may go away and come back. Three kinds: "ingest" (files become documents, and these or
 others that are kept a context to be read), "read" and "answer". One job uses the model at a time, but a reading lets
 waiting questions go first between two of its steps, and where another model is to answer, it saves a checkpoint and
-waits until that is done. A job that fails ends alone, with a sentence; a program that stops leaves its readings queued,
-and they go on from their checkpoint when it starts again. What other programs left that died is put right, and how a
-job ended is told to a store that could not take it (a full disk, a locked database) until it does.
+waits until that is done. Files become documents in a thread beside it, so that nobody waits for a long reading to hear
+that a file is encrypted or broken. A job that fails ends alone, with a sentence; a program that stops leaves its
+readings queued, and they go on from their checkpoint when it starts again. What other programs left that died is put
+right, and how a job ended is told to a store that could not take it (a full disk, a locked database) until it does.
 """
 
 import logging
@@ -13,11 +14,12 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from app import readings, turns
 from app.answer_options import AnswerOptions
@@ -26,9 +28,9 @@ from app.errors import AppError, expected, phrase
 from app.progress import Report
 from app.readings import Stopped
 from app.service import Service
-from app.uploads import INGEST, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
+from app.uploads import EXTRACTED, INGEST, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
 from app.words import plural
-from ingest import PasswordNeeded, WrongPassword, fingerprint
+from ingest import IngestError, PasswordNeeded, WrongPassword, fingerprint
 from sessions import DocumentRow, InUse, JobRow, NotFound, StoreError, TurnRow, stamp
 
 READ, ANSWER = "read", "answer"
@@ -46,6 +48,13 @@ HISTORY = 400
 log = logging.getLogger(__name__)
 
 
+class Upload(NamedTuple):
+    """An upload whose files have become documents, and what is to be done once a model is at hand."""
+
+    job: JobRow
+    rest: Generator[None]
+
+
 class Worker(threading.Thread):
     """Claims jobs from the store until it is told to stop."""
 
@@ -54,8 +63,11 @@ class Worker(threading.Thread):
         super().__init__(name=f"worker-{os.getpid()}-{secrets.token_hex(2)}", daemon=True)  # one of its home's several
         self.service = service
         self._wake = threading.Event()
+        self._wake_intake = threading.Event()
         self._stopping = threading.Event()
+        self._extracted: dict[str, Upload] = {}  # uploads that wait for the model, by their jobs, oldest first
         self._late: list[Callable[[], object]] = []  # writes that the store is still to take
+        self._late_lock = threading.Lock()
         self._look_at = 0.0
         self._passwords: dict[str, str] = {}  # of uploads, by their jobs; never on disk
 
@@ -93,7 +105,7 @@ class Worker(threading.Thread):
         except BaseException:
             remove_uploads(files, self.service.home)
             raise
-        self._wake.set()
+        self._call()
         return job
 
     def _queue_ingest(self, payload: dict[str, Any], password: str | None, made: Sequence[str] = ()) -> JobRow:
@@ -114,7 +126,7 @@ class Worker(threading.Thread):
             sessions.InUse: another program is at it.
         """
         job = self.service.store.add_reading(READ, context_id)
-        self._wake.set()
+        self._call()
         return job
 
     def unlock(self, job_id: str, password: str | None) -> JobRow:
@@ -131,7 +143,7 @@ class Worker(threading.Thread):
             payload["wait"] = bool(job.payload.get("wait")) and password is not None
             self.service.store.update_job(job_id, progress={"dismissed": True})
             job = self._queue_ingest(payload, password, job.progress["documents"])
-        self._wake.set()
+        self._call()
         return job
 
     def cancel(self, job_id: str) -> JobRow:
@@ -157,7 +169,7 @@ class Worker(threading.Thread):
         with store.together():
             turn = turns.keep_question(self.service, session(), question)
             store.add_job(ANSWER, turn.id, vars(options))
-        self._wake.set()
+        self._call()
         return turn
 
     def stop_answer(self, *turn_ids: str) -> None:
@@ -178,21 +190,30 @@ class Worker(threading.Thread):
     def stop(self, timeout_sec: float = 20.0) -> None:
         """Let the job at hand save its checkpoint, then end the thread."""
         self._stopping.set()
-        self._wake.set()
+        self._call()
         if self.is_alive():
             self.join(timeout_sec)
 
-    # Doing it: the thread itself.
+    def _call(self) -> None:
+        self._wake.set()
+        self._wake_intake.set()
+
+    # Doing it: the thread itself, and the one that takes files in.
 
     def run(self) -> None:
         """Work until stopped; an error in one job never ends the thread."""
-        beating = threading.Thread(target=self._beat, daemon=True)
-        beating.start()
+        beside = [threading.Thread(target=target, daemon=True) for target in (self._beat, self._take_in)]
+        for thread in beside:
+            thread.start()
         try:
-            self._work()
+            self._work(self._wake, self._work_once)
         finally:
             self._stopping.set()
-            beating.join()
+            self._wake_intake.set()
+            for thread in beside:
+                thread.join()
+            for job_id in list(self._extracted):
+                self._taken(partial(self._let_go, job_id))
 
     def _beat(self) -> None:
         """Let others of this home know of the worker, however long what it does takes."""
@@ -201,32 +222,62 @@ class Worker(threading.Thread):
             if self._stopping.wait(LOOK_SEC):
                 return
 
-    def _work(self) -> None:
+    def _work(self, wake: threading.Event, work_once: Callable[[], bool]) -> None:
         while not self._stopping.is_set():
-            self._wake.clear()
+            wake.clear()
             try:
-                self._put_right()
-                if self._work_once():
+                if work_once():
                     continue
             except Exception:
                 # The store itself failed (a full disk, a locked database): wait, and look again.
                 log.exception("the worker could not claim a job")
                 time.sleep(IDLE_SEC)
-            self._wake.wait(IDLE_SEC)
+            wake.wait(IDLE_SEC)
 
     def _work_once(self) -> bool:
-        """Do the next job, questions first; whether there was one."""
-        store = self.service.store
-        if not store.jobs(status="queued"):
+        """Do the next job that needs a model, questions first; whether there was one."""
+        self._put_right()
+        if job := self._claimed(ANSWER):
+            self._do(job, self._answer)
+        elif (job_id := next(iter(self._extracted), None)) and (upload := self._extracted.pop(job_id, None)):
+            self._do(upload.job, lambda job: next(upload.rest, None))
+        elif job := self._claimed(READ):
+            self._do(job, self._read)
+        else:
             return False
-        job = store.next_job(self.name, ANSWER) or store.next_job(self.name)
-        if job is None:
-            return False
-        self._do(job)
         return True
 
-    def _do(self, job: JobRow) -> None:
-        do = {INGEST: self._ingest, READ: self._read, ANSWER: self._answer}[job.kind]
+    def _claimed(self, kind: str) -> JobRow | None:
+        store = self.service.store
+        return store.next_job(self.name, kind) if store.jobs(status="queued", kind=kind) else None
+
+    def _take_in(self) -> None:
+        """The thread beside: turn the files of uploads into documents, up to where a model is needed."""
+        self._work(self._wake_intake, self._take_in_once)
+
+    def _take_in_once(self) -> bool:
+        for job_id in list(self._extracted):
+            if self.service.store.cancel_requested(job_id):
+                self._let_go(job_id)
+        job = self._claimed(INGEST)
+        if job is None:
+            return False
+        self._do(job, self._extract)
+        return True
+
+    def _extract(self, job: JobRow) -> None:
+        rest = self._ingest(job)
+        for _ in rest:  # once, unless it has come to its end
+            self._extracted[job.id] = Upload(job, rest)
+            self._wake.set()
+            return
+
+    def _let_go(self, job_id: str) -> None:
+        """End an upload that waits for the model, unless it does so no longer."""
+        if upload := self._extracted.pop(job_id, None):
+            upload.rest.close()
+
+    def _do(self, job: JobRow, do: Callable[[JobRow], object]) -> None:
         try:
             do(job)
         except NotFound as error:
@@ -240,7 +291,7 @@ class Worker(threading.Thread):
                 error,
                 exc_info=None if expected(error) else error,
             )
-            if not isinstance(error, AppError | StoreError):
+            if not isinstance(error, AppError | StoreError | IngestError):
                 self.service.forget_open()  # after an out-of-memory above all
             self._end(job, "failed", phrase(error))
 
@@ -257,8 +308,9 @@ class Worker(threading.Thread):
 
     def _write(self, write: Callable[[], object]) -> None:
         """Write what must not be lost: now, or when the store can."""
-        if self._late or not self._taken(write):  # after what waits already
-            self._late.append(write)
+        with self._late_lock:
+            if self._late or not self._taken(write):  # after what waits already
+                self._late.append(write)
 
     def _taken(self, write: Callable[[], object]) -> bool:
         try:
@@ -274,12 +326,14 @@ class Worker(threading.Thread):
         of what others deleted.
         """
         if time.monotonic() >= self._look_at:
-            self._late = [write for write in self._late if not self._taken(write)]
+            with self._late_lock:
+                self._late = [write for write in self._late if not self._taken(write)]
             self._taken(self.service.store.requeue_interrupted)
             self._taken(self.service.forget_deleted)
             self._look_at = time.monotonic() + LOOK_SEC
 
-    def _ingest(self, job: JobRow) -> None:
+    def _ingest(self, job: JobRow) -> Generator[None]:
+        """Yields once, where a model is needed: what comes then is for the thread that uses it."""
         payload, store = job.payload, self.service.store
         files = files_of(self.service, job)
         options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"])
@@ -299,7 +353,6 @@ class Worker(threading.Thread):
                 last = time.monotonic()
                 stage, progress = f"extracting text: {name}", {"documents": made()}
                 store.update_job(job.id, stage=stage, done=done, total=total, progress=progress)
-            self._answer_waiting()
 
         def on_stage(report: Report) -> None:
             look_for_stop()
@@ -313,7 +366,8 @@ class Worker(threading.Thread):
             if not (kept or files):
                 raise AppError("The documents were deleted before they were read.")
             self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
-            store.update_job(job.id, progress={"documents": made()})
+            store.update_job(job.id, stage=EXTRACTED, progress={"documents": made()})
+            yield
             context = readings.begin(
                 self.service,
                 [row.id for row in added.documents],
@@ -324,7 +378,7 @@ class Worker(threading.Thread):
                 on_stage,
                 added.title,
             )
-        except Stopped:
+        except (Stopped, GeneratorExit):
             self._leave(job)
         except LOCKED:
             locked = bool(payload.get("wait"))
@@ -412,8 +466,8 @@ class Worker(threading.Thread):
                     return True
         return False
 
-    def _answer_waiting(self, model: str | None = None) -> bool:
-        """Let waiting questions go before what calls this, a reading or an upload; it goes on however they end.
+    def _answer_waiting(self, model: str) -> bool:
+        """Let waiting questions go before the reading that calls this; it goes on however they end.
 
         Args:
             model: the one that reads.
@@ -425,12 +479,12 @@ class Worker(threading.Thread):
         store = self.service.store
         while not self._stopping.is_set() and store.jobs(status="queued", kind=ANSWER):
             with store.together():  # nobody asks between the look and the claim
-                if model is not None and self._another_is_asked(model):
+                if self._another_is_asked(model):
                     return True
                 job = store.next_job(self.name, ANSWER)
             if job is None:
                 return False
-            self._do(job)
+            self._do(job, self._answer)
         return False
 
     def _answer(self, job: JobRow) -> None:

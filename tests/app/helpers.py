@@ -225,6 +225,12 @@ def ended(service: Service, job_id: str) -> str:
     return service.store.job(job_id).status
 
 
+def work_once(worker: Worker) -> None:
+    """The next job, by a worker whose threads do not run."""
+    if not worker._take_in_once() or worker._extracted:
+        worker._work_once()
+
+
 def answered(service: Service, worker: Worker, session: str, options: AnswerOptions) -> str:
     """How the answer to a question in a session ended."""
     turn = worker.ask(lambda: session, "Who was the keeper?", options)

@@ -16,7 +16,7 @@ from app.web.actions import Actions
 from app.web.screen import AT_ONCE, Chosen, Screen
 from app.worker import Worker
 from sessions import InUse
-from tests.app.helpers import SETTINGS, add, book_text, read_through, upload
+from tests.app.helpers import SETTINGS, add, book_text, read_through, upload, work_once
 from tests.app.test_app_find import add_context, add_document
 from tests.app.test_app_worker_uploads import fails
 
@@ -106,7 +106,7 @@ def test_an_upload_that_failed_goes_at_once_unless_documents_go_with_it(service:
     worker, store = Worker(service), service.store
     actions = Actions(service, worker, Screen(service), [], [], [])
     torn = worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options())
-    worker._work_once()
+    work_once(worker)
     chosen, (unasked, _, doomed) = actions.ask_to_remove("context", Chosen(torn.id))
     assert (chosen, unasked["visible"], doomed) == (Chosen(), False, [])
     assert store.job(torn.id).progress == {"dismissed": True}
@@ -126,7 +126,7 @@ def test_what_failed_stands_among_what_there_is_by_its_time(service: Service, tm
     worker, store = Worker(service), service.store
     old = add_context(service, add_document(service, "Old"))
     torn = worker.ingest(upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 no"), "exact", SETTINGS, Options())
-    worker._work_once()
+    work_once(worker)
     new = add_context(service, add_document(service, "New"))
     waiting = worker.ingest(upload(service, tmp_path, "next.txt", b"Words."), "exact", SETTINGS, Options())
     later = add_context(service, store.document(store.documents()[0].id), method="full")

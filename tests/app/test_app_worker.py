@@ -176,7 +176,7 @@ def test_a_question_to_another_model_that_comes_while_one_is_answered_waits_for_
     assert theirs.model != ours.model
     first = worker.ask(lambda: store.add_session(ours.id).id, "Who?", SHORT)
 
-    def answered_meanwhile(job: JobRow) -> None:
+    def answered_meanwhile(job: JobRow, do: object) -> None:
         if job.subject_id == first.id:
             asked.append(worker.ask(lambda: store.add_session(theirs.id).id, "Where?", SHORT))
         store.finish_turn(job.subject_id, answer="He.")

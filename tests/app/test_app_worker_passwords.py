@@ -15,7 +15,7 @@ from app.service import Service
 from app.uploads import discard, is_locked, sweep
 from app.worker import IDLE_SEC, Worker
 from sessions import JobRow
-from tests.app.helpers import SETTINGS, book_text, ended, upload, wait_for
+from tests.app.helpers import SETTINGS, book_text, ended, upload, wait_for, work_once
 
 
 def locked_pdf(path: Path) -> bytes:
@@ -118,7 +118,7 @@ def test_an_upload_that_was_unlocked_and_cancelled_at_once_leaves_nothing(servic
     """The books beside the encrypted file stayed, and nobody saw them on the page."""
     worker = Worker(service)
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
-    worker._work_once()
+    work_once(worker)
     assert len(service.store.documents()) == 2
     with pytest.MonkeyPatch.context() as full:
         full.setattr(service.store, "_new_id", lambda kind: 1 / 0)
@@ -135,12 +135,12 @@ def test_an_upload_that_another_tab_has_unlocked_is_not_removed(service: Service
     """Remove, in a tab that still showed it locked, removed the files that the next job was to read."""
     worker = Worker(service)
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
-    worker._work_once()
+    work_once(worker)
     shown = service.store.job(job.id)
     unlocked = worker.unlock(job.id, "swordfish")
     discard(service, shown)
     assert len(service.store.documents()) == 2
-    worker._work_once()
+    work_once(worker)
     assert service.store.job(unlocked.id).status == "done"
 
 
@@ -150,7 +150,7 @@ def test_an_upload_that_two_tabs_unlock_at_once_is_queued_once(
     """The job that came first removed the files of the other."""
     worker, others, refused = Worker(service), list[threading.Thread](), list[str]()
     job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
-    worker._work_once()
+    work_once(worker)
 
     def unlock() -> None:
         try:
@@ -223,14 +223,14 @@ def test_a_locked_upload_can_be_unlocked_in_a_home_that_came_back_under_another_
 ) -> None:
     """Its files were looked for in the old place, and those in the new one swept up."""
     job = Worker(service).ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(), wait=True)
-    Worker(service)._work_once()
+    work_once(Worker(service))
     service.close()
     restored = Service(service.home.rename(tmp_path / "restored"), service.models.default, "cpu")
     sweep(restored)
     worker = Worker(restored)
     assert is_locked(restored, restored.store.job(job.id))
     unlocked = worker.unlock(job.id, "swordfish")
-    worker._work_once()
+    work_once(worker)
     assert restored.store.job(unlocked.id).status == "done"
     assert list((restored.home / "uploads").iterdir()) == []
     restored.close()

@@ -1,6 +1,7 @@
 """The worker and uploads: what is left out, stopped or not finished, and what becomes of the files."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ import pytest
 from app.documents import Options
 from app.service import Service
 from app.shelf import delete
-from app.uploads import discard, sweep
+from app.uploads import EXTRACTED, discard, sweep
 from app.worker import Worker
 from ingest import Document
 from sessions import ContextRow, DiskFull, JobRow
-from tests.app.helpers import SETTINGS, book_text, ended, read_book, upload, wait_for
+from tests.app.helpers import SETTINGS, book_text, ended, read_book, upload, wait_for, work_once
 
 
 def test_files_left_out_are_named_also_where_the_rest_was_read_before(
@@ -84,21 +85,71 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
     following.stop()
 
 
+def test_files_are_opened_while_a_book_is_read(
+    held: threading.Event, service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """Whoever dropped in a broken one heard of it when the book had been read."""
+    held.set()
+    first = read_book(service, worker, tmp_path, 20, wait=False)
+    wait_for(lambda: service.store.context(first).status == "reading", "the reading to begin")
+    broken, second, third = (
+        worker.ingest(upload(service, tmp_path, name, data), "exact", SETTINGS, Options())
+        for name, data in (
+            ("torn.pdf", b"%PDF-1.7 torn"),
+            ("second.txt", book_text(21).encode()),
+            ("third.txt", book_text(22).encode()),
+        )
+    )
+    assert ended(service, broken.id) == "failed"
+    for job in (second, third):
+        wait_for(lambda job=job: service.store.job(job.id).stage == EXTRACTED, "the text")  # type: ignore[misc]
+    assert len(service.store.documents()) == 3
+    worker.cancel(third.id)  # of which nothing is kept, at once
+    assert ended(service, third.id) == "cancelled"
+    wait_for(lambda: len(service.store.documents()) == 2, "the document to go")
+    assert (service.store.context(first).status, service.store.job(second.id).status) == ("reading", "running")
+    held.clear()
+    assert ended(service, second.id) == "done"
+    wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready", "ready"], "both readings")
+
+
+def test_an_upload_that_waits_for_its_turn_when_the_server_ends_is_done_by_the_next(
+    held: threading.Event, service: Service, tmp_path: Path
+) -> None:
+    held.set()
+    worker = Worker(service)
+    worker.start()
+    first = read_book(service, worker, tmp_path, 20, wait=False)
+    wait_for(lambda: service.store.context(first).status == "reading", "the reading to begin")
+    files = upload(service, tmp_path, "second.txt", book_text(21).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options())
+    wait_for(lambda: service.store.job(job.id).stage == EXTRACTED, "the text")
+    worker.stop()
+    assert (service.store.job(job.id).status, service.store.job(job.id).attempts) == ("queued", 0)
+    assert all(file.exists() for file in files)
+    held.clear()
+    following = Worker(service)
+    following.start()
+    assert ended(service, job.id) == "done"
+    wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready", "ready"], "both readings")
+    following.stop()
+
+
 def test_a_document_that_is_deleted_before_it_is_read_again_ends_that_with_a_sentence(
     service: Service, tmp_path: Path
 ) -> None:
     worker = Worker(service)
     worker.ingest(upload(service, tmp_path, "book.txt", book_text(20).encode()), "exact", SETTINGS, Options())
-    worker._work_once()
+    work_once(worker)
     [document] = service.store.documents()
     alone = worker.ingest([], "streaming", {"budget": 64}, Options(), documents=[document.id])
     files = upload(service, tmp_path, "other.txt", book_text(30).encode())
     beside = worker.ingest(files, "exact", SETTINGS, Options(), documents=[document.id])
     delete(service, "document", document)
-    worker._work_once()
+    work_once(worker)
     assert service.store.job(alone.id).status == "failed"
     assert "deleted before they were read" in str(service.store.job(alone.id).error)
-    worker._work_once()  # the file's only copy went with it
+    work_once(worker)  # the file's only copy went with it
     context = service.store.context(service.store.job(beside.id).progress["context"])
     assert [row.title for row in service.store.context_documents(context.id)] == ["other"]
     assert context.warnings == ["Left out: 1 document deleted meanwhile."]
@@ -125,7 +176,7 @@ def test_an_upload_that_is_cancelled_after_a_restart_leaves_nothing(
     if when == "queued":
         following.cancel(job.id)
     else:
-        following._work_once()
+        work_once(following)
     assert service.store.job(job.id).status == "cancelled"
     assert service.store.documents() == []
 
@@ -137,7 +188,7 @@ TOO_WIDE = {"budget": 320, "top_k": 300}
 def fails(worker: Worker, files: list[Path], *documents: str) -> JobRow:
     """An upload that becomes documents, which cannot be read like this."""
     job = worker.ingest(files, "exact", TOO_WIDE, Options(), documents=documents)
-    worker._work_once()
+    work_once(worker)
     job = worker.service.store.job(job.id)
     assert (job.status, "top_k" in str(job.error)) == ("failed", True)
     return job
@@ -153,7 +204,7 @@ def test_a_text_that_cannot_be_read_in_one_way_is_kept_to_be_read_in_another(ser
     assert not files[0].exists()
     fails(worker, [], document.id)
     again = worker.ingest([], "exact", SETTINGS, Options(), documents=job.progress["documents"])
-    worker._work_once()
+    work_once(worker)
     assert service.store.job(again.id).status == "done"
     assert [row.document_ids for row in service.store.contexts()] == [[document.id]]
 
@@ -170,7 +221,7 @@ def test_removing_an_upload_that_failed_takes_what_was_made_of_it_and_nothing_el
     again = worker.ingest([], "exact", SETTINGS, Options(), documents=[document.id])
     discard(service, made)
     assert service.store.documents() == [document]  # somebody waits for it
-    worker._work_once()
+    work_once(worker)
     assert service.store.job(again.id).status == "done"
     delete(service, "document", document)
     discard(service, fails(worker, upload(service, tmp_path, "book.txt", book_text(20).encode())))
@@ -242,7 +293,7 @@ def test_an_upload_that_waits_is_read_from_a_home_under_another_name_or_by_a_who
         service.close()
     again = Service(home, service.models.default, "cpu")
     sweep(again)
-    Worker(again)._work_once()
+    work_once(Worker(again))
     assert again.store.job(job.id).status == "done"
     assert list((home / "uploads").iterdir()) == []
     again.close()
