@@ -101,7 +101,7 @@ def add_documents(
 
 def _add(service: Service, source: Path | DocumentRow, options: Options, on_page: OnPage) -> DocumentRow:
     known = source if isinstance(source, DocumentRow) else _find(service, source)
-    if known is not None and not (options.ocr and _lacks_text(service, known)):
+    if known is not None and not (options.ocr and _ocr_may_help(service, known)):
         if options.title and options.title.strip() != known.title:
             known = service.store.rename_document(known.id, options.title)
         return known
@@ -138,7 +138,7 @@ def _find(service: Service, file: Path) -> DocumentRow | None:
     return service.store.find_document(ingest.fingerprint(file))
 
 
-def _lacks_text(service: Service, row: DocumentRow) -> bool:
+def _ocr_may_help(service: Service, row: DocumentRow) -> bool:
     """Whether a known document has pages to which OCR could add some text."""
     pages = service.library.document(row.id).pages
-    return row.format == "pdf" and any(page.quality.lacks_text for page in pages)
+    return row.format == "pdf" and any(page.quality.ocr_may_help for page in pages)

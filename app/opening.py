@@ -28,8 +28,9 @@ def open_context(service: "Service", context_id: str) -> OpenContext:
         sessions.StoreError: its files are not what was written.
         engine.EngineError: its model cannot be used here, or is another one than read it.
     """
-    if service.under_way is not None and service.under_way.row.id == context_id:
-        return service.under_way
+    reading = service.under_way
+    if reading is not None and reading.row.id == context_id:
+        return reading
     usage = service.store.context(context_id).usage.get("bytes", {})
     expected = int(usage.get("device", 0)) + int(usage.get("host", 0))
 
@@ -51,8 +52,8 @@ def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[],
 
 def is_begun(service: "Service", row: ContextRow) -> bool:
     """Whether a context can be asked: some of it has been read, by this process or up to a checkpoint."""
-    here = service.under_way is not None and service.under_way.row.id == row.id
-    return row.status == "ready" or row.tokens_read > 0 or here
+    reading = service.under_way
+    return row.status == "ready" or row.tokens_read > 0 or (reading is not None and reading.row.id == row.id)
 
 
 def check_begun(service: "Service", row: ContextRow) -> None:

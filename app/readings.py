@@ -71,7 +71,7 @@ def begin(
     report(Report("loading the model"))
     model = service.models.get(name)
     fingerprint = engine.fingerprint(model, method, stream.ids)
-    for status in ("ready", "paused", "failed", "reading"):
+    for status in ("ready", "paused", "failed", "cancelled", "reading"):
         if known := service.store.find_context(fingerprint, ids, status):
             known = service.store.take_reading(known.id)
             if title:
@@ -184,7 +184,6 @@ def _read(
                 raise Stopped
             checkpoints.after_step(now)
     now = replace(now, usage=usage_json(reader.memory.usage()))  # the last checkpoint may have let go of something
-    service.under_way = None
     report(Report("saving", now.tokens_done, now.tokens_total, now.seconds, 0.0, now.tokens_per_second, now.usage))
     context = reader.context()
     stretches = memory_map(context.remembered(), stream, service.library)

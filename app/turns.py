@@ -199,8 +199,8 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
     """
     window, seen = opened.model.spec.window, done.usage.entries["device"]
     said = []
-    if opened.share is not None:
-        said.append(f"Asked when {opened.share:.0%} of the text had been read: it knew nothing of the rest.")
+    if opened.share is not None and opened.share < 1:
+        said.append(f"Asked when {int(100 * opened.share)}% of the text had been read: it knew nothing of the rest.")
     if done.finish_reason == "length":
         said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
         if repeats_itself(done.text):

@@ -210,9 +210,10 @@ def forget_unread(service: Service, documents: Sequence[str], job: JobRow) -> No
 
 
 def discard(service: Service, job: JobRow) -> None:
-    """Let go of an upload that failed, or waits for a password, and of what was made of it so far.
+    """Let go of an upload that failed, was cancelled or waits for a password, and of what was made of it so far.
 
-    Not of one that was let go of before, whose files another job may have taken over.
+    Not of one that was let go of before, whose files another job may have taken over. The job of one that failed goes
+    too, because it names the files; that one was cancelled is still to be heard of.
     """
     with service.store.together():
         job = service.store.job(job.id)
@@ -221,6 +222,8 @@ def discard(service: Service, job: JobRow) -> None:
         service.store.update_job(job.id, progress={"dismissed": True})
     remove_uploads(files_of(service, job), service.home)
     forget_unread(service, job.progress.get("documents", []), job)
+    if job.status == "failed":
+        service.store.delete_job(job.id)
 
 
 def discard_locked(service: Service, hashes: Collection[str]) -> None:

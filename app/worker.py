@@ -30,7 +30,7 @@ from app.readings import Stopped
 from app.service import Service
 from app.uploads import EXTRACTED, INGEST, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
 from app.words import plural
-from ingest import IngestError, PasswordNeeded, WrongPassword, fingerprint
+from ingest import PasswordNeeded, WrongPassword, fingerprint
 from sessions import DocumentRow, InUse, JobRow, NotFound, StoreError, TurnRow, stamp
 
 READ, ANSWER = "read", "answer"
@@ -149,6 +149,7 @@ class Worker(threading.Thread):
     def cancel(self, job_id: str) -> JobRow:
         """Ask for a job to stop. Of an upload that nobody has begun with, nothing is kept."""
         job = self.service.store.request_cancel(job_id)
+        self._let_go(job_id)
         if job.kind == INGEST and job.status == "cancelled":
             self._passwords.pop(job.id, None)
             discard(self.service, job)
@@ -291,7 +292,7 @@ class Worker(threading.Thread):
                 error,
                 exc_info=None if expected(error) else error,
             )
-            if not isinstance(error, AppError | StoreError | IngestError):
+            if threading.current_thread() is self and not isinstance(error, AppError | StoreError):
                 self.service.forget_open()  # after an out-of-memory above all
             self._end(job, "failed", phrase(error))
 

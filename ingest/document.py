@@ -15,6 +15,9 @@ PAGES = {"pdf": "page", "pptx": "slide"}
 
 JSON_VERSION = 1
 
+OCR_FOUND_NOTHING = "OCR found no text in its picture"
+"""The warning about a page on which that is so."""
+
 _PICTURED = {  # what to do where pages may be pictures
     "pdf": "If they are scans, install Tesseract with its language data and read the file again with OCR.",
     "pptx": "If they are pictures of text, save the presentation as PDF and read that with OCR.",
@@ -43,6 +46,11 @@ class PageQuality:
     def lacks_text(self) -> bool:
         """Whether there may be text on the page that is not in its text."""
         return bool(self.pictured) or (self.source == "none" and not self.blank)
+
+    @property
+    def ocr_may_help(self) -> bool:
+        """Whether OCR may find text that is lacking: it has not been tried, or could not be done."""
+        return self.lacks_text and OCR_FOUND_NOTHING not in self.warnings
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pymupdf
 from ingest import titles
 from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
 from ingest.clean import commented, doubts, mend_accents, one_line, raised, tidy, unreadable
-from ingest.document import Page, PageQuality, Reading, TocEntry, count, listed
+from ingest.document import OCR_FOUND_NOTHING, Page, PageQuality, Reading, TocEntry, count, listed
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
 from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
 from ingest.limits import Limits
@@ -26,7 +26,6 @@ from ingest.ocr import ocr_languages_used
 from ingest.running_heads import drop_running_heads
 
 OCR_DPI = 300
-OCR_FOUND_NOTHING = "OCR found no text in its picture"
 OCR_HINT = (
     "install Tesseract with its language data (for example `apt install tesseract-ocr`, or set TESSDATA_PREFIX "
     "to the folder of its .traineddata files) and read the file again"

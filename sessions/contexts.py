@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sessions.documents import Documents
-from sessions.errors import AlreadyRead, StoreError
+from sessions.errors import AlreadyRead
 from sessions.processes import stamp
 from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, one_line, to_json
 from sessions.tensors import TensorFolder
@@ -153,12 +153,3 @@ class Contexts(Documents):
         """AlreadyRead for a context that is ready, NotFound if there is none."""
         if self.context(id).status == "ready":
             raise AlreadyRead(f"Context {id} has been read: nothing had to be done. Ask it.")
-
-    def _check_not_ended(self, id: str) -> None:
-        """StoreError for a context whose reading failed or was cancelled."""
-        context = self.context(id)
-        if context.status in ("failed", "cancelled"):
-            raise StoreError(
-                f"Context {id} is {context.status} ({context.error or 'no reason kept'}), so nobody can talk with it: "
-                "go on reading it, or read its documents again (they are kept)."
-            )

@@ -31,7 +31,7 @@ class Conversations(Contexts):
         """Begin a conversation over a context. Without a title it takes one from its first question."""
         now = time.time()
         with self._write() as db:
-            self._check_not_ended(context_id)
+            self.context(context_id)
             id = self._new_id("session")
             title = one_line(title) or NEW_TITLE
             db.table("sessions").insert(

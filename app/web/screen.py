@@ -250,10 +250,11 @@ class Screen:
 
     def _stage(self, context: ContextRow, turn: TurnRow) -> str:
         """What happens before the first word of an answer."""
-        reading = self.service.under_way
+        work, reading = self.store.work_on(turn.id), self.service.under_way
+        if work and work.status == "queued":
+            return "Waiting for its turn"
         if context.id not in self.service.contexts and (reading is None or reading.row.id != context.id):
             return "Opening the context"
-        work = self.store.work_on(turn.id)
         return said_before(work.done, work.total) if work and work.done < work.total else "Thinking"
 
     def _coverage(self, document_id: str) -> str:
@@ -272,7 +273,7 @@ def _empty(context: ContextRow) -> str:
 
 
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
-    """What the page's script should know (see theme.py).
+    """What the page's script should know (see assets/page.js).
 
     That is the address, where the question field stands, and what has arrived: the last question's turn, and its words.
     """

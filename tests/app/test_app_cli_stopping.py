@@ -119,7 +119,9 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
     service.close()
     status, out, err = in_process(home, capsys, "ask", row.id, "Who?", "--max-tokens", "8")
     assert (status, bool(out.strip())) == (0, True)
-    assert f"Asked when {before / row.tokens:.0%} of the text had been read: it knew nothing of the rest." in err
+    assert (
+        f"Asked when {int(100 * before / row.tokens)}% of the text had been read: it knew nothing of the rest." in err
+    )
     status, out, err = in_process(home, capsys, "--model", "somebody/large", "resume", "The Keeper", "--json")
     result = json.loads(out)
     assert (status, result["context"], result["method"]) == (0, row.id, "infinipot")

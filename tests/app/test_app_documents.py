@@ -1,17 +1,20 @@
 """Files become documents: what is known already, what is left out, and what ends it."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ingest
 from app.documents import Options, add_documents
 from app.errors import AppError
 from app.readings import begin
 from app.service import Service
 from ingest import BrokenFile, Document, Limits, OcrUnavailable, TooLarge
 from ingest.apart import ingest_apart
+from ingest.document import OCR_FOUND_NOTHING
 from sessions import ContextRow, DiskFull, DocumentRow, InUse
 from tests.ingest import makers
 
@@ -60,6 +63,20 @@ def test_a_known_document_is_replaced_by_one_with_ocr_unless_it_was_read(
     begin(service, after, "exact", {"budget": 320})
     with pytest.raises(AppError, match=f"delete {after[0]}, then read the file again"):
         add(service, file, options=OCR)
+
+
+def test_a_document_in_which_ocr_found_nothing_is_not_to_be_deleted_for_it(service: Service, tmp_path: Path) -> None:
+    """A book with a plate or a cover was said to have been read without it."""
+    file = scan(tmp_path)
+    document = ingest.ingest(file)
+    plate = document.pages[1]
+    looked_at = replace(plate, quality=replace(plate.quality, pictured=True, warnings=(OCR_FOUND_NOTHING,)))
+    content = replace(document, pages=[document.pages[0], looked_at]).to_json()
+    row = service.store.add_document(
+        sha256=document.sha256, title="Scan", format="pdf", pages=2, characters=9, content=content, file=file
+    )
+    begin(service, [row.id], "exact", {"budget": 320})
+    assert add(service, file, options=OCR) == [row.id]
 
 
 def test_what_is_read_of_a_document_while_ocr_goes_on_stays(

@@ -81,15 +81,49 @@ def test_what_was_stopped_is_asked_from_its_checkpoint(service: Service, tmp_pat
     row = stopped(service, begun(service, tmp_path))
     turn = ask(service, new_session(service, row.id).id)
     share = row.tokens_read / row.tokens
-    assert turn.measurements["warnings"][0].startswith(f"Asked when {share:.0%} of the text had been read")
+    assert turn.measurements["warnings"][0].startswith(f"Asked when {int(100 * share)}% of the text had been read")
     assert 0 < share < 1
     assert all(source["end"] <= len(book_text(120)) * (share + 0.1) for source in turn.sources)
     later = stopped(service, row)  # four steps on
     assert later.tokens_read > row.tokens_read
     again = ask(service, turn.session_id)
-    assert again.measurements["warnings"][0].startswith(f"Asked when {later.tokens_read / later.tokens:.0%}")
+    assert again.measurements["warnings"][0].startswith(f"Asked when {int(100 * later.tokens_read / later.tokens)}%")
     assert read(service, row.id, lambda report: None).status == "ready"
     assert not early(ask(service, turn.session_id))
+
+
+def test_what_failed_is_asked_from_its_checkpoint(service: Service, tmp_path: Path) -> None:
+    """The page offered it, and the store refused: a session of before could be asked, and no new one be made."""
+    row = stopped(service, begun(service, tmp_path))
+    service.store.update_context(row.id, status="failed", error="The disk is full.")
+    first = new_session(service, row.id).id
+    assert early(ask(service, first))
+    assert early(ask(service, service.store.branch_session(first, 1).id, "Where is it?"))
+
+
+@pytest.mark.parametrize("stage", ["ready", "saving"])
+def test_what_has_been_read_to_its_end_is_asked_as_that(service: Service, tmp_path: Path, stage: str) -> None:
+    """It was said to have been asked at 100 %, and while it was saved, of its last checkpoint, if there was one."""
+    row, asked = begun(service, tmp_path), list[TurnRow]()
+
+    def on_step(report: Report) -> None:
+        if report.stage == stage:
+            asked.append(ask(service, new_session(service, row.id).id))
+
+    read(service, row.id, on_step)
+    assert [turn.status for turn in asked] == ["done"]
+    assert not early(asked[0])
+    assert ask(service, new_session(service, row.id).id).answer == asked[0].answer
+
+
+def test_a_question_that_nobody_has_begun_with_waits_for_its_turn(service: Service, tmp_path: Path) -> None:
+    """Its context was said to be opened, and then it to be thought about, while another session was answered."""
+    row = stopped(service, begun(service, tmp_path))
+    session, store = new_session(service, row.id).id, service.store
+    turn = Worker(service).ask(lambda: session, "Who?", AnswerOptions())
+    assert "Waiting for its turn" in Screen(service).live_value(store.context(row.id), [turn])
+    assert store.next_job("worker", "answer")
+    assert "Opening the context" in Screen(service).live_value(store.context(row.id), [turn])
 
 
 def test_nothing_is_asked_of_what_nothing_has_been_read_of(service: Service, tmp_path: Path) -> None:

@@ -49,11 +49,11 @@ def test_nothing_in_it_is_markup_or_leads_elsewhere(text: str) -> None:
 
 def test_marks_go_where_they_belong() -> None:
     """Stars behind a full stop end what is bold only where Markdown takes what follows for no letter."""
-    marks = [(8, "<q>"), (13, "</q>"), (14, "<i>1</i>"), (22, "<i>2</i>")]
+    marks = ((8, "<q>"), (13, "</q>"), (14, "<i>1</i>"), (22, "<i>2</i>"))
     shown = "<p>He said <q>“yes”</q>.<i>1</i> <strong>No.</strong><i>2</i> And</p>"
     assert rendered("He said “yes”. **No.** And", marks) == shown
 
 
 def test_the_signs_of_marks_are_nothing_that_a_model_can_say() -> None:
     said = "a \u2e22\ufdd00\ufdd0\u2e23 b"
-    assert rendered(said, [(0, "<i>")]) == "<p><i>a \u2e22\ufffd0\ufffd\u2e23 b</p>"
+    assert rendered(said, ((0, "<i>"),)) == "<p><i>a \u2e22\ufffd0\ufffd\u2e23 b</p>"

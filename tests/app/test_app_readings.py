@@ -270,6 +270,13 @@ def test_a_reading_that_fails_keeps_the_checkpoint_that_is_being_written(
     assert read(service, row.id, lambda report: None).status == "ready"
 
 
+def test_a_reading_that_was_cancelled_is_taken_up_when_it_is_asked_for_again(service: Service, book: Path) -> None:
+    """It stayed beside the new one, listed for ever."""
+    row = begin(service, add(service, book), "exact", BUDGET)
+    service.store.update_context(row.id, status="cancelled")
+    assert read_through(service, row.document_ids).id == row.id
+
+
 def test_a_stop_after_the_last_token_comes_too_late(service: Service, book: Path) -> None:
     """What was saved then had no clock: it had been read in no time, by which the form of a new reading divided."""
     row = begin(service, add(service, book), "exact", BUDGET)

@@ -113,6 +113,19 @@ def test_files_are_opened_while_a_book_is_read(
     wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready", "ready"], "both readings")
 
 
+def test_an_upload_that_waits_is_stopped_at_once(service: Service, tmp_path: Path) -> None:
+    """It waited for the text of the next one to be extracted, which may take hours."""
+    worker = Worker(service)  # whose threads do not run
+    files = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = worker.ingest(files, "exact", SETTINGS, Options())
+    assert worker._take_in_once()
+    assert service.store.job(job.id).stage == EXTRACTED
+    worker.cancel(job.id)
+    assert service.store.job(job.id).status == "cancelled"
+    assert (service.store.documents(), [file.exists() for file in files]) == ([], [False])
+    assert not worker._work_once()
+
+
 def test_an_upload_that_waits_for_its_turn_when_the_server_ends_is_done_by_the_next(
     held: threading.Event, service: Service, tmp_path: Path
 ) -> None:

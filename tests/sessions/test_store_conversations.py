@@ -70,13 +70,6 @@ def test_titles_come_from_the_first_question_unless_given(filled: Any) -> None:
         store.rename_session(session.id, "")
 
 
-def test_a_reading_that_failed_is_to_be_gone_on_with_before_anybody_talks_with_it(filled: Any) -> None:
-    """It was to be read again from its beginning."""
-    context = filled.store.update_context(filled.context(status="reading").id, status="failed", error="out of memory")
-    with pytest.raises(StoreError, match=r"out of memory\).* go on reading it, or read its documents again \(they are"):
-        filled.store.add_session(context.id)
-
-
 def test_sessions_are_listed_by_last_use(filled: Any) -> None:
     store, first = filled.store, filled.session("first")
     second = store.add_session(first.context_id, "second")

@@ -6,6 +6,7 @@ marks something in the text gives the HTML and the places that it goes to.
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
@@ -39,7 +40,8 @@ def _parser() -> MarkdownIt:
 _MARKDOWN = _parser()
 
 
-def rendered(text: str, marks: Sequence[Mark] = ()) -> str:
+@lru_cache(maxsize=2048)  # a page asks for all turns of its session once a second
+def rendered(text: str, marks: tuple[Mark, ...] = ()) -> str:
     """The text as HTML. A single line is a line, whatever it begins with: "1872." is a year, and no list."""
     text = text.replace(_OURS, "\N{REPLACEMENT CHARACTER}")
     pieces, at = [], 0

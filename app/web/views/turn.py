@@ -37,7 +37,7 @@ def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = F
 def live_turn(turn: TurnRow, stage: str) -> str:
     """A turn that is being answered. stage: what happens before the first word."""
     caret = (len(turn.answer.rstrip()), '<span class="caret" aria-hidden="true"></span>')
-    shown = f'<div class="answer-text">{rendered(turn.answer, [caret])}</div>'
+    shown = f'<div class="answer-text">{rendered(turn.answer, (caret,))}</div>'
     waiting = f'<p class="waiting"><span class="dots" aria-hidden="true"><i></i><i></i><i></i></span>{esc(stage)}</p>'
     return (
         f'<article class="turn live" id="{esc(turn.id)}" aria-busy="true">{_question(turn)}'
@@ -64,7 +64,7 @@ def _answer_text(turn: TurnRow) -> str:
     if not turn.answer.strip():
         return "" if turn.status != "done" else '<p class="answer-text nothing">The model ended without a word.</p>'
     marks = sorted([*_quotations(turn), *_citations(turn)], key=lambda mark: mark[0])
-    html = rendered(turn.answer, marks)
+    html = rendered(turn.answer, tuple(marks))
     as_written = html == f"<p>{esc(turn.answer.strip())}</p>"
     kept = "" if as_written else f' data-said="{esc(turn.answer)}"'  # for whoever copies it
     return f'<div class="answer-text"{kept}>{html}</div>'
