@@ -61,7 +61,7 @@ class Conversation:
             self.memory.mass = None
             self.memory.focus(None)
             if not finished:
-                self.memory = before
+                self._go_back(before)
 
     def replay(self, question: str, answer: str, on_pass: Callable[[], None] = lambda: None) -> None:
         """Remember a turn that was said before, as text: the next question goes on from its answer.
@@ -229,19 +229,32 @@ class Conversation:
             How many tokens; 0 where there was no room for the best passage, which comes last, and so is there whole.
         """
         read = fitting = 0
+        if wanted and not self._make_room(len(wanted[0]) + beside):
+            return 0
         for passage in reversed(wanted):
-            if self.memory.room() < len(passage) + beside:
-                condense(self.model, self.method, self.memory)
-            fitting = len(passage) if self.memory.room() >= len(passage) + beside else 0
+            fitting = len(passage) if self._make_room(len(passage) + beside) else 0
             if fitting:
                 self._feed(text[passage].tolist(), on_pass=on_pass, source=passage.int())
                 read += fitting
         return read if fitting else 0
 
+    def _make_room(self, tokens: int) -> bool:
+        """Condense the memory if there is no room for so many tokens; whether there is now."""
+        if self.memory.room() < tokens:
+            condense(self.model, self.method, self.memory)
+        return self.memory.room() >= tokens
+
     def _say_anew(self, asked: Memory, ids: list[int]) -> None:
         """Go back to where the question had been asked, and remember the answer as if nothing else had been said."""
-        self.memory = asked
+        self._go_back(asked)
         self._feed(ids)
+
+    def _go_back(self, before: Memory) -> None:
+        """The memory is what it was; what has been recorded since is kept, unless it lies elsewhere by now."""
+        recordings = self.memory.recordings
+        if recordings and before.static_addresses() == self.memory.static_addresses():
+            before.recordings = recordings
+        self.memory = before
 
     def _feed(
         self,

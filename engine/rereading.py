@@ -3,7 +3,7 @@
 Of a text of which few entries are kept, what is left of a passage is often too little to answer from, and still it is
 there that the tokens of a question look. So the question is asked twice. After the first time the passages that it
 looked at most are read again, word for word, as if the text ended with them; the second time it is answered. What was
-read again is forgotten with the answer, so the conversation takes no more memory than without.
+read again is forgotten with the answer. Until then it is in a fork of its own, which a plan counts.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ class StaticSlots(StaticPass[M]):
         slots.keys.index_copy_(1, place, k)
         slots.values.index_copy_(1, place, v)
         slots.score.index_fill_(1, place, 0.0)
+        slots.source.index_fill_(1, place, NOT_IN_SOURCE)  # where what has been rolled back may have left another
         slots.rotated.index_copy_(1, place, rope.rotate(k, position, limit))
         end, window = position + 1, slots.layer.sliding_window
         first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)

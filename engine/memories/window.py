@@ -76,7 +76,7 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footpri
     return Footprint(
         usage=Usage({DEVICE: held}, {DEVICE: size}),
         spare_bytes=size,
-        tail_bytes=size,
+        tail_bytes=2 * size,
         saved_bytes=held * spec.entry_bytes + 4 * (sinks + window),
         passed=task.total,
         attended=mean_attended(task.total, sinks + window),
@@ -267,7 +267,6 @@ class WindowMemory(Memory):
             for held in child.layers:
                 for name in ("sink_keys", "sink_rotated", "sink_values"):
                     setattr(held, name, getattr(held, name).clone())
-        child.source = self.source.clone()
         child._pack(0)
         return child
 

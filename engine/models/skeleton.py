@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from engine.errors import UnsupportedModel
@@ -125,17 +124,19 @@ def skeleton(
 
 
 def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
-    """The sizes of a network, loaded or on the meta device. Weights may be quantised: the layers say their shapes."""
+    """The sizes of a network, loaded or on the meta device. Weights may be quantised: the layers say their shapes, also
+    where they are of a package that quantises, and no nn.Linear.
+    """
     config: Any = network.config
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
     published = Published.of(config)
-    modules = [
+    modules: list[Any] = [
         each
         for name, each in network.named_modules()
-        if isinstance(each, nn.Linear) and each is not head and (published is None or published.reaches(name))
+        if hasattr(each, "in_features") and each is not head and (published is None or published.reaches(name))
     ]
     linear = tuple((each.out_features, each.in_features) for each in modules)
-    reached = {id(each.weight) for each in modules}
+    reached = {id(getattr(each, "weight", None)) for each in modules}
     rest = {id(each): each for each in network.parameters() if id(each) not in reached}
     embedding = network.get_input_embeddings().weight
     experts = int(getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None) or 0)

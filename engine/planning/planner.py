@@ -153,7 +153,7 @@ class Planner:
         workspace = self._workspace(method, footprint, rows, quantize)
         kept = footprint.usage.bytes
         held += footprint.weight_bytes
-        # Packing or saving, and a fork's tail, never come at once: a reading is over when the first question is asked.
+        # What a reading and what questions need beside its KV never comes at once: it is over when they are asked.
         device = held + kept[DEVICE] + max(footprint.spare_bytes, footprint.tail_bytes) + workspace + self.machine.base
         host = kept.get(HOST, 0) + max(footprint.host_spare_bytes, footprint.host_tail_bytes)
         if self.machine.shared:

@@ -156,6 +156,48 @@ def test_a_fork_and_its_context_are_not_touched(model: Model, ids: Tensor, repla
     assert all(torch.equal(after[key], tensor) for key, tensor in before.items())
 
 
+def test_what_has_been_rolled_back_is_no_source_of_what_comes_in_its_place(
+    model: Model, ids: Tensor, replayed: list[int]
+) -> None:
+    """Where passages had been read again behind a conversation, the next answer was said to rest on them."""
+    conversation, given = Conversation(read(model, STATIC["full"], ids)), []
+    conversation.memory.mass = conversation.mass
+    for token in range(70, 74):  # recorded while nothing stands behind it
+        conversation._feed([token], repeated=True)
+    before = conversation.memory.snapshot()
+    conversation._feed(ids[40:60].tolist(), source=torch.arange(40, 60, dtype=torch.int32))
+    for stopped in (False, True):
+        conversation.memory = before.snapshot()
+        conversation.mass.clear()
+        with model.recorder.stopped() if stopped else nullcontext():
+            conversation._feed([99], repeated=True)
+        given.append(conversation.mass.total.clone())
+    assert replayed
+    torch.testing.assert_close(given[1], given[0])
+
+
+@pytest.mark.parametrize("end", ["stopped", "cancelled"])
+def test_what_has_been_recorded_outlives_an_answer_that_is_told_anew(
+    model: Model, ids: Tensor, replayed: list[int], end: str
+) -> None:
+    """It was recorded again in every answer that a stop text ended, or a person."""
+    context = read(model, STATIC["full"], ids)
+    said, conversation = answer(Conversation(context), "What is it?", 20), Conversation(context)
+    if end == "stopped":
+        *_, last = conversation.ask("What is it?", Sampling(max_tokens=20, stop=(said[6:8],)))
+        assert isinstance(last, Answer)
+        assert last.finish_reason == "stop"
+    else:
+        pieces = conversation.ask("What is it?", Sampling(max_tokens=20))
+        while not conversation.memory.recordings:
+            next(pieces)
+        pieces.close()
+    recordings = dict(conversation.memory.recordings)
+    assert recordings
+    answer(conversation, "And then?", 20)
+    assert conversation.memory.recordings == recordings
+
+
 def test_a_recording_that_fails_leaves_the_plain_pass(
     model: Model, ids: Tensor, replayed: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -12,8 +14,20 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 
-from engine import METHODS, Conversation, Method, Model, Reader, SettingsError, make_method, suited_method
+from engine import (
+    METHODS,
+    Answer,
+    Conversation,
+    Method,
+    Model,
+    Reader,
+    Sampling,
+    SettingsError,
+    make_method,
+    suited_method,
+)
 from engine.footprint import Task
+from engine.memories.entries import Slots
 from engine.models.architectures import SUPPORTED
 from engine.models.skeleton import skeleton, skeleton_of
 from engine.planning import rates
@@ -28,6 +42,7 @@ from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import answer, loaded, read
 from tests.engine.test_architectures import small_config
 from tests.engine.test_methods import TIGHT
+from tests.engine.test_rereading import FORGETFUL
 
 GB = 1_000_000_000
 ROOMY = Machine(device=64 * GB, host=64 * GB, shared=False)
@@ -151,6 +166,33 @@ def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, na
     assert taken.get(HOST, 0) <= planned.get(HOST, 0) + footprint.host_tail_bytes
 
 
+@pytest.mark.parametrize("method", FORGETFUL.values(), ids=FORGETFUL)
+def test_turns_take_no_more_than_planned_at_any_moment(
+    model: Model, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was before a question, and the fork in which passages were read again, were not counted."""
+    ids = torch.randint(4, 260, (1500,), generator=torch.Generator().manual_seed(3))
+    context = read(model, method, ids)
+    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    alive, most = WeakSet(context.memory.own), 0  # type: ignore[attr-defined]
+    begin = Slots.__init__
+
+    def noted(self: Slots, *given: Any, **named: Any) -> None:
+        nonlocal most
+        begin(self, *given, **named)
+        alive.add(self)
+        held = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for each in alive for x in each.tensors()}
+        most = max(most, sum(held.values()))
+
+    monkeypatch.setattr(Slots, "__init__", noted)
+    conversation = Conversation(context)
+    for number in range(8):
+        *_, last = conversation.ask(f"Who came, {number}?", Sampling(max_tokens=40), text=ids)
+    assert isinstance(last, Answer)
+    planned = footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+    assert 0.6 * planned < most <= planned
+
+
 @pytest.mark.parametrize("budget", [130, 400])
 def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: Tensor, budget: int) -> None:
     """They begin as 256 and are doubled; of neither did the plan know where the budget holds fewer."""
@@ -236,7 +278,7 @@ def test_best_leaves_out_what_lacks_trained_weights(tmp_path: Path) -> None:
     config = tiny_config()
     config.max_position_embeddings = 1 << 17
     model = skeleton(config, torch.float32, folder=tmp_path)
-    planner = Planner(model, Machine(model.weight_bytes() + 220_000_000, 10_000, False))
+    planner = Planner(model, Machine(model.weight_bytes() + 300_000_000, 10_000, False))
     largest = make_method("beacon", budget=1 << 17)
     plan = planner.plan(largest, 1 << 20)
     assert plan.fits
@@ -330,7 +372,7 @@ def test_no_save_of_a_reading_takes_more_disk_than_planned(
 
 def test_a_pass_is_made_smaller_until_it_fits() -> None:
     planner = llama()
-    method = make_method("streaming", budget=16384)
+    method = make_method("streaming", budget=8192)
     ample = planner.plan(method, 1_000_000, "nf4")
     tight = Planner(planner.model, dataclasses.replace(planner.machine, device=ample.device_bytes - 1)).plan(
         method, 1_000_000, "nf4"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine import Answer, Context, Conversation, Method, Model, Reader, Sampling, make_method
+from engine.passes import condense
 from engine.records import DEVICE
 from engine.rereading import AROUND, MOST, to_read_again
 from engine.sources import REACH
@@ -105,6 +106,24 @@ def test_the_budget_holds_while_passages_are_read_again(model: Model, text: Tens
     assert answer.read_again
     assert max(seen) > answer.usage.entries[DEVICE], "while it is answered there is more than after it"
     assert max(seen) <= method.budget + method.passing(model.spec)
+
+
+def test_nothing_is_condensed_for_passages_that_have_no_room(
+    model: Model, text: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory was condensed for each of them, before what was said and behind it."""
+    context, condensed = read(model, FORGETFUL["locret"], text), []
+    conversation = Conversation(context)
+
+    def counted(*given: Any) -> Any:
+        condensed.append(given)
+        return condense(*given)
+
+    monkeypatch.setattr("engine.conversation.condense", counted)
+    *_, last = conversation.ask(QUESTION * 7, Sampling(max_tokens=4), text=text)
+    assert isinstance(last, Answer)
+    assert last.read_again == 0
+    assert len(condensed) <= 2
 
 
 def test_an_answer_rests_on_what_was_read_again(model: Model, text: Tensor) -> None:
