@@ -10,6 +10,8 @@ from torch import Tensor
 from engine.errors import NO_NUMBERS, ModelError
 from engine.method import require
 
+LIKELY = 1024  # tokens among which the nucleus mostly is; to sort a vocabulary of 150K takes as long as many a pass
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -45,9 +47,13 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> in
         raise ModelError(f"The model gives no numbers for its next word: {NO_NUMBERS}")
     if sampling.temperature == 0.0:
         return int(logits.argmax())
-    behind = logits.cpu().double() - logits.amax().cpu()  # at most 0, so that no temperature makes them infinite
+    behind = logits.double() - logits.amax()  # at most 0, so that no temperature makes them infinite
     probabilities = (behind / sampling.temperature).softmax(dim=-1).float()
-    ordered, ids = probabilities.sort(descending=True)
+    if sampling.top_p == 1.0:
+        return int(torch.multinomial(probabilities.cpu(), 1, generator=generator))
+    ordered, ids = probabilities.topk(min(LIKELY, len(probabilities)))
+    if ordered.sum() < sampling.top_p:
+        ordered, ids = probabilities.sort(descending=True)
     before = ordered.cumsum(dim=-1) - ordered
     ordered = ordered.masked_fill(before >= sampling.top_p, 0.0)
-    return int(ids[torch.multinomial(ordered, 1, generator=generator)])
+    return int(ids[int(torch.multinomial(ordered.cpu(), 1, generator=generator))])

@@ -42,8 +42,17 @@ class AttentionMass:
         self.sums.zero_()
 
     def add(self, source: Tensor, probability: Tensor) -> None:
-        """Count probabilities [...] that fell on the source positions [...] of the same shape."""
-        place = source.reshape(-1).to(self.sums.device, torch.int64)
+        """Count probabilities [...] that fell on the source positions, broadcastable to them.
+
+        What fell on one position from several heads or queries is summed up before: to add one by one at the same
+        address is slow.
+        """
+        shared = probability.dim() - source.dim()
+        sizes = [1] * shared + list(source.shape)
+        together = [dim for dim, size in enumerate(sizes) if size < probability.shape[dim]]
+        if together:
+            probability = probability.sum(dim=together, keepdim=True)
+        place = source.expand(probability.shape).reshape(-1).to(self.sums.device, torch.int64)
         place = torch.where(place < 0, len(self.sums) - 1, place)
         self.sums.index_add_(0, place, probability.reshape(-1).to(self.sums))
 

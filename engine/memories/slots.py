@@ -230,7 +230,7 @@ class SlotMemory(Memory):
             self._watch(number, found[:, :held])
         if self.mass is not None:
             for source, piece in zip(sources, given[1:], strict=True):
-                self.mass.add(source.expand(piece.shape), piece)
+                self.mass.add(source, piece)
         return output
 
     def _in_sight(self, number: int) -> Tensor | None:

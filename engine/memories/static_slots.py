@@ -59,7 +59,7 @@ class StaticSlots(StaticPass[M]):
         output, given = attend([own, *beside], scaling, softcap, memory.mass is not None)
         if memory.mass is not None:
             for source, piece in zip(sources, given[1:], strict=True):
-                memory.mass.add(source.expand(piece.shape), piece)
+                memory.mass.add(source, piece)
             per_head = given[0][:, 0].view(slots.layer.kv_heads, -1, limit).sum(dim=1)
             memory.mass.add(slots.source, per_head[:, slots.first_slot :])
             if memory.base:

@@ -43,7 +43,7 @@ class StaticWindow(StaticPass[M]):
         output, given = attend(segments, scaling, softcap, mass is not None)
         if mass is not None:
             for source, piece in zip(sources, given, strict=True):
-                mass.add(source.expand(piece.shape), piece)
+                mass.add(source, piece)
         return output
 
     def _arrive(self, layer: int, k: Tensor, v: Tensor) -> None:

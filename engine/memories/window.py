@@ -163,7 +163,7 @@ class WindowMemory(Memory):
             self._attended(layer, given)
         if self.mass is not None:
             for source, piece in zip(sources, given, strict=True):
-                self.mass.add(source.expand(piece.shape), piece)
+                self.mass.add(source, piece)
         return output
 
     def _attended(self, layer: int, given: list[Tensor]) -> None:

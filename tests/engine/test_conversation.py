@@ -16,7 +16,7 @@ from engine.errors import ContextMismatch, ModelError, ModelNotFound, OutOfMemor
 from engine.memories.memory import AttentionMass
 from engine.models.chat import INSTRUCTION, Chat
 from engine.models.model import load_model
-from engine.sampling import choose
+from engine.sampling import LIKELY, choose
 from engine.sources import Sentences, passages
 from tests.engine.conftest import byte_tokenizer, tiny_config
 from tests.engine.reading import answer, read
@@ -247,6 +247,10 @@ def test_sampling() -> None:
     for cold in (1e-30, 1e-39, 1e-320):  # which float32 cannot divide by
         assert choose(logits, Sampling(temperature=cold), generator) == 1
     assert abs(drawn.count(1) / 400 - float(logits.softmax(0)[1])) < 0.1
+    flat, nucleus = torch.zeros(4 * LIKELY), Sampling(temperature=1.0, top_p=0.9)
+    assert max(choose(flat, nucleus, generator) for _ in range(100)) >= LIKELY
+    flat[7] = flat[3000] = 20.0
+    assert {choose(flat, nucleus, generator) for _ in range(50)} == {7, 3000}
     for wrong in ({"temperature": -1.0}, {"top_p": 0.0}, {"max_tokens": 0}, {"stop": ("",)}):
         with pytest.raises(SettingsError):
             Sampling(**wrong)  # type: ignore[arg-type]
