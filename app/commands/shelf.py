@@ -38,6 +38,7 @@ COLUMNS = {
         "method": "METHOD",
         "budget": "BUDGET",
         "tokens": "TOKENS",
+        "size": "SIZE",
         "status": "STATUS",
         "when": "BEGUN",
         "model": "MODEL",
@@ -157,7 +158,15 @@ def run_list(arguments: Arguments) -> int:
         print_json(rows)
         return 0
     key = "updated_at" if arguments.noun == "sessions" else "created_at"
-    shown = [{**row, "title": shorten(row["title"], LONGEST_TITLE), "when": _when(row[key])} for row in rows]
+    shown = [
+        {
+            **row,
+            "title": shorten(row["title"], LONGEST_TITLE),
+            "size": byte_size(row.get("bytes_on_disk", 0)),
+            "when": _when(row[key]),
+        }
+        for row in rows
+    ]
     text = table(shown, COLUMNS[arguments.noun])
     if text:
         print(printable(text))

@@ -18,7 +18,7 @@ import pytest
 from app.cli import main
 from app.commands.asking import result_of
 from app.doctor import examine
-from app.words import printable
+from app.words import byte_size, printable
 from sessions import ContextRow, Store
 from tests.app.helpers import PATIENCE_SEC, ROOT, Cli, book_text, in_process
 
@@ -434,7 +434,10 @@ def test_listing_renaming_searching_and_deleting(
     context = json.loads(capsys.readouterr().out)[0]
     assert context["title"] == "The Keeper"
     # What two models read of one text with one method looked alike.
-    assert in_process(home, capsys, "list", "contexts")[1].splitlines()[1].endswith(context["model"])
+    heads, row = in_process(home, capsys, "list", "contexts")[1].splitlines()
+    assert row.endswith(context["model"])
+    assert context["bytes_on_disk"] > 1000
+    assert row[heads.index("SIZE") :].startswith(f"{byte_size(context['bytes_on_disk'])}  ")
     # The document and its context have one title: the document is meant.
     shown = json.loads(in_process(home, capsys, "show", "the keep", "--json")[1])
     assert (shown["kind"], shown["id"]) == ("document", document)
