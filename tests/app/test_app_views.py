@@ -265,6 +265,13 @@ def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:
     assert " · PDF, 2 TXT<" in context_head(context(), documents, ["one", "two", "three"])
 
 
+def test_what_the_tab_says_is_the_title_and_how_far_it_is_read() -> None:
+    for status, words in (("reading", "50% · "), ("paused", "50% · "), ("ready", "")):
+        row, expected = context(status=status), f'data-tab="{words}{escape(EVIL)}"'
+        assert expected in context_head(row, [], [], 0.5)
+        assert expected in reading_card(row, [], None, {})
+
+
 def test_the_title_of_each_document_leads_to_its_first_page() -> None:
     """A page could be opened from a citation alone."""
     one, other = (replace(DOCUMENT, id=f"d-{title}", title=f"<{title}>") for title in ("a", "b"))

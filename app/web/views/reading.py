@@ -90,7 +90,8 @@ def reading_card(
     cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
     tone = "failed" if context.status == "failed" else ""
     return (
-        f'<section class="card"><h1>{esc(context.title)}</h1><p class="stage {tone}" role="status">{esc(stage)}</p>'
+        f'<section class="card" data-tab="{_tab(context, share)}"><h1>{esc(context.title)}</h1>'
+        f'<p class="stage {tone}" role="status">{esc(stage)}</p>'
         f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
         f'<p class="figures">{cells}</p>{kept(context, progress.get("usage") or context.usage)}</section>'
     )
@@ -148,9 +149,14 @@ def context_head(
     if len(lines) > MOST_COVERAGE:
         covered = _folded_lines(f"{plural(len(lines), 'document')}: what of each has text", lines)
     return (
-        f'<header class="context-head"><h1>{title}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
-        f"{so_far}{covered}{notice}</header>"
+        f'<header class="context-head" data-tab="{_tab(context, share)}"><h1>{title}</h1>'
+        f'<p class="how">{esc(how)} · {esc(kinds)}</p>{so_far}{covered}{notice}</header>'
     )
+
+
+def _tab(context: ContextRow, share: float) -> str:
+    """What page.js writes on the browser's tab: the title, after how much is read of what is not read to its end."""
+    return esc(context.title if context.status == "ready" else f"{share:.0%} · {context.title}")
 
 
 def _opened(document: DocumentRow) -> str:
