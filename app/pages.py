@@ -5,13 +5,16 @@ from pathlib import Path
 
 from app.errors import NotFound
 from app.service import Service
-from ingest import IngestError, Page, PasswordNeeded
+from ingest import IngestError, Page, PasswordNeeded, TocEntry
 from ingest.apart import picture_apart
 
 
 @dataclass(frozen=True)
 class DocumentPage:
-    """A page of a document. start: where in the document's text it begins; numbers: of the first and the last page."""
+    """A page of a document.
+
+    start: where in the document's text it begins; numbers: of the first and the last page; contents: of the document.
+    """
 
     document: str
     title: str
@@ -19,6 +22,7 @@ class DocumentPage:
     start: int
     numbers: tuple[int, int]
     printed: Path | None  # the file that shows it as it is printed, if it is a PDF
+    contents: tuple[TocEntry, ...] = ()
 
 
 def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
@@ -32,7 +36,7 @@ def page_of(service: Service, document_id: str, number: int) -> DocumentPage:
         if page.number == number:
             title, printed = service.store.document(document_id).title, pdf_of(service, document_id)
             numbers = document.pages[0].number, document.pages[-1].number
-            return DocumentPage(document_id, title, page, start, numbers, printed)
+            return DocumentPage(document_id, title, page, start, numbers, printed, document.toc)
     there = f"its pages are 1 to {document.pages[-1].number:,}" if document.pages else "it has none"
     raise NotFound(f"There is no page {number} in {document_id}: {there}.")
 

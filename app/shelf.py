@@ -191,12 +191,19 @@ def find_session(service: Service, text: str) -> SessionRow:
 
 
 def listing(service: Service, noun: str) -> list[dict[str, Any]]:
-    """All documents, contexts or sessions, as plain objects.
+    """All documents, contexts or sessions, as plain objects; contexts with what they take on the disk.
 
     Args:
         noun: "documents", "contexts" or "sessions".
     """
-    return [asdict(row) for _, row in _titled(service, (noun.removesuffix("s"),))]
+    rows = [row for _, row in _titled(service, (noun.removesuffix("s"),))]
+    if noun != "contexts":
+        return [asdict(row) for row in rows]
+    found = []
+    for row in rows:
+        with suppress(sessions.NotFound):  # deleted meanwhile
+            found.append({**asdict(row), "bytes_on_disk": service.store.size_on_disk(row.id)})
+    return found
 
 
 def called(rows: Iterable[Called], query: str) -> list[Called]:
@@ -284,6 +291,13 @@ def derived(service: Service, kind: str, *rows: Row) -> str:
     talks = sum(len(service.store.sessions(each)) for each in contexts)
     parts = [plural(len(contexts), "context")] if contexts and kind == "document" else []
     return " and ".join([*parts, *([plural(talks, "session")] if talks else [])])
+
+
+def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:
+    """What things of a kind take on the disk, with all that goes with them when they are deleted."""
+    store, contexts = service.store, _contexts_with(service, kind, rows)
+    talks = [each.id for context in contexts for each in store.sessions(context)]
+    return sum(map(store.size_on_disk, {*(row.id for row in rows), *contexts, *talks}))
 
 
 def to_delete(service: Service, kind: str, row: Row, text: str, *, asked: bool) -> str:

@@ -120,6 +120,7 @@
       if (unfolded.has(each.dataset.fold) && !each.dataset.met) each.open = true, each.dataset.met = "yes";
     const where = document.querySelector("#where [data-query]");
     if (where) place(where.dataset.query), turnTo(where.dataset);
+    document.title = document.querySelector("[data-tab]")?.dataset.tab ?? "Stockpot";
     // One stop of the Tab key each, in which the arrows choose.
     for (const list of document.querySelectorAll("#method, #contexts, #sessions, #hits, #ocr"))
       for (const each of list.querySelectorAll("input[type=radio]"))

@@ -131,6 +131,7 @@ def settings_of(arguments: Arguments) -> dict[str, Any]:
 def run(arguments: Arguments) -> int:
     """Read the files; print what came of it."""
     settings = settings_of(arguments)
+    _check_named(arguments.sources)
     import engine
     from app.methods import method_for
     from app.readings import begin
@@ -190,6 +191,21 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     else:
         print(in_words(result))
     return 0
+
+
+def _check_named(sources: list[str]) -> None:
+    """Refuse what other programs take for a file.
+
+    Raises:
+        UsageError: an address, or a dash for standard input, and no file is called so.
+    """
+    for each in sources:
+        if os.path.exists(each):  # not of Path, which raises where an address is too long for a name
+            continue
+        if each == "-":
+            raise UsageError("Standard input is not read: save it as a file and name that.")
+        if re.match(r"(https?|ftp)://", each, re.IGNORECASE):
+            raise UsageError("Stockpot fetches nothing: download it and name the file.")
 
 
 def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":

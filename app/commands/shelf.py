@@ -38,6 +38,7 @@ COLUMNS = {
         "method": "METHOD",
         "budget": "BUDGET",
         "tokens": "TOKENS",
+        "size": "SIZE",
         "status": "STATUS",
         "when": "BEGUN",
         "model": "MODEL",
@@ -99,11 +100,17 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     parser = commands.add_parser(
         "delete",
         parents=[shared],
-        help="delete something and everything derived from it",
-        description="Delete a document, context or session and everything derived from it: with a document its "
-        "contexts, with a context its sessions. Standard output gets its id, standard error what was deleted.",
+        help="delete things and everything derived from them",
+        description="Delete documents, contexts or sessions and everything derived from them: with a document its "
+        "contexts, with a context its sessions. Standard output gets their ids, with --json one object, or a list of "
+        "them where several are named; standard error gets what was deleted.",
     )
-    parser.add_argument("id", metavar="ID", help="id of a document, context or session, a prefix of it, or its title")
+    parser.add_argument(
+        "ids",
+        metavar="ID",
+        nargs="+",
+        help="id of a document, context or session, a prefix of it, or its title",
+    )
     parser.add_argument(
         "--yes",
         action="store_true",
@@ -151,7 +158,15 @@ def run_list(arguments: Arguments) -> int:
         print_json(rows)
         return 0
     key = "updated_at" if arguments.noun == "sessions" else "created_at"
-    shown = [{**row, "title": shorten(row["title"], LONGEST_TITLE), "when": _when(row[key])} for row in rows]
+    shown = [
+        {
+            **row,
+            "title": shorten(row["title"], LONGEST_TITLE),
+            "size": byte_size(row.get("bytes_on_disk", 0)),
+            "when": _when(row[key]),
+        }
+        for row in rows
+    ]
     text = table(shown, COLUMNS[arguments.noun])
     if text:
         print(printable(text))
@@ -293,31 +308,37 @@ def run_rename(arguments: Arguments) -> int:
     with open_service(arguments) as service:
         kind, row = find(service, arguments.id)
         row = rename(service, kind, row, arguments.title)
-    _print_done(arguments, "renamed", row.id, kind=kind, title=row.title)
+    if arguments.json:
+        print_json({"renamed": row.id, "kind": kind, "title": row.title})
+    else:
+        print(row.id)
     return 0
 
 
-def _print_done(arguments: Arguments, done: str, id: str, **facts: str) -> None:
-    """What was done to what; without --json the id alone."""
-    if arguments.json:
-        print_json({done: id, **facts})
-    else:
-        print(id)
-
-
 def run_delete(arguments: Arguments) -> int:
-    """Delete something, after asking."""
-    from app.shelf import delete, find, to_delete
+    """Delete things, after asking once about all of them."""
+    from app.shelf import KINDS, delete, find, to_delete
 
     with open_service(arguments) as service:
-        kind, row = find(service, arguments.id)
-        what = to_delete(service, kind, row, arguments.id, asked=not arguments.yes)
-        if not (arguments.yes or _agreed(f"Delete {what}?")):
+        found = [(text, *find(service, text)) for text in arguments.ids]
+        things = {
+            row.id: (kind, row, to_delete(service, kind, row, text, asked=not arguments.yes))
+            for text, kind, row in found
+        }
+        if not (arguments.yes or _agreed(f"Delete {'; '.join(what for *_, what in things.values())}?")):
             note("Nothing was deleted.")
             return 1
-        delete(service, kind, row)
-    note(f"Deleted {what}.")
-    _print_done(arguments, "deleted", row.id, kind=kind)
+        for each in reversed(KINDS):  # what goes with another before it
+            doomed = [(row, what) for kind, row, what in things.values() if kind == each]
+            if doomed:
+                delete(service, each, *(row for row, _ in doomed))
+            for row, what in doomed:
+                note(f"Deleted {what}.")
+                if not arguments.json:
+                    print(row.id)
+    if arguments.json:
+        done = [{"deleted": id, "kind": kind} for id, (kind, *_) in things.items()]
+        print_json(done if len(arguments.ids) > 1 else done[0])
     return 0
 
 

@@ -26,6 +26,7 @@ from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
 from app.web.screen import Chosen, Screen
 from app.web.views.markup import esc
+from app.words import byte_size
 from app.worker import Worker
 from sessions import MOST_HITS
 
@@ -37,9 +38,15 @@ TELLING = 10_000
 """Tokens of an earlier reading whose speed says something about that of a book."""
 
 
-def asked(named: str, doomed: list[tuple[str, str]]) -> list[Any]:
-    """Updates that ask whether something is really to be deleted. doomed: kind and id of all that then is."""
-    text = f'<p role="alert">Delete the {esc(named)}? This cannot be undone.</p>'
+def asked(named: str, doomed: list[tuple[str, str]], size: int) -> list[Any]:
+    """Updates that ask whether something is really to be deleted.
+
+    Args:
+        doomed: kind and id of all that then is.
+        size: bytes that it takes on the disk.
+    """
+    frees = f"frees {byte_size(size)} and " if size else ""
+    text = f'<p role="alert">Delete the {esc(named)}? This {frees}cannot be undone.</p>'
     return [gr.update(visible=True), gr.update(value=text), doomed]
 
 
@@ -281,7 +288,8 @@ class Actions:
     def ask_to_delete(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether something is really to be deleted."""
         one, rows = kind.removesuffix("s"), self._to_delete(kind, chosen)
-        return chosen, asked(self._named(one, rows), [(one, row.id) for row in rows])
+        size = shelf.bytes_to_free(self.service, one, *rows)
+        return chosen, asked(self._named(one, rows), [(one, row.id) for row in rows], size)
 
     def ask_to_remove(self, kind: str, chosen: Chosen) -> tuple[Chosen, list[Any]]:
         """Ask whether a reading that stopped is really to be deleted, or an upload that failed with its documents.
@@ -294,14 +302,17 @@ class Actions:
         if chosen.context.startswith("j-"):
             job = self.service.store.job(chosen.context)
             if rows := unread(self.service, job.progress.get("documents", []), job):
-                return chosen, asked(self._named("document", rows), [("upload", job.id)])
+                size = shelf.bytes_to_free(self.service, "document", *rows)
+                return chosen, asked(self._named("document", rows), [("upload", job.id)], size)
             discard(self.service, job)
             return Chosen(), unasked()
         context = self.service.store.context(chosen.context)
         named, doomed = self._named("context", [context]), "context"
+        size = shelf.bytes_to_free(self.service, "context", context)
         if kind == "documents" and (rows := shelf.own_documents(self.service, context)):
             named, doomed = f"{named} and the {self._named('document', rows, also=False)}", "reading"
-        return chosen, asked(named, [(doomed, context.id)])
+            size = shelf.bytes_to_free(self.service, "document", *rows)
+        return chosen, asked(named, [(doomed, context.id)], size)
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Things of a kind, by their titles. also: with what goes with them."""

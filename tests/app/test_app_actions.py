@@ -14,6 +14,7 @@ from app.readings import begin
 from app.service import Service
 from app.web.actions import Actions
 from app.web.screen import AT_ONCE, Chosen, Screen
+from app.words import byte_size
 from app.worker import Worker
 from sessions import InUse
 from tests.app.helpers import SETTINGS, add, book_text, read_through, upload, work_once
@@ -32,7 +33,9 @@ def test_what_is_deleted_is_what_was_named(tmp_path: Path, model: str, book: Pat
     assert left == Chosen(context, other.id)
     assert [row.id for row in store.sessions()] == [other.id]
 
-    _, (_, _, doomed) = actions.ask_to_delete("documents", left)
+    _, (_, asked, doomed) = actions.ask_to_delete("documents", left)
+    size = sum(store.size_on_disk(each) for each in (*store.context(context).document_ids, context, other.id))
+    assert f"? This frees {byte_size(size)} and cannot be undone." in asked["value"]
     left, (_, _, nothing) = actions.delete(left, doomed)
     assert (left, nothing) == (Chosen(), [])
     assert not store.documents()

@@ -18,7 +18,7 @@ import pytest
 from app.cli import main
 from app.commands.asking import result_of
 from app.doctor import examine
-from app.words import printable
+from app.words import byte_size, printable
 from sessions import ContextRow, Store
 from tests.app.helpers import PATIENCE_SEC, ROOT, Cli, book_text, in_process
 
@@ -341,6 +341,27 @@ def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
         assert done == (0, f"{document}\n", f"Deleted document {document} (Emma).\n")
 
 
+def test_several_things_are_deleted_after_one_question(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store(tmp_path) as store:
+        context = emma(store)
+        [document] = context.document_ids
+        first, second, third = (store.add_session(context.id).id for _ in range(3))
+        for unclear in (("em",), ("s-222222",)):
+            status, out, _ = in_process(tmp_path, capsys, "delete", first, *unclear, "--yes")
+            assert (status, out, len(store.sessions())) == (1, "", 3)
+        done = json.loads(in_process(tmp_path, capsys, "delete", first, second, first, "--yes", "--json")[1])
+        assert done == [{"deleted": id, "kind": "session"} for id in (first, second)]
+        with monkeypatch.context() as person:
+            person.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "y\n"))
+            status, out, err = in_process(tmp_path, capsys, "delete", document, third, context.id)
+        assert (status, out.split()) == (0, [third, context.id, document])  # none was gone with another by then
+        named = f"document {document} (Emma) with 1 context and 1 session; session {third} (New session); context "
+        assert f"Delete {named}{context.id} (Emma) with 1 session? [y/N]" in err
+        assert (store.documents(), store.contexts(), store.sessions()) == ([], [], [])
+
+
 def test_the_title_of_a_document_is_no_file_and_leads_to_its_id(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,7 +434,10 @@ def test_listing_renaming_searching_and_deleting(
     context = json.loads(capsys.readouterr().out)[0]
     assert context["title"] == "The Keeper"
     # What two models read of one text with one method looked alike.
-    assert in_process(home, capsys, "list", "contexts")[1].splitlines()[1].endswith(context["model"])
+    heads, row = in_process(home, capsys, "list", "contexts")[1].splitlines()
+    assert row.endswith(context["model"])
+    assert context["bytes_on_disk"] > 1000
+    assert row[heads.index("SIZE") :].startswith(f"{byte_size(context['bytes_on_disk'])}  ")
     # The document and its context have one title: the document is meant.
     shown = json.loads(in_process(home, capsys, "show", "the keep", "--json")[1])
     assert (shown["kind"], shown["id"]) == ("document", document)

@@ -41,6 +41,8 @@ def test_serving_others_without_a_password_is_wrong_usage(
         (("ingest", "missing.pdf", "--method", "magic"), "magic"),
         (("ingest", "missing.pdf", "--method", "exact", "--budget", "3"), "budget of 3"),
         (("ingest", "missing.pdf", "--set", "wings=2"), "wings"),
+        (("ingest", "a.txt", f"https://example.org/{'a' * 300}"), "fetches nothing: download it and name the file."),
+        (("ingest", "-"), "Standard input is not read: save it as a file and name that."),
         (("serve", "--port", "99999"), "65535"),
         (("ask", "c-222222", "Who?", "--seed", "9" * 30), "4,294,967,295"),
         (("plan", "--tokens", "1K", "--rates", "80,900,20"), "give its memory with --gpu"),

@@ -37,7 +37,8 @@ def test_what_is_deleted_while_things_are_listed_is_left_out(service: Service, m
         return rows
 
     monkeypatch.setattr(service.store, "contexts", deleted_since)
-    assert listing(service, "contexts")[0] == {"title": "Lamp", **asdict(kept)}
+    size = service.store.size_on_disk(kept.id)
+    assert listing(service, "contexts") == [{"title": "Lamp", **asdict(kept), "bytes_on_disk": size}]
     assert find(service, "Lamp", ("context",)) == ("context", kept)
 
 

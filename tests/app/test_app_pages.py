@@ -17,7 +17,7 @@ from app.service import Service
 from app.web.api import MOST_DRAWN, add_error_handlers, router
 from app.web.views.document_page import document_page
 from app.worker import Worker
-from ingest import PasswordNeeded
+from ingest import PasswordNeeded, TocEntry
 from tests.app.helpers import PATIENCE_SEC, in_process
 from tests.ingest import makers
 
@@ -31,8 +31,13 @@ def kept(service: Service, file: Path, password: str | None = None) -> str:
 
 
 def test_a_page_knows_where_it_stands(service: Service, tmp_path: Path) -> None:
-    id = kept(service, makers.pdf(tmp_path / "lamp.pdf", PRINT))
+    file = makers.pdf(tmp_path / "lamp.pdf", PRINT)
+    with pymupdf.open(file) as pdf:
+        pdf.set_toc([[1, "How it was lit", 2]])
+        pdf.saveIncr()
+    id = kept(service, file)
     first, second = page_of(service, id, 1), page_of(service, id, 2)
+    assert first.contents == second.contents == (TocEntry(1, "How it was lit", 2),)
     assert (first.page.text, first.start, first.numbers) == ("The keeper of the lamp was Orla Quent.", 0, (1, 2))
     assert service.library.document(id).text[second.start :] == second.page.text
     with pytest.raises(NotFound, match=r"no page 3 in .*: its pages are 1 to 2"):

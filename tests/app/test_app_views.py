@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 from app.pages import DocumentPage
@@ -11,7 +12,7 @@ from app.web.views.markup import sparkline, thin
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, live_turn
 from app.words import repeats_itself
-from ingest import Page, PageQuality
+from ingest import Page, PageQuality, TocEntry
 from sessions import ContextRow, DocumentRow, JobRow, TurnRow
 
 EVIL = '<img src=x onerror="alert(1)">&"\''
@@ -245,8 +246,8 @@ def test_a_page_by_itself_marks_the_passage() -> None:
 
 
 def test_lines_of_coverage_are_all_there_or_folded() -> None:
-    assert context_head(context(), [], ["one", "two", "three"]).count("<details") == 1  # of the warnings
-    folded = context_head(context(), [], [f"line {number}" for number in range(7)])
+    assert context_head(context(), [DOCUMENT] * 3, ["one", "two", "three"]).count("<details") == 1  # of the warnings
+    folded = context_head(context(), [DOCUMENT] * 7, [f"line {number}" for number in range(7)])
     assert "7 documents: what of each has text" in folded
     assert "<li>line 6</li>" in folded
 
@@ -261,14 +262,46 @@ def test_what_goes_round_in_circles_is_known() -> None:
 def test_the_head_of_a_context_counts_the_formats_of_its_documents() -> None:
     """Two hundred texts were "TXT, TXT, TXT, ..."."""
     documents = [replace(DOCUMENT, format=each) for each in ("pdf", "txt", "txt")]
-    assert " · PDF, 2 TXT<" in context_head(context(), documents, [])
+    assert " · PDF, 2 TXT<" in context_head(context(), documents, ["one", "two", "three"])
+
+
+def test_what_the_tab_says_is_the_title_and_how_far_it_is_read() -> None:
+    for status, words in (("reading", "50% · "), ("paused", "50% · "), ("ready", "")):
+        row, expected = context(status=status), f'data-tab="{words}{escape(EVIL)}"'
+        assert expected in context_head(row, [], [], 0.5)
+        assert expected in reading_card(row, [], None, {})
+
+
+def test_the_title_of_each_document_leads_to_its_first_page() -> None:
+    """A page could be opened from a citation alone."""
+    one, other = (replace(DOCUMENT, id=f"d-{title}", title=f"<{title}>") for title in ("a", "b"))
+    link = '<a href="documents/d-{0}/pages/1" target="_blank" rel="noopener" title="{1}">&lt;{0}&gt;</a>'
+    a, b = (link.format(title, "Read it from its first page") for title in ("a", "b"))
+    assert f"<h1>{a}</h1>" in context_head(context(title="<a>"), [one], ["Thin."])
+    renamed = context_head(context(title="Mine"), [one], ["<a>: Thin."])
+    assert ("<h1>Mine</h1>" in renamed, f"<span>{a}: Thin.</span>" in renamed) == (True, True)
+    for count in (2, 4):  # in plain sight, and folded
+        shown = context_head(context(), [one, other] * (count // 2), ["<a>: Thin.", "<b>: Bold."] * (count // 2))
+        assert (shown.count(f"{a}: Thin."), shown.count(f"{b}: Bold.")) == (count // 2, count // 2)
+
+
+def test_a_page_by_itself_lists_the_contents_folded() -> None:
+    page = Page(3, "page 3", "It is lit.", PageQuality(10, "text"))
+    contents = (TocEntry(1, EVIL, 3), TocEntry(9, "The lamp", 12))
+    html = document_page(DocumentPage("d-a", "A", page, 0, (1, 12), None, contents))
+    assert "<details><summary>Contents</summary>" in html
+    assert re.findall(r'<li style="--level:(\d+)"><a href="(\d+)">([^<]+)</a>', html) == [
+        ("1", "3", escape(EVIL)),
+        ("6", "12", "The lamp"),
+    ]
+    assert "<details" not in document_page(DocumentPage("d-a", "A", page, 0, (1, 12), None))
 
 
 def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins() -> None:
     thin = "1 of 2 pages has text."
     warnings = ["Left out: a.pdf is encrypted.", "Left out: b.txt is empty.", "Odd font.", f"Books: {thin}"]
     row = context(status="ready", warnings=warnings)
-    fresh, later = (context_head(row, [], [thin], expanded=each) for each in (True, False))
+    fresh, later = (context_head(row, [DOCUMENT], [thin], expanded=each) for each in (True, False))
     assert fresh.count(thin) == 1  # what is in plain sight anyway is not said again
     assert "2 files were left out" in fresh
     assert "1 warning<" in fresh

@@ -1,5 +1,6 @@
 """Readings on the page: settings, stopping, files that cannot be read, passwords."""
 
+import re
 from pathlib import Path
 
 import pymupdf
@@ -22,6 +23,7 @@ def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_
     with server.held_back():
         tab.locator("#start").click()
         expect(tab.locator("#reading-card")).to_contain_text("tokens/s")
+        expect(tab).to_have_title(re.compile(r"^\d+% · Long$"))
         tab.locator("#cancel").click()
         expect(tab.locator("#reading-card")).to_contain_text("goes on from there")
         expect(tab.locator("#contexts label.selected")).to_contain_text("stopped at")
@@ -38,6 +40,7 @@ def test_a_reading_is_stopped_and_taken_up_again(tab: Page, server: Server, tmp_
     expect(tab.locator("#reading-confirm-text")).to_contain_text("and the document “Long”?")
     tab.locator("#reading-confirm").click()
     expect(tab.locator("#new-view")).to_be_visible()
+    expect(tab).to_have_title("Stockpot")
     expect(tab.locator("#contexts")).not_to_contain_text("Long")
     assert "Long" not in {row["title"] for row in server.get("/api/documents")}
 
@@ -147,6 +150,7 @@ def test_what_has_been_read_so_far_can_be_asked(tab: Page, server: Server) -> No
         tab.locator("#sessions label").first.click()
         expect(tab.locator("#past .question")).to_have_text(["Who kept the lamp?"])
     expect(tab.locator("#context-head .so-far")).to_have_count(0)  # read to its end meanwhile
+    expect(tab).to_have_title("Long")
     ask(tab, "Where is it?", 8)
     expect(tab.locator("#past .question")).to_have_text(["Who kept the lamp?", "Where is it?"])
     expect(tab.locator("#past .turn").nth(1).locator(".measured")).to_contain_text("to first token")

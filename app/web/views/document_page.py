@@ -6,6 +6,7 @@ Of a PDF it is shown beside its text as it is printed.
 from app.pages import DocumentPage
 from app.web.views.markup import esc
 
+DEEPEST = 6  # level of the contents that is still set apart from the one above it
 STYLE = """
 :root { color-scheme: light dark; --paper: #fffdf9; --ink: #25211c; --soft: #645b4f; --mark: #f8dfa8; --link: #a6431a;
   --line: #e0d8ca; }
@@ -20,6 +21,10 @@ header { grid-column: 1 / -1; }
 h1 { font-size: 1.3rem; line-height: 1.3; margin: 0; overflow-wrap: anywhere; }
 header p { margin: 4px 0 0; color: var(--soft); }
 nav { margin-top: 8px; display: flex; flex-wrap: wrap; gap: 4px 20px; font-size: 15px; }
+details { margin-top: 8px; font-size: 15px; }
+summary { cursor: pointer; color: var(--soft); }
+ol { list-style: none; margin: 4px 0 0; padding: 0; }
+li { padding-inline-start: calc(var(--level) * 1.2em); overflow-wrap: anywhere; }
 a { color: var(--link); }
 #text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; text-align: start; min-width: 0; }
 mark { background: var(--mark); color: inherit; scroll-margin-top: 30vh; }
@@ -54,7 +59,8 @@ def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
         f"<title>{esc(page.label)} · {esc(shown.title)}</title>"
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
         f'<body><main><header><h1 lang="">{esc(page.label)}</h1><p lang="">{esc(shown.title)}</p>{_elsewhere(shown)}'
-        f'</header><div id="text" lang="">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
+        f"{_contents(shown)}</header>"
+        f'<div id="text" lang="">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
         f"{_printed(shown, start, end)}</main></body></html>"
     )
 
@@ -76,6 +82,17 @@ def _elsewhere(shown: DocumentPage) -> str:
         links.append(("#printed", "As it is printed"))
     shown_links = "".join(f'<a href="{link}">{name}</a>' for link, name in links)
     return f"<nav>{shown_links}</nav>" if links else ""
+
+
+def _contents(shown: DocumentPage) -> str:
+    """What the document lists as its contents, folded."""
+    if not shown.contents:
+        return ""
+    lines = "".join(
+        f'<li style="--level:{min(entry.level, DEEPEST)}"><a href="{entry.page}">{esc(entry.title)}</a></li>'
+        for entry in shown.contents
+    )
+    return f'<details><summary>Contents</summary><ol lang="">{lines}</ol></details>'
 
 
 def _printed(shown: DocumentPage, start: int, end: int) -> str:

@@ -90,7 +90,8 @@ def reading_card(
     cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
     tone = "failed" if context.status == "failed" else ""
     return (
-        f'<section class="card"><h1>{esc(context.title)}</h1><p class="stage {tone}" role="status">{esc(stage)}</p>'
+        f'<section class="card" data-tab="{_tab(context, share)}"><h1>{esc(context.title)}</h1>'
+        f'<p class="stage {tone}" role="status">{esc(stage)}</p>'
         f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
         f'<p class="figures">{cells}</p>{kept(context, progress.get("usage") or context.usage)}</section>'
     )
@@ -124,7 +125,7 @@ def context_head(
     """What stands over a conversation: the documents, how they were read, and what a person should know.
 
     Args:
-        coverage: a line for each document.
+        coverage: a line for each document, after its title where that is not the context's.
         share: of the text, what has been read.
         expanded: show unfolded which files were left out and what is doubtful.
     """
@@ -141,14 +142,34 @@ def context_head(
     left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
     notice = _folded(left_out, missing, "left-out", expanded)
     notice += _folded(plural(len(doubts), "warning"), doubts, "doubts", expanded)
-    lines = "".join(f"<span>{esc(line)}</span>" for line in coverage)
-    covered = f'<p class="coverage">{lines}</p>'
-    if len(coverage) > MOST_COVERAGE:
-        covered = _folded(f"{plural(len(coverage), 'document')}: what of each has text", coverage)
+    alone = [document.title for document in documents] == [context.title]
+    title = _opened(documents[0]) if alone else esc(context.title)
+    lines = [_covered(*each) for each in zip(documents, coverage, strict=True)]
+    covered = f'<p class="coverage">{"".join(f"<span>{line}</span>" for line in lines)}</p>'
+    if len(lines) > MOST_COVERAGE:
+        covered = _folded_lines(f"{plural(len(lines), 'document')}: what of each has text", lines)
     return (
-        f'<header class="context-head"><h1>{esc(context.title)}</h1><p class="how">{esc(how)} · {esc(kinds)}</p>'
-        f"{so_far}{covered}{notice}</header>"
+        f'<header class="context-head" data-tab="{_tab(context, share)}"><h1>{title}</h1>'
+        f'<p class="how">{esc(how)} · {esc(kinds)}</p>{so_far}{covered}{notice}</header>'
     )
+
+
+def _tab(context: ContextRow, share: float) -> str:
+    """What page.js writes on the browser's tab: the title, after how much is read of what is not read to its end."""
+    return esc(context.title if context.status == "ready" else f"{share:.0%} · {context.title}")
+
+
+def _opened(document: DocumentRow) -> str:
+    """The title of a document, which leads to its first page."""
+    link = f"documents/{esc(document.id)}/pages/1"
+    return (
+        f'<a href="{link}" target="_blank" rel="noopener" title="Read it from its first page">{esc(document.title)}</a>'
+    )
+
+
+def _covered(document: DocumentRow, line: str) -> str:
+    before = f"{document.title}: "
+    return f"{_opened(document)}: {esc(line.removeprefix(before))}" if line.startswith(before) else esc(line)
 
 
 def _so_far(context: ContextRow, share: float) -> str:
@@ -162,10 +183,13 @@ def _so_far(context: ContextRow, share: float) -> str:
 
 def _folded(summary: str, items: Sequence[str], kind: str = "", expanded: bool = False) -> str:
     """A list under its summary; nothing for no items."""
-    if not items:
-        return ""
-    lines = "".join(f"<li>{esc(each)}</li>" for each in items)
+    return _folded_lines(summary, [esc(each) for each in items], kind, expanded) if items else ""
+
+
+def _folded_lines(summary: str, lines: Sequence[str], kind: str = "", expanded: bool = False) -> str:
+    """The same of lines that are HTML."""
+    listed = "".join(f"<li>{line}</li>" for line in lines)
     return (
         f'<details class="warnings {kind}"{" open" if expanded else ""}><summary>{esc(summary)}</summary>'
-        f"<ul>{lines}</ul></details>"
+        f"<ul>{listed}</ul></details>"
     )
