@@ -4,14 +4,14 @@ This is the only room that knows documents (`ingest`), models (`engine`) and wha
 nothing imports it. `cli.py` and `commands/` are the command line, `web/` is the page and the HTTP API; what they share
 lives beside this file, and all of it works on a `Service`, which is one home in use (`service.py`):
 
-documents.py, uploads.py, library.py   files become documents, which stay at hand
-readings.py, stream.py                 documents become tokens, and are read into contexts
+documents.py, uploads.py, library.py, pages.py   files become documents, which stay at hand, page by page
+readings.py, stream.py, checkpoints.py, progress.py   documents become tokens, and are read into contexts
 opening.py, opened.py, lru.py          contexts and conversations from disk, and those open in memory
-turns.py, sources.py, quotes.py        questions become answers with sources
+turns.py, answer_options.py, sources.py, quotes.py   questions become answers with sources
 memory_map.py                          what of a text its context still remembers
 planning.py, methods.py, models.py, local_models.py, doctor.py   what there is, and what it needs
 shelf.py                               finding, listing, renaming and deleting what is kept
-worker.py                              the thread that reads and answers for the page and the API
+worker.py                              the threads that read, answer and open files for the page and the API
 home.py, errors.py, words.py           where things are, and how things are said to people
 
 No tensor arithmetic, no SQL and no file formats here.

@@ -12,7 +12,7 @@ S sinks, W window, n the number of a query from the very beginning, K far entrie
 | relative | slot 0, 1, 2, ... of beacons, then window | its slot | `slots.py`: beacon |
 | true distance | index in the window | its own index | `window.py`: every window |
 | StreamingLLM's sinks | 0 .. S-1 | its place in the cache, at most S+W-1 | `window.py`: the sinks |
-| constant distance, the cache's end | 0 | S+W-1 | `retrieving.py`: far keys of `exact`, and of every second look |
+| constant distance, the cache's end | 0 | S+W-1, or where the gist ends | `exact`; every second look, `recall`'s too |
 
 Far keys of `infllm`, `infinitehip` and `recall`, and the sinks of queries that have any (`FarPlaces`; InfiniteHiP's
 Table 5, columns):

@@ -1,4 +1,4 @@
-"""The left side: contexts, the sessions over the chosen one, and search in all sessions."""
+"""The left side: contexts, the sessions over the chosen one, and search in all of both."""
 
 from dataclasses import dataclass
 

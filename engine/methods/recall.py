@@ -60,7 +60,7 @@ class Recall(Method):
     InfiniteHiP, the last of which says how many entries are selected; top_k: entries selected by exact search, for each
     query of each head; pruning: position rule while pruning; attention: rule for selected keys, streaming (numbered
     before the gist) or infllm (one distance); while_reading: whether the text's own tokens select too; looks: see
-    `check_looks`; store: dtype of the host tier.
+    `LOOKS`; store: dtype of the host tier.
     """
 
     name: ClassVar[str] = "recall"
