@@ -24,8 +24,10 @@ from engine.memories.static_window import StaticWindow
 from engine.positions import sink_query_positions
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
+from kernels import choice
 
 LEAST_SLACK = 512
+MOVING = 64  # tokens after which what is shown of a window begins elsewhere, where a kernel is told
 
 
 class LayerWindow:
@@ -217,6 +219,8 @@ class WindowMemory(Memory):
         number = torch.arange(self.seen, self.seen + count)  # from the very beginning; on the host, then sent at once
         sinks = min(self.sinks, self.seen + count)
         start = max(0, self.length - reach + 1)
+        if choice.by_triton(device):  # which is sent where they lie, and need not be for each token
+            start -= start % MOVING
         own = number - self.sinks - (self.seen - self.sinks - self.length if self.seen > self.sinks else 0)
         left = own - self.window - (number - self.seen) % self.query_block  # the newest that has left the window
         if sliding is not None:

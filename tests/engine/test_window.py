@@ -15,6 +15,7 @@ from engine.memories.window import WindowMemory
 from engine.methods.exact import Exact, ExactMemory
 from engine.rope import Rope
 from engine.seam import ModelSpec
+from kernels import choice
 from tests.engine.plain import SCALE, stream, tail, through
 
 SINKS, WINDOW = 4, 24
@@ -135,3 +136,19 @@ def test_the_buffer_does_not_grow_with_the_text(model: Model) -> None:
         sizes.add(memory.usage().bytes["device"])
     assert memory.seen == 6400
     assert len(sizes) == 1
+
+
+def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each layer, by a copy that the host waits for."""
+    pytest.importorskip("triton")
+    from kernels.paged import kernel
+
+    ids, source, hidden, sent = torch.arange(3, 103), torch.arange(100, dtype=torch.int32), [], 0
+    for implementation in ("reference", "triton"):
+        monkeypatch.setattr(choice, "implementation", lambda implementation=implementation: implementation)
+        memory, sent = WindowMemory(model.spec, SINKS, WINDOW), kernel._sent.cache_info().misses
+        for at in range(100):
+            hidden.append(model.forward(ids[at : at + 1], memory, source[at : at + 1]))
+            memory.commit()
+    torch.testing.assert_close(torch.cat(hidden[100:]), torch.cat(hidden[:100]), atol=1e-4, rtol=1e-3)
+    assert kernel._sent.cache_info().misses - sent < 50
