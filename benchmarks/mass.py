@@ -49,9 +49,10 @@ class Seen(AttentionMass):
         self.entries = torch.zeros(self.heads, self.size + 1, dtype=torch.bool)
 
     def add(self, source: Tensor, probability: Tensor) -> None:
-        """source, probability: [HQ, 1, N], or [H, N] for entries that all queries of a group see alike."""
+        """probability: [HQ, 1, N], or [H, N] for entries that all queries of a group see alike; source: see there."""
         source, probability = (
-            x.flatten(0, -2).repeat_interleave(self.heads // x.shape[0], 0) for x in (source, probability)
+            x.flatten(0, -2).repeat_interleave(self.heads // x.shape[0], 0)
+            for x in (source.expand(probability.shape), probability)
         )
         place = torch.where((source >= 0) & (probability > 0), source.long(), self.size)  # the last is nobody's
         self.entries.scatter_(1, place, value=True)
