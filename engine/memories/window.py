@@ -26,7 +26,7 @@ from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
 from engine.seam import LayerSpec, ModelSpec
 from kernels import choice
 
-LEAST_SLACK = 512
+LEAST_SLACK, MOST_SLACK = 512, 2048
 MOVING = 64  # tokens after which what is shown of a window begins elsewhere, where a kernel is told
 
 
@@ -61,8 +61,8 @@ class LayerWindow:
 
 
 def window_slack(window: int) -> int:
-    """Tokens that may pass before the buffer of a window is packed."""
-    return max(window, LEAST_SLACK)
+    """Tokens that may pass before the buffer of a window is packed: as many as are in it, within bounds."""
+    return min(max(window, LEAST_SLACK), MOST_SLACK)
 
 
 def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int) -> int:

@@ -152,3 +152,8 @@ def test_where_a_window_lies_is_not_sent_for_each_token(model: Model, monkeypatc
             memory.commit()
     torch.testing.assert_close(torch.cat(hidden[100:]), torch.cat(hidden[:100]), atol=1e-4, rtol=1e-3)
     assert kernel._sent.cache_info().misses - sent < 50
+
+
+@pytest.mark.parametrize(("window", "slack"), [(24, 512), (1024, 1024), (16384, 2048)])
+def test_a_large_window_does_not_take_its_memory_twice(model: Model, window: int, slack: int) -> None:
+    assert WindowMemory(model.spec, SINKS, window).layers[0].keys.shape[1] == window + slack
