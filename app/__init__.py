@@ -11,7 +11,7 @@ turns.py, answer_options.py, sources.py, quotes.py   questions become answers wi
 memory_map.py                          what of a text its context still remembers
 planning.py, methods.py, models.py, local_models.py, doctor.py   what there is, and what it needs
 shelf.py                               finding, listing, renaming and deleting what is kept
-worker.py                              the threads that read, answer and open files for the page and the API
+claims.py, intake.py, worker.py        the threads that open files, read and answer for the page and the API
 home.py, errors.py, words.py           where things are, and how things are said to people
 
 No tensor arithmetic, no SQL and no file formats here.

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app import shelf
+from app.claims import READ
 from app.errors import phrase
 from app.home import POCKET, split_model
 from app.opening import is_begun
@@ -20,7 +21,6 @@ from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural, said_before
-from app.worker import READ
 from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]

@@ -141,7 +141,7 @@ def test_what_another_program_deletes_is_closed_here(service: Service, tmp_path:
 def test_the_worker_looks_for_what_others_deleted(
     service: Service, worker: Worker, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.worker.LOOK_SEC", 0.2)
+    monkeypatch.setattr("app.claims.LOOK_SEC", 0.2)
     context = read_through(service, add(service, book))
     ask(service, context)
     with Store(service.home) as other:

@@ -24,7 +24,7 @@ from tests.app.helpers import PATIENCE_SEC, ROOT, SETTINGS, answered, book_text,
 def worker(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     """One that does not wait long for a locked database, nor until it looks again."""
     monkeypatch.setattr("sessions.database.BUSY_SEC", 0.5)  # for the connection of its thread, which it opens itself
-    monkeypatch.setattr("app.worker.LOOK_SEC", 0.2)
+    monkeypatch.setattr("app.claims.LOOK_SEC", 0.2)
     worker = Worker(service)
     worker.start()
     yield worker

@@ -9,11 +9,12 @@ import pymupdf
 import pytest
 
 from app import shelf
+from app.claims import IDLE_SEC
 from app.documents import Options
 from app.errors import AppError
 from app.service import Service
 from app.uploads import discard, is_locked, sweep
-from app.worker import IDLE_SEC, Worker
+from app.worker import Worker
 from sessions import JobRow
 from tests.app.helpers import SETTINGS, book_text, ended, upload, wait_for, work_once
 
@@ -166,7 +167,7 @@ def test_an_upload_that_two_tabs_unlock_at_once_is_queued_once(
             others[0].join(0.5)
         return locked
 
-    monkeypatch.setattr("app.worker.is_locked", looked_at_by_both)
+    monkeypatch.setattr("app.intake.is_locked", looked_at_by_both)
     unlock()
     others[0].join()
     assert len(service.store.jobs(status="queued")) == 1

@@ -316,7 +316,7 @@ def test_an_upload_whose_context_is_deleted_before_it_is_handed_over_ends(
     service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its job was running for as long as the server was."""
-    monkeypatch.setattr("app.worker.LOOK_SEC", 0.2)
+    monkeypatch.setattr("app.claims.LOOK_SEC", 0.2)
     add_context = service.store.add_context
 
     def deleted_at_once(**fields: Any) -> ContextRow:

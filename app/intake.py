@@ -1,0 +1,259 @@
+"""Intake: the files of uploads become documents, and these, or others that are kept, a context to be read.
+
+Files are opened in a thread beside the one that uses the model, so that nobody waits for a long reading to hear that
+one is encrypted or broken. Up to there an upload needs no model; then it waits for its turn.
+"""
+
+import threading
+import time
+from collections.abc import Generator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from app import readings
+from app.claims import Claims
+from app.documents import LEFT_OUT, Added, OnPage, Options, add_documents
+from app.errors import AppError, phrase
+from app.progress import Report
+from app.readings import Stopped
+from app.service import Service
+from app.uploads import EXTRACTED, INGEST, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
+from app.words import plural
+from ingest import PasswordNeeded, WrongPassword, fingerprint
+from sessions import DocumentRow, JobRow, NotFound, stamp
+
+UPLOAD = "upload"
+LOCKED = (PasswordNeeded, WrongPassword)
+"""What an encrypted file ends with until it is given its password."""
+
+
+class Upload(NamedTuple):
+    """An upload whose files have become documents, and what is to be done once a model is at hand."""
+
+    job: JobRow
+    rest: Generator[None]
+
+
+class Intake(Claims):
+    """Takes uploads in."""
+
+    def __init__(self, service: Service) -> None:
+        """service: the home to work for."""
+        super().__init__(service)
+        self._wake_intake = threading.Event()
+        self._extracted: dict[str, Upload] = {}  # uploads that wait for the model, by their jobs, oldest first
+        self._passwords: dict[str, str] = {}  # of uploads, by their jobs; never on disk
+
+    def _call(self) -> None:
+        """There may be something to do, for both threads."""
+        super()._call()
+        self._wake_intake.set()
+
+    # Asking for work: called from any thread.
+
+    def ingest(
+        self,
+        files: list[Path],
+        method: str,
+        settings: dict[str, Any],
+        options: Options,
+        model: str | None = None,
+        wait: bool = False,
+        documents: Sequence[str] = (),
+    ) -> JobRow:
+        """Queue files to be ingested and read. They are removed afterwards: pass copies in the home.
+
+        Args:
+            documents: ids of some that are kept already, to be read before the files, or without any.
+            wait: for the password of an encrypted one, with all of them, even if the others could be read without it.
+                Otherwise nobody will be asked, and they go also where a password is missing or wrong.
+        """
+        payload = {
+            "files": [str(path.relative_to(self.service.home)) for path in files],
+            "documents": list(documents),
+            "method": method,
+            "settings": settings,
+            "title": options.title,
+            "ocr": options.ocr,
+            "model": model,
+            "wait": wait,
+        }
+        try:
+            job = self._queue_ingest(payload, options.password)
+        except BaseException:
+            remove_uploads(files, self.service.home)
+            raise
+        self._call()
+        return job
+
+    def _queue_ingest(self, payload: dict[str, Any], password: str | None, made: Sequence[str] = ()) -> JobRow:
+        """made: the documents that have been made of it before."""
+        if password is not None:
+            payload = {**payload, "holder": stamp()}  # nobody else knows it
+        with self.service.store.together():  # before anybody can claim the job
+            job = self.service.store.add_job(INGEST, UPLOAD, payload, {"documents": list(made)})
+            if password is not None:
+                self._passwords[job.id] = password
+        return job
+
+    def unlock(self, job_id: str, password: str | None) -> JobRow:
+        """Queue an upload again that waits for a password; with None, to be read without the files that need one.
+
+        Raises:
+            AppError: its files are not kept any more.
+        """
+        with self.service.store.together():
+            job = self.service.store.job(job_id)
+            if not is_locked(self.service, job):
+                raise AppError("That upload is not here any more: drop the file in again, with its password.")
+            payload = {"since": job.started_at, **job.payload}
+            payload["wait"] = bool(job.payload.get("wait")) and password is not None
+            self.service.store.update_job(job_id, progress={"dismissed": True})
+            job = self._queue_ingest(payload, password, job.progress["documents"])
+        self._call()
+        return job
+
+    def cancel(self, job_id: str) -> JobRow:
+        """Ask for a job to stop. Of an upload that nobody has begun with, nothing is kept."""
+        job = self.service.store.request_cancel(job_id)
+        self._let_go(job_id)
+        if job.kind == INGEST and job.status == "cancelled":
+            self._passwords.pop(job.id, None)
+            discard(self.service, job)
+        return job
+
+    # Doing it: the thread beside, and what is left for the one that uses the model.
+
+    def _take_in(self) -> None:
+        """The thread beside: turn the files of uploads into documents, up to where a model is needed."""
+        self._work(self._wake_intake, self._take_in_once)
+
+    def _take_in_once(self) -> bool:
+        for job_id in list(self._extracted):
+            if self.service.store.cancel_requested(job_id):
+                self._let_go(job_id)
+        job = self._claimed(INGEST)
+        if job is None:
+            return False
+        self._do(job, self._extract)
+        return True
+
+    def _extract(self, job: JobRow) -> None:
+        rest = self._ingest(job)
+        for _ in rest:  # once, unless it has come to its end
+            self._extracted[job.id] = Upload(job, rest)
+            self._wake.set()
+            return
+
+    def _next_extracted(self) -> Upload | None:
+        """The upload that has waited longest for a model, which then waits no more."""
+        job_id = next(iter(self._extracted), "")
+        return self._extracted.pop(job_id, None)
+
+    def _let_go(self, job_id: str) -> None:
+        """End an upload that waits for the model, unless it does so no longer."""
+        if upload := self._extracted.pop(job_id, None):
+            upload.rest.close()
+
+    def _let_go_all(self) -> None:
+        """No model will come any more."""
+        for job_id in list(self._extracted):
+            self._taken(partial(self._let_go, job_id))
+
+    def _ingest(self, job: JobRow) -> Generator[None]:
+        """Yields once, where a model is needed: what comes then is for the thread that uses it."""
+        payload, store = job.payload, self.service.store
+        files = files_of(self.service, job)
+        options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"])
+        last, locked, failed, added = 0.0, False, False, Added()
+
+        def look_for_stop() -> None:
+            if self._stopping.is_set() or store.cancel_requested(job.id):
+                raise Stopped
+
+        def made() -> list[str]:
+            return list(dict.fromkeys([*job.progress.get("documents", []), *(row.id for row in added.documents)]))
+
+        def on_page(name: str, done: int, total: int) -> None:
+            nonlocal last
+            look_for_stop()
+            if time.monotonic() - last > 0.2 or done == total:
+                last = time.monotonic()
+                stage, progress = f"extracting text: {name}", {"documents": made()}
+                store.update_job(job.id, stage=stage, done=done, total=total, progress=progress)
+
+        def on_stage(report: Report) -> None:
+            look_for_stop()
+            store.update_job(job.id, stage=report.stage)
+
+        try:
+            wanted = payload.get("documents", [])
+            kept = store.documents(wanted)
+            if len(kept) < len(wanted):
+                added.warnings.append(f"{LEFT_OUT}{plural(len(wanted) - len(kept), 'document')} deleted meanwhile.")
+            if not (kept or files):
+                raise AppError("The documents were deleted before they were read.")
+            self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
+            store.update_job(job.id, stage=EXTRACTED, progress={"documents": made()})
+            yield
+            context = readings.begin(
+                self.service,
+                [row.id for row in added.documents],
+                payload["method"],
+                payload["settings"],
+                payload["model"],
+                added.warnings,
+                on_stage,
+                added.title,
+            )
+        except (Stopped, GeneratorExit):
+            self._leave(job)
+        except LOCKED:
+            locked = bool(payload.get("wait"))
+            if locked:  # the files stay, so that a password is all that is missing
+                hashes = [each for each in map(fingerprint, files) if store.find_document(each) is None]
+                others = [phrase(each) for each in added.failures if not isinstance(each, LOCKED)]
+                progress = {"locked": True, "sha256": hashes, "documents": made(), "left_out": others}
+                store.update_job(job.id, progress=progress)
+            raise
+        except Exception:
+            failed = True
+            raise
+        else:
+            self._write(lambda: self._hand_over(job, context.id))
+            self._taken(lambda: discard_locked(self.service, [row.sha256 for row in added.documents]))
+        finally:
+            if not (self._stopping.is_set() or locked):
+                remove_uploads(files, self.service.home)
+                if not failed:  # else what was made of it may be read in another way
+                    forget_unread(self.service, made(), job)
+
+    def _hand_over(self, job: JobRow, context_id: str) -> None:
+        """An upload became a context: queue the reading, and end the upload's job with the ids of both."""
+        store, made = self.service.store, {"context": context_id}
+        try:
+            with store.together():
+                if store.context(context_id).status != "ready":
+                    made["reading"] = self.read(context_id).id
+                if "reading" in made and store.cancel_requested(job.id):  # while the text was turned into tokens
+                    store.request_cancel(made["reading"])
+                store.update_job(job.id, stage="done", progress=made)
+                store.end_job(job.id, "done")
+        except NotFound as error:  # the context was deleted, and will not come back
+            store.end_job(job.id, "failed", phrase(error))
+
+    def _add_documents(
+        self, sources: Sequence[Path | DocumentRow], options: Options, on_page: OnPage, added: Added, wait: bool
+    ) -> None:
+        """Turn files into documents. Raises the error of an encrypted one if it is waited for, or none can be used."""
+        unusable: AppError | None = None
+        try:
+            add_documents(self.service, sources, options, on_page, added)
+        except AppError as error:
+            unusable = error
+        for failure in added.failures:
+            if isinstance(failure, LOCKED) and (wait or not added.documents):
+                raise failure
+        if unusable is not None:
+            raise unusable
