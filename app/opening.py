@@ -28,8 +28,7 @@ def open_context(service: "Service", context_id: str) -> OpenContext:
         sessions.StoreError: its files are not what was written.
         engine.EngineError: its model cannot be used here, or is another one than read it.
     """
-    reading = service.under_way
-    if reading is not None and reading.row.id == context_id:
+    if reading := service.read_here(context_id):
         return reading
     usage = service.store.context(context_id).usage.get("bytes", {})
     expected = int(usage.get("device", 0)) + int(usage.get("host", 0))
@@ -52,8 +51,7 @@ def _untouched(folder: TensorFolder, get: Callable[[], Held], drop: Callable[[],
 
 def is_begun(service: "Service", row: ContextRow) -> bool:
     """Whether a context can be asked: some of it has been read, by this process or up to a checkpoint."""
-    reading = service.under_way
-    return row.status == "ready" or row.tokens_read > 0 or (reading is not None and reading.row.id == row.id)
+    return row.status == "ready" or row.tokens_read > 0 or service.read_here(row.id) is not None
 
 
 def check_begun(service: "Service", row: ContextRow) -> None:

@@ -47,6 +47,11 @@ class Service:
         self.contexts = OpenContexts(memory, self.conversations)
         self.under_way: OpenContext | None = None  # what this process reads, between two steps of the reading
 
+    def read_here(self, context_id: str) -> OpenContext | None:
+        """What has been read of a context, if this process is reading it. It may end while another thread asks."""
+        reading = self.under_way
+        return reading if reading is not None and reading.row.id == context_id else None
+
     def forget_open(self) -> None:
         """Let go of everything that is open in memory; it is on disk and is opened again when needed."""
         self.conversations.clear()

@@ -82,7 +82,7 @@ class Conversation:
             self._feed(told, on_pass=on_pass)
             self.memory.focus(None)
         except BaseException:
-            self.memory = before
+            self._go_back(before)
             raise
         self._note(told)
 
@@ -194,7 +194,7 @@ class Conversation:
         self.mass.clear()
         self.memory.mass = self.mass
         self._feed(prompt, on_pass=on_pass)
-        self.memory = before
+        self._go_back(before)
         return self.mass.total
 
     def _read_again(self, prompt: list[int], text: Tensor, on_pass: Callable[[], None]) -> int:
@@ -219,7 +219,7 @@ class Conversation:
         self.memory = before.snapshot()
         again = self._read_passages(wanted, text, beside, on_pass)
         if not again:
-            self.memory = before
+            self._go_back(before)
         return again
 
     def _read_passages(self, wanted: list[Tensor], text: Tensor, beside: int, on_pass: Callable[[], None]) -> int:

@@ -307,12 +307,11 @@ class Actions:
             discard(self.service, job)
             return Chosen(), unasked()
         context = self.service.store.context(chosen.context)
-        named, doomed = self._named("context", [context]), "context"
-        size = shelf.bytes_to_free(self.service, "context", context)
+        named = self._named("context", [context])
         if kind == "documents" and (rows := shelf.own_documents(self.service, context)):
-            named, doomed = f"{named} and the {self._named('document', rows, also=False)}", "reading"
-            size = shelf.bytes_to_free(self.service, "document", *rows)
-        return chosen, asked(named, [(doomed, context.id)], size)
+            named = f"{named} and the {self._named('document', rows, also=False)}"
+            return chosen, asked(named, [("reading", context.id)], shelf.bytes_to_free(self.service, "document", *rows))
+        return chosen, asked(named, [("context", context.id)], shelf.bytes_to_free(self.service, "context", context))
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Things of a kind, by their titles. also: with what goes with them."""

@@ -250,10 +250,10 @@ class Screen:
 
     def _stage(self, context: ContextRow, turn: TurnRow) -> str:
         """What happens before the first word of an answer."""
-        work, reading = self.store.work_on(turn.id), self.service.under_way
+        work = self.store.work_on(turn.id)
         if work and work.status == "queued":
             return "Waiting for its turn"
-        if context.id not in self.service.contexts and (reading is None or reading.row.id != context.id):
+        if context.id not in self.service.contexts and not self.service.read_here(context.id):
             return "Opening the context"
         return said_before(work.done, work.total) if work and work.done < work.total else "Thinking"
 

@@ -44,17 +44,12 @@ class AttentionMass:
     def add(self, source: Tensor, probability: Tensor) -> None:
         """Count probabilities [...] that fell on the source positions, broadcastable to them.
 
-        What fell on one position from several heads or queries is summed up before: to add one by one at the same
+        What heads or queries gave to positions that they share is summed up before: to add one by one at the same
         address is slow.
         """
-        shared = probability.dim() - source.dim()
-        sizes = [1] * shared + list(source.shape)
-        together = [dim for dim, size in enumerate(sizes) if size < probability.shape[dim]]
-        if together:
-            probability = probability.sum(dim=together, keepdim=True)
-        place = source.expand(probability.shape).reshape(-1).to(self.sums.device, torch.int64)
+        place = source.reshape(-1).to(self.sums.device, torch.int64)
         place = torch.where(place < 0, len(self.sums) - 1, place)
-        self.sums.index_add_(0, place, probability.reshape(-1).to(self.sums))
+        self.sums.index_add_(0, place, probability.sum_to_size(source.shape).reshape(-1).to(self.sums))
 
 
 class Memory(ABC):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from app.errors import AppError, UsageError, phrase
 from app.opening import open_context
 from app.planning import plan_reading, require_disk
 from app.progress import Report
-from app.readings import Stopped, begin, read
+from app.readings import OnReport, Stopped, begin, read
 from app.service import Service
 from app.turns import answer, keep_question, new_session
 from app.web.gauge import Gauge
@@ -235,36 +236,41 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return disk
 
 
-def test_a_checkpoint_is_written_while_the_reading_goes_on(
-    service: Service, book: Path, slow_disk: threading.Event
-) -> None:
-    row = begin(service, add(service, book), "exact", BUDGET)
-    steps: list[Report] = []
+def at_fifth(steps: list[Report], then: Callable[[], None]) -> OnReport:
+    """Notes the steps of a reading, and does something at the fifth."""
 
     def on_step(report: Report) -> None:
         steps.append(report)
-        if len(steps) == 5:  # of which the first three would have been saved, one after another
-            assert service.store.context(row.id).tokens_read == 0
-            slow_disk.set()
+        if len(steps) == 5:
+            then()
 
-    assert read(service, row.id, on_step, checkpoint_sec=0.0).status == "ready"
+    return on_step
+
+
+def test_a_checkpoint_is_written_while_the_reading_goes_on(
+    service: Service, book: Path, slow_disk: threading.Event
+) -> None:
+    row, steps = begin(service, add(service, book), "exact", BUDGET), list[Report]()
+
+    def then() -> None:  # the first three would have been saved, one after another
+        assert service.store.context(row.id).tokens_read == 0
+        slow_disk.set()
+
+    assert read(service, row.id, at_fifth(steps, then), checkpoint_sec=0.0).status == "ready"
     assert len(steps) > 5
 
 
 def test_a_reading_that_fails_keeps_the_checkpoint_that_is_being_written(
     service: Service, book: Path, slow_disk: threading.Event
 ) -> None:
-    row = begin(service, add(service, book), "exact", BUDGET)
-    steps: list[Report] = []
+    row, steps = begin(service, add(service, book), "exact", BUDGET), list[Report]()
 
-    def on_step(report: Report) -> None:
-        steps.append(report)
-        if len(steps) == 5:
-            slow_disk.set()
-            raise OutOfMemory("No memory is left.")
+    def then() -> None:
+        slow_disk.set()
+        raise OutOfMemory("No memory is left.")
 
     with pytest.raises(OutOfMemory, match="No memory"):
-        read(service, row.id, on_step, checkpoint_sec=0.0)
+        read(service, row.id, at_fifth(steps, then), checkpoint_sec=0.0)
     failed = service.store.context(row.id)
     assert (failed.status, failed.tokens_read) == ("failed", steps[1].tokens_done)
     assert read(service, row.id, lambda report: None).status == "ready"

@@ -12,6 +12,16 @@ def esc(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
+def page_link(document: str, number: int, words: str, place: str = "", hint: str = "") -> str:
+    """A link to a page of a document, in a tab of its own.
+
+    Args:
+        words, place, hint: as HTML: what is clicked, what follows in the address, what is said where it is pointed at.
+    """
+    said = f' title="{hint}"' if hint else ""
+    return f'<a href="documents/{esc(document)}/pages/{number}{place}" target="_blank" rel="noopener"{said}>{words}</a>'
+
+
 def bar(share: float, label: str, kind: str = "") -> str:
     """A horizontal bar. share: 0 to 1; label: what it says to those who cannot see it; kind: a style."""
     percent = max(0.0, min(1.0, share)) * 100

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.documents import LEFT_OUT
-from app.web.views.markup import bar, esc
+from app.web.views.markup import bar, esc, page_link
 from app.words import byte_size, clock, plural, speed
 from ingest.document import noun_of_pages
 from sessions import ContextRow, DocumentRow, JobRow
@@ -161,10 +161,7 @@ def _tab(context: ContextRow, share: float) -> str:
 
 def _opened(document: DocumentRow) -> str:
     """The title of a document, which leads to its first page."""
-    link = f"documents/{esc(document.id)}/pages/1"
-    return (
-        f'<a href="{link}" target="_blank" rel="noopener" title="Read it from its first page">{esc(document.title)}</a>'
-    )
+    return page_link(document.id, 1, esc(document.title), hint="Read it from its first page")
 
 
 def _covered(document: DocumentRow, line: str) -> str:

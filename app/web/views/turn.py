@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.web.views.markdown import Mark, rendered
-from app.web.views.markup import bar, esc
+from app.web.views.markup import bar, esc, page_link
 from app.words import plural, short_seconds, speed
 from sessions import TurnRow
 
@@ -178,7 +178,6 @@ def _place(sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], numb
 def _passage(source: Mapping[str, Any]) -> str:
     quote, (start, end) = source["quote"], source["focus"]
     marked = f"{esc(quote[:start])}<mark>{esc(quote[start:end])}</mark>{esc(quote[end:])}"
-    link = f"documents/{esc(source['document'])}/pages/{int(source['page'])}"
-    if "start" in source:
-        link += f"?start={int(source['start'])}&amp;end={int(source['end'])}#passage"
-    return f'<blockquote>{marked}</blockquote><a href="{link}" target="_blank" rel="noopener">Read the whole page</a>'
+    place = f"?start={int(source['start'])}&amp;end={int(source['end'])}#passage" if "start" in source else ""
+    link = page_link(source["document"], int(source["page"]), "Read the whole page", place)
+    return f"<blockquote>{marked}</blockquote>{link}"
