@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.context import Context, restore
+from engine.context import Context, new_memory, restore
 from engine.memories.memory import NOT_IN_SOURCE, AttentionMass, Memory
 from engine.models.thinking import Speech
 from engine.passes import condense, feed
 from engine.reader import default_chunk
 from engine.records import Answer, AnswerPiece, LoadedParts, Parts, Usage
-from engine.rereading import ANSWER, to_read_again
+from engine.rereading import ANSWER, Again, to_read_again
 from engine.sampling import Sampling, choose
 from engine.sources import Sentences, WholeSentences, passages
 
@@ -31,7 +31,7 @@ class Conversation:
         self.memory = context.memory.fork()
         self.mass = AttentionMass(context.source_tokens, context.model.device)  # of the answer being given
         self.turns = 0
-        self.said: list[list[int]] = []  # tokens of each turn, where a method may have to be told of them again
+        self.said: list[list[int]] = []  # tokens of each turn, to be told of them again behind what is read again
 
     def ask(
         self,
@@ -40,6 +40,7 @@ class Conversation:
         on_pass: Callable[[], None] = lambda: None,
         whole: WholeSentences | None = None,
         text: Tensor | None = None,
+        named: Tensor | None = None,
     ) -> Iterator[AnswerPiece | Answer]:
         """Answer a question: pieces of text as they come, then one Answer.
 
@@ -50,11 +51,13 @@ class Conversation:
             whole: where sentences end, of each of which the answer then says what it rested on.
             text: int64 [source tokens], of which passages may be read again (`rereading.py`), as far as it has been
                 read; None: the answer is to come from what is remembered alone.
+            named: int64 [N], tokens of the text, ascending, that are to be read again whatever is remembered of them,
+                also if they have not been read yet; None: those that the question looks at, if the method forgets.
         """
         before = self.memory.snapshot()
         finished = False
         try:
-            told = yield from self._answer(question, sampling or Sampling(), on_pass, whole, text)
+            told = yield from self._answer(question, sampling or Sampling(), on_pass, whole, text, named)
             self._note(told)
             finished = True
         finally:
@@ -78,9 +81,7 @@ class Conversation:
         chat, first = self.model.chat, self.turns == 0
         told = chat.told(question, answer, first)
         try:
-            self._look([*chat.question(question, first), *chat.opening(first)], on_pass)
-            self._feed(told, on_pass=on_pass)
-            self.memory.focus(None)
+            self._hear([*chat.question(question, first), *chat.opening(first)], told, on_pass)
         except BaseException:
             self._go_back(before)
             raise
@@ -88,8 +89,7 @@ class Conversation:
 
     def _note(self, told: list[int]) -> None:
         """A turn of these tokens is over."""
-        if self.method.reads_again:
-            self.said.append(told)
+        self.said.append(told)
         self.turns += 1
 
     def _answer(
@@ -99,6 +99,7 @@ class Conversation:
         on_pass: Callable[[], None],
         whole: WholeSentences | None,
         text: Tensor | None,
+        named: Tensor | None,
     ) -> Generator[AnswerPiece | Answer, None, list[int]]:
         """What `ask` gives, and in the end the tokens of the turn as it would be told."""
         started = time.perf_counter()
@@ -107,9 +108,12 @@ class Conversation:
         prompt = [*put, *chat.opening(first)]
         cut = min(len(put), len(prompt) - 1) if chat.marks else len(prompt) - 1
         generator = torch.Generator().manual_seed(sampling.seed)
+        before, again = self.memory.snapshot(), Again(0)
+        if text is not None and named is not None:
+            again = self._read_named(named, text, len(prompt) + ANSWER, on_pass)
+        elif text is not None and self.method.reads_again:
+            again = self._read_again(prompt, text, on_pass)
         self._look(prompt, on_pass)
-        before = self.memory.snapshot()
-        again = 0 if text is None else self._read_again(prompt, text, on_pass)
         self._feed(prompt[:cut], on_pass=on_pass)
         asked = self.memory.snapshot()
         self._feed(prompt[cut:-1])
@@ -156,8 +160,9 @@ class Conversation:
         decode_sec = time.perf_counter() - started - first_token_sec
         looked = passages(self.mass.total.cpu())
         told = chat.told(question, said, first)
-        if again:
-            self._say_anew(before, told)
+        if again.tokens:
+            self._go_back(before)
+            self._hear(prompt, told)
         elif stopped:
             self._say_anew(asked, told[cut:])
         elif speech.reasoned or chat.opens_reasoning(first):
@@ -176,9 +181,17 @@ class Conversation:
             usage=self.memory.usage(),
             reasoning=speech.reasoning,
             reasoning_tokens=len(speech.reasoned),
-            read_again=again,
+            read_again=again.tokens,
+            held_again=again.held,
+            alone=again.alone,
         )
         return told
+
+    def _hear(self, prompt: list[int], told: list[int], on_pass: Callable[[], None] = lambda: None) -> None:
+        """Remember a turn of these tokens without generating any; its question may look again."""
+        self._look(prompt, on_pass)
+        self._feed(told, on_pass=on_pass)
+        self.memory.focus(None)
 
     def _look(self, prompt: list[int], on_pass: Callable[[], None]) -> None:
         """Where a method looks again: ask once, and see what was looked at; the memory then looks only there."""
@@ -197,30 +210,65 @@ class Conversation:
         self._go_back(before)
         return self.mass.total
 
-    def _read_again(self, prompt: list[int], text: Tensor, on_pass: Callable[[], None]) -> int:
-        """Ask once, and read again what of the text was looked at and is no longer remembered whole: so many tokens.
+    def _read_named(self, named: Tensor, text: Tensor, beside: int, on_pass: Callable[[], None]) -> Again:
+        """Read these tokens of the text again, where there is no room beside what is remembered of it instead of that.
+        What has no room even so is condensed, as it was in the reading.
 
-        It is read as a part of the text, before all that was said, which is put again behind it. A conversation that is
-        too long for that has it behind, where the model finds less in it.
+        Args:
+            beside: tokens that are to have room behind them.
         """
-        if not self.method.reads_again:
-            return 0
+        said, tokens = self._before_what_was_said(), self.context.source_tokens
+        alone = not self._make_room(len(named) + len(said) + beside) and not self._holds_everything()
+        if alone:
+            self._forget_the_text(len(named))
+        self._feed(text[named].tolist(), on_pass=on_pass, source=named.int())
+        self._feed(said, on_pass=on_pass)
+        held = self.memory.remembered(tokens)[named]
+        return Again(len(named), float(held.clamp(max=1).mean()), alone)
+
+    def _holds_everything(self) -> bool:
+        """Whether every token that was read is held in some tier."""
+        read = self.context.memory.seen - len(self.model.chat.prefix)
+        return bool(self.memory.remembered(self.context.source_tokens)[:read].ge(1).all())
+
+    def _forget_the_text(self, coming: int) -> None:
+        """Begin as if nothing had been read; so many tokens of text are to come."""
+        prefix = self.model.chat.prefix
+        self.memory = new_memory(self.model, self.method)
+        self.memory.reserve(len(prefix) + coming)
+        self._feed(prefix)
+
+    def _read_again(self, prompt: list[int], text: Tensor, on_pass: Callable[[], None]) -> Again:
+        """Ask once, and read again what was looked at and is no longer remembered whole, where there is room for it."""
         read = slice(max(0, self.context.memory.seen - len(self.model.chat.prefix)))  # of the text, until now
         mass = self._looked_at(prompt, on_pass)[read].cpu()
         before = self.memory
         remembered = before.remembered(self.context.source_tokens)[read]
         wanted, beside = to_read_again(mass, remembered), len(prompt) + ANSWER
-        if len(self.said) == self.turns:  # of tails of old it is not known what was said
-            said = list(itertools.chain.from_iterable(self.said))
-            self.memory = self.context.memory.fork()
+        if said := self._before_what_was_said():
             if again := self._read_passages(wanted, text, beside + len(said), on_pass):
                 self._feed(said, on_pass=on_pass)
-                return again
-        self.memory = before.snapshot()
+                return Again(again)
+            self.memory = before.snapshot()
         again = self._read_passages(wanted, text, beside, on_pass)
         if not again:
             self._go_back(before)
-        return again
+        return Again(again)
+
+    def _before_what_was_said(self) -> list[int]:
+        """Go back to the end of the text, where all that has been said since is known.
+
+        What is read again is a part of the text then. Behind questions and answers, where it comes otherwise (in
+        conversations that were saved before this was kept), the model finds less in it.
+
+        Returns:
+            What was said, to be put behind it again.
+        """
+        if len(self.said) == self.turns:
+            self.memory = self.context.memory.fork()
+            return list(itertools.chain.from_iterable(self.said))
+        self.memory = self.memory.snapshot()
+        return []
 
     def _read_passages(self, wanted: list[Tensor], text: Tensor, beside: int, on_pass: Callable[[], None]) -> int:
         """Read passages of the text, given best first, where there is room for them and so many tokens beside.

@@ -41,11 +41,11 @@ class Footprint:
 
     usage: when the reading is finished, as `Memory.usage` will count it.
     spare_bytes: on the device, beside that, for the moments in which the memory is condensed or packed.
-    tail_bytes: on the device, for a conversation's forks: its own, as it was before a question that has it condensed or
-        packed, and the one in which passages are read again.
+    tail_bytes: on the device, for a conversation's forks: its own, and the one in which something is read again, which
+        may be condensed or packed.
     saved_bytes: on disk, of what is in no slab of the host tier, without rotated keys or room that is not used.
     host_spare_bytes: in host memory, beside usage, while the text is read or saved.
-    host_tail_bytes: in host memory, for a conversation's own fork.
+    host_tail_bytes: in host memory, for the first slabs of these forks.
     operations: of PyTorch, views included, that a layer takes for a token of an answer, however little they do.
     recorded: whether such a token's pass is one that a GPU repeats as it was recorded (`graphs.py`).
     passed: tokens that go through the model, catalyst prompts included.

@@ -91,7 +91,7 @@ class Method(ABC):
         """
         passed = task.prefix + sum(end - start for start, end in self.spans(task.tokens, task.prefix))
         capacity = None if self.budget is None else self.budget + self.passing(spec)
-        return plan_slots(spec, passed, task.chunk, capacity, self.coding(task.turn_tokens), self.reads_again)
+        return plan_slots(spec, passed, task.chunk, capacity, self.coding(task.turn_tokens))
 
     def pass_multiple(self) -> int:
         """Tokens that choose together what they see: a pass carries whole multiples of them, except at the end."""

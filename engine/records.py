@@ -80,7 +80,8 @@ class Answer:
     """A finished answer with its measurements.
 
     sentences: only where the caller says where they end; reasoning: what the model said to itself before, empty for
-    most; tokens_per_second counts its tokens too; read_again: tokens of the text that were, before it was answered.
+    most; tokens_per_second counts its tokens too; read_again: tokens of the text that were, before it was answered;
+    held_again, alone: see `rereading.Again`.
     """
 
     text: str
@@ -96,6 +97,8 @@ class Answer:
     reasoning: str = ""
     reasoning_tokens: int = 0
     read_again: int = 0
+    held_again: float = 1.0
+    alone: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
-"""Reading again: what a question looks at is read once more from the text, where the memory no longer holds all of it.
+"""Reading again: a part of the text is read once more before a question is answered, as if the text ended with it.
 
-Of a text of which few entries are kept, what is left of a passage is often too little to answer from, and still it is
-there that the tokens of a question look. So the question is asked twice. After the first time the passages that it
-looked at most are read again, word for word, as if the text ended with them; the second time it is answered. What was
-read again is forgotten with the answer. Until then it is in a fork of its own, which a plan counts.
+A person may name it: the pages that a question is about. Else it is what the question looks at, where the memory no
+longer holds all of that: of a text of which few entries are kept, what is left of a passage is often too little to
+answer from, and still it is there that the tokens of a question look. So the question is asked twice. After the first
+time the passages that it looked at most are read again, word for word; the second time it is answered.
+
+What was read again is forgotten with the answer. Until then it is in a fork of its own, which a plan counts.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,6 +19,19 @@ from engine.focus import AROUND, MOST
 from engine.sources import passages
 
 ANSWER = 64  # entries that are left free for the beginning of an answer
+
+
+@dataclass(frozen=True)
+class Again:
+    """What was read again: so many tokens.
+
+    held: of the KV heads that were to hold them when the question came, those that did, 0 to 1; alone: whether nothing
+    else of the text was remembered then.
+    """
+
+    tokens: int
+    held: float = 1.0
+    alone: bool = False
 
 
 def to_read_again(mass: Tensor, remembered: Tensor) -> list[Tensor]:

@@ -123,24 +123,18 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         if units:
             self.cache, self.watching = DeviceCache(self.host.spec, units, size, policy), policy == "frequency"
 
-    def room(self) -> int:
-        """A pass may not outgrow the window: what it carries is not in the host tier yet, nor a page that is not full.
-
-        Whole blocks of queries.
-        """
-        return (self.window - self.host.page + 1) // self.query_block * self.query_block
-
     def picks(self) -> int:
         """Entries that each query of the next pass picks by itself, in each head."""
         return 0
 
     def pass_limit(self) -> int:
-        """No more queries than what they pick has room for; whole blocks of them if there is room for one."""
-        most = self.picks()
-        if not most:
-            return super().pass_limit()
-        queries = pickable(self.spec, most)
-        return max(queries // self.query_block * self.query_block, min(queries, self.query_block))
+        """No more than the window: what a pass carries is not in the host tier yet, nor a page that is not full. And no
+        more than what its queries pick has room for. Whole blocks of queries, if there is room for one.
+        """
+        most = min(super().pass_limit(), self.window - self.host.page + 1)
+        if picks := self.picks():
+            most = min(most, pickable(self.spec, picks))
+        return max(most // self.query_block * self.query_block, min(most, self.query_block))
 
     def begin(self, source: Tensor) -> None:
         """What the queries of the last pass were is over; what leaves their windows must be in the host tier."""

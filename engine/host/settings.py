@@ -107,7 +107,7 @@ def plan_retrieving(
         seen,
         usage=Usage({**seen.usage.entries, **stored.entries}, size),
         spare_bytes=seen.spare_bytes + on_their_way(looking, task.chunk),
-        tail_bytes=seen.tail_bytes + cached + picking + sources,
+        tail_bytes=seen.tail_bytes + cached + picking + 2 * sources,
         saved_bytes=seen.saved_bytes + waiting_bytes(looking, dtype),
         attended=seen.attended + while_reading,
         widest=seen.widest + (more if reading else 0),
@@ -121,7 +121,7 @@ def plan_retrieving(
         explicit=reading and (spec.device.type != "cuda" or cached > 0),  # kernels read what is chosen in place
         # On its way to disk, or copied to be saved:
         host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),
-        host_tail_bytes=slab_bytes(looking, dtype, FIRST_OF_CONVERSATION),
+        host_tail_bytes=2 * slab_bytes(looking, dtype, FIRST_OF_CONVERSATION),
         operations=OPERATIONS,
         recorded=recorded,
     )

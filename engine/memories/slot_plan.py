@@ -86,9 +86,7 @@ def _averaged(spec: ModelSpec, of_layer: Callable[[LayerSpec], float]) -> float:
     return sum(each) / spec.query_width
 
 
-def plan_slots(
-    spec: ModelSpec, passed: int, chunk: int, capacity: int | None, coding: Coding | None, reads_again: bool = False
-) -> Footprint:
+def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, coding: Coding | None) -> Footprint:
     """What slots hold of so many tokens, `chunk` in a pass, and what those attend to."""
     looking, far, near = planned_bytes(spec, passed, capacity, chunk, coding)
     coded = coding is not None and looking.entry_width > 0
@@ -97,7 +95,7 @@ def plan_slots(
     held = min(passed, farthest(spec) if capacity is None else capacity)
     own = FIRST_CAPACITY if capacity is None else max(capacity, FIRST_CAPACITY)  # of a conversation
     windows = planned_bytes(spec, UNLIMITED, capacity, chunk)[2]  # which it fills soon
-    forks = 1 if capacity is None else 2 + reads_again
+    forks = 2 if capacity is None else 3
     return Footprint(
         usage=Usage({DEVICE: held}, {DEVICE: far + near + levelled}),
         spare_bytes=near if capacity is None else far + near,

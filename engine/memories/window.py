@@ -78,7 +78,7 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footpri
     return Footprint(
         usage=Usage({DEVICE: held}, {DEVICE: size}),
         spare_bytes=size,
-        tail_bytes=2 * size,
+        tail_bytes=3 * size,
         saved_bytes=held * spec.entry_bytes + 4 * (sinks + window),
         passed=task.total,
         attended=mean_attended(task.total, sinks + window),

@@ -114,9 +114,9 @@ class ExactMemory(RetrievingMemory):
         self.settings = settings
         self._growth: Tensor | None = None  # of this pass: what its queries are multiplied by, [T, 1]
 
-    def room(self) -> int:
+    def pass_limit(self) -> int:
         """Without a search a pass may be of any length."""
-        return super().room() if self.answering else UNLIMITED
+        return super().pass_limit() if self.answering else UNLIMITED
 
     def picks(self) -> int:
         """In a conversation, top_k."""

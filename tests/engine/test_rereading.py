@@ -28,6 +28,7 @@ FORGETFUL: dict[str, Method] = {
     "locret-int4": make_method("locret", budget=400, chunk=400, stabilizers=16, local=12, store="int4", share="all"),
 }
 forgetful = pytest.mark.parametrize("method", FORGETFUL.values(), ids=FORGETFUL)
+every = pytest.mark.parametrize("name", TIGHT)
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,8 @@ def text() -> Tensor:
     return torch.randint(4, 260, (TOKENS,), generator=torch.Generator().manual_seed(3))
 
 
-def asked(conversation: Conversation, text: Tensor | None) -> Answer:
-    *_, last = conversation.ask(QUESTION, Sampling(max_tokens=8), text=text)
+def asked(conversation: Conversation, text: Tensor | None, question: str = QUESTION) -> Answer:
+    *_, last = conversation.ask(question, Sampling(max_tokens=8), text=text)
     assert isinstance(last, Answer)
     return last
 
@@ -174,7 +175,7 @@ def test_only_as_much_as_has_been_read_is_read_again(
     assert 0 < int(torch.cat(fed).max()) < done
 
 
-@pytest.mark.parametrize("name", TIGHT)
+@every
 def test_only_what_is_forgotten_is_read_again(model: Model, ids: Tensor, name: str) -> None:
     """Budgets here are so small that no passage fits beside what is remembered; and most methods forget otherwise."""
     context = read(model, TIGHT[name], ids)
@@ -242,3 +243,129 @@ def test_where_it_is_not_known_what_was_said_passages_come_behind_it(
     assert max(map(len, fed(old, text, monkeypatch))) > 2 * AROUND
     first.said = [[5] * 2000]
     assert [5] * 2000 not in fed(first, text, monkeypatch)
+
+
+def asked_of(conversation: Conversation, text: Tensor, named: Tensor, question: str = QUESTION) -> Answer:
+    *_, last = conversation.ask(question, Sampling(max_tokens=8), text=text, named=named)
+    assert isinstance(last, Answer)
+    return last
+
+
+@pytest.fixture
+def named() -> Tensor:
+    """Two stretches of the text, one of them in the middle."""
+    return torch.cat([torch.arange(120, 150), torch.arange(201, 211)])
+
+
+@every
+def test_what_a_person_named_is_forgotten_with_the_answer(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
+    context = read(model, TIGHT[name], ids)
+    before = state(context)
+    first, second = Conversation(context), Conversation(context)
+    for turn in range(2):
+        answer = asked_of(first, ids, named)
+        assert answer.read_again == len(named)
+        second.replay(QUESTION, answer.text)
+        mine, other = state(first), state(second)
+        assert mine.keys() == other.keys()
+        for part, tensor in mine.items():
+            torch.testing.assert_close(tensor, other[part], rtol=0, atol=0)
+        assert first.turns == second.turns == turn + 1
+    after = state(context)
+    assert all(torch.equal(before[part], after[part]) for part in before)
+
+
+@every
+def test_cancelled_while_named_pages_are_read(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
+    conversation = Conversation(read(model, TIGHT[name], ids))
+    asked_of(conversation, ids, named)
+    before = state(conversation)
+    for passes in range(5):
+        stop = MagicMock(side_effect=[*[None] * passes, InterruptedError])
+        with (
+            contextlib.suppress(InterruptedError),
+            contextlib.closing(conversation.ask(QUESTION, on_pass=stop, text=ids, named=named)) as events,
+        ):
+            next(events)
+        after = state(conversation)
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[part], after[part]) for part in before)
+
+
+@pytest.mark.parametrize("name", [name for name in TIGHT if TIGHT[name].budget is not None])
+def test_the_budget_holds_while_named_pages_are_read(model: Model, ids: Tensor, name: str) -> None:
+    """However many they are, and whatever has been said."""
+    method = TIGHT[name]
+    conversation, seen = Conversation(read(model, method, ids)), []
+    for turn in range(3):
+        events = conversation.ask(
+            f"{turn}. {QUESTION}",
+            Sampling(max_tokens=8),
+            lambda: seen.append(conversation.usage().entries[DEVICE]),
+            text=ids,
+            named=torch.arange(20, 290),
+        )
+        *_, answer = events
+        assert isinstance(answer, Answer)
+        assert answer.read_again == 270
+    assert method.budget is not None
+    assert max(seen) <= method.budget + method.passing(model.spec)
+
+
+def test_named_pages_are_read_as_if_the_text_ended_with_them(model: Model, ids: Tensor, named: Tensor) -> None:
+    """With full attention, in the first turn and in later ones; what was said before comes behind them."""
+    conversation = Conversation(read(model, make_method("full"), ids))
+    longer = read(model, make_method("full"), torch.cat([ids, ids[named]]))
+    said: list[tuple[str, str]] = []
+    for question in ("Who?", "And where?", "When?"):
+        answer, other = asked_of(conversation, ids, named, question), Conversation(longer)
+        for turn in said:
+            other.replay(*turn)
+        assert answer.text == asked(other, None, question).text
+        said.append((question, answer.text))
+
+
+@pytest.mark.parametrize("name", ["truncate", "infinipot-both", "infinipot-nuc", "locret", "locret-int8"])
+@pytest.mark.parametrize("how", ["off", "static"])
+def test_what_has_no_room_beside_the_text_is_read_instead_of_it(
+    model: Model, ids: Tensor, name: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if there had been no other text."""
+    monkeypatch.setattr("engine.graphs.choice", lambda: how)
+    named = torch.arange(30, 50)
+    conversation, alone = Conversation(read(model, TIGHT[name], ids)), read(model, TIGHT[name], ids[named])
+    said: list[tuple[str, str]] = []
+    for question in ("Who?", "And?"):
+        answer, other = asked_of(conversation, ids, named, question), Conversation(alone)
+        for turn in said:
+            other.replay(*turn)
+        assert answer.alone
+        assert answer.text == asked(other, None, question).text
+        said.append((question, answer.text))
+
+
+def test_how_much_of_them_is_held_is_measured(model: Model, text: Tensor) -> None:
+    conversation = Conversation(read(model, FORGETFUL["locret"], text))
+    few, many = torch.arange(300, 340), torch.arange(100, 1100)
+    assert asked_of(conversation, text, few).held_again == 1
+    held = asked_of(conversation, text, many).held_again
+    assert 0 < held < 0.8
+    assert asked_of(Conversation(read(model, make_method("full"), text)), text, many).held_again == 1
+
+
+def test_an_answer_rests_on_what_was_named(model: Model, text: Tensor) -> None:
+    """Also where it was never read: of the middle, `truncate` knows nothing."""
+    conversation = Conversation(read(model, make_method("truncate", budget=600, tail=100), text))
+    named = torch.arange(700, 800)
+    assert not conversation.memory.remembered(TOKENS)[named].any()
+    answer = asked_of(conversation, text, named)
+    assert any(700 <= passage.start < 800 for passage in answer.passages)
+    assert answer.held_again == 1
+
+
+def test_what_is_still_to_be_read_can_be_named(model: Model, text: Tensor) -> None:
+    reader = Reader(model, FORGETFUL["locret"], text, chunk=64)
+    next(step for step in reader.run() if step.tokens_done >= 600)
+    answer = asked_of(Conversation(reader.so_far()), text, torch.arange(1200, 1300))
+    assert (answer.read_again, answer.held_again) == (100, 1)
+    assert any(1200 <= passage.start < 1300 for passage in answer.passages)
