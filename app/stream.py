@@ -52,6 +52,13 @@ class Stream:
                 found.append(TextSpan(stretch.document_id, start, max(start, stop)))
         return found
 
+    def between(self, document_id: str, start: int, end: int) -> range:
+        """The tokens that begin in the characters `start` to `end` (exclusive) of a document."""
+        stretch = next(each for each in self.stretches if each.document_id == document_id)
+        starts = self.starts[stretch.first : stretch.end]
+        low, high = (stretch.first + int((starts < place).sum()) for place in (start, end))
+        return range(low, high)
+
     def tensors(self) -> "dict[str, torch.Tensor]":
         """The tensors of a saved part."""
         import torch

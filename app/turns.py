@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
+from app.named_pages import named_pages, tokens_of
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_begun, open_context, open_conversation, save_conversation
 from app.progress import usage_json
@@ -20,6 +21,8 @@ from app.words import plural, repeats_itself
 from sessions import SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
+    import torch
+
     import engine
 
 FLUSH_SEC = 0.08
@@ -42,15 +45,21 @@ def new_session(service: Service, context_id: str, title: str | None = None) -> 
     return service.store.add_session(context_id, title)
 
 
-def keep_question(service: Service, session_id: str, question: str) -> TurnRow:
+def keep_question(service: Service, session_id: str, question: str, pages: str = "") -> TurnRow:
     """Keep a question, to be answered by `answer`.
 
+    Args:
+        pages: as the options of the answer will have them.
+
     Raises:
-        UsageError: it is empty, or too long.
+        UsageError: it is empty, or too long, or there are no such pages.
         AppError: nothing of the context has been read yet.
     """
     question = checked_question(question)
-    check_begun(service, service.store.context(service.store.session(session_id).context_id))
+    context = service.store.context(service.store.session(session_id).context_id)
+    check_begun(service, context)
+    if pages:
+        named_pages(pages, context.document_ids, service.library)
     return service.store.add_turn(session_id, question)
 
 
@@ -136,9 +145,10 @@ def _answer(
         stop=tuple(options.stop),
     )
     waiting, thought, flushed, done = "", "", 0.0, None
+    text = open_one.opened.stream.ids if options.read_again or options.pages else None
+    pages, named = _named(service, open_one.opened, options.pages)
     # Closing before the end cancels: the conversation is then as it was before the question.
-    text = open_one.opened.stream.ids if options.read_again else None
-    asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences, text)
+    asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences, text, named)
     with suppress(Stopped), closing(cast(Generator["engine.AnswerPiece | engine.Answer"], asked)) as events:
         for event in events:
             if isinstance(event, engine.Answer):
@@ -160,11 +170,26 @@ def _answer(
         return service.store.finish_turn(turn.id, status="cancelled")
     if open_one.opened.share is None:
         open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
-    return _finish(service, turn, open_one, done, sampling)
+    return _finish(service, turn, open_one, done, sampling, pages)
+
+
+def _named(service: Service, opened: OpenContext, pages: str) -> "tuple[str, torch.Tensor | None]":
+    """The pages that are to be read again, as they are written, and their tokens, int64 [N]; "" and None for none."""
+    if not pages:
+        return "", None
+    ids = opened.row.document_ids
+    named = named_pages(pages, ids, service.library)
+    written = ", ".join(each.written(len(ids) > 1) for each in named)
+    return written, tokens_of(named, ids, opened.stream, service.library)
 
 
 def _finish(
-    service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", sampling: "engine.Sampling"
+    service: Service,
+    turn: TurnRow,
+    open_one: OpenConversation,
+    done: "engine.Answer",
+    sampling: "engine.Sampling",
+    pages: str,
 ) -> TurnRow:
     opened = open_one.opened
     found = find_sources(done.passages, opened.stream, service.library)
@@ -176,6 +201,8 @@ def _finish(
     measured["quotations"] = [asdict(each) for each in quotations]
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
+    if pages:
+        measured["pages"] = pages
     measured["warnings"] = _warnings(done, opened)
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
     said: dict[str, Any] = {
@@ -205,6 +232,16 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
         said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
         if repeats_itself(done.text):
             said.append("It says the same again and again: the model does not know what to answer.")
+    if done.alone:
+        said.append(
+            "There was no room for the pages that were named beside what is remembered of the text, so the answer "
+            "knows nothing else of it: name fewer, or begin a new session."
+        )
+    if round(100 * done.held_again) < 100:
+        said.append(
+            f"Of the pages that were named the model still held {done.held_again:.0%} when it came to the question: "
+            "name fewer."
+        )
     if opened.row.budget is None and opened.context.usage().entries["device"] <= window < seen:
         said.append(
             f"Text and conversation have come to {seen:,} tokens, and the model was trained for {window:,} at a time: "

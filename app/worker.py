@@ -40,12 +40,12 @@ class Worker(Intake):
                 meanwhile, and if the question cannot be asked, nothing was made.
 
         Raises:
-            UsageError: the question is empty, or too long.
+            UsageError: the question is empty, or too long, or there are no such pages.
             AppError: nothing of the context has been read yet.
         """
         store = self.service.store
         with store.together():
-            turn = turns.keep_question(self.service, session(), question)
+            turn = turns.keep_question(self.service, session(), question, options.pages)
             store.add_job(ANSWER, turn.id, vars(options))
         self._call()
         return turn

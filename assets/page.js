@@ -152,6 +152,15 @@
     place.scrollIntoView({ block: "center" });
     place.querySelector("summary").focus({ preventScroll: true });
   };
+  // A page is named, beside those that are: the next question is about them.
+  const name = (page) => {
+    const pages = document.querySelector("#pages").querySelector("input, textarea");
+    const named = pages.value.split(",").map((each) => each.trim()).filter(Boolean);
+    if (!named.includes(page)) named.push(page);
+    pages.value = named.join(", ");
+    pages.dispatchEvent(new Event("input", { bubbles: true }));
+    document.querySelector("#question textarea").focus();
+  };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
     document.querySelector("[data-action=menu]")?.setAttribute("aria-expanded", String(open));
@@ -182,6 +191,7 @@
       }
       if (button && button.dataset.action === "copy") copy(button);
       if (button && button.dataset.action === "cite") cite(button);
+      if (button && button.dataset.action === "name") name(button.dataset.pages);
       if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);
@@ -189,7 +199,7 @@
     // Before Gradio hears of them.
     document.addEventListener("click", (event) => { if (event.target.closest("#ask")) submit(); }, true);
     document.addEventListener("keypress", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question")) submit();
+      if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question, #pages")) submit();
     }, true);
     addEventListener("popstate", () => location.reload());
     document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });

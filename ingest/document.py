@@ -120,6 +120,25 @@ class Document:
         paragraph = _paragraph_number(page, offset - self.page_starts[index])
         return Place(page.number, f"{page.label}, paragraph {paragraph}" if paragraph else page.label)
 
+    def paragraphs(self, page: int) -> int:
+        """How many paragraphs a page has, as `locate` counts them."""
+        text = self.pages[page - 1].text
+        return text.count(PARAGRAPH_SEPARATOR) + 1 - _headings(self.pages[page - 1])
+
+    def span(self, page: int, first: int = 0, last: int | None = None) -> tuple[int, int]:
+        """The characters of `text` (end exclusive) on a page with that number, which exists.
+
+        Args:
+            first, last: of the page only the paragraphs with these numbers, as `locate` counts them; those that it does
+                not have are left out. 0 is what stands before the first, None the last.
+        """
+        found, start = self.pages[page - 1], self.page_starts[page - 1]
+        edges = [0, *(each.end() for each in re.finditer(PARAGRAPH_SEPARATOR, found.text)), len(found.text)]
+        headings, most = _headings(found), len(edges) - 1
+        begin = headings + first - 1 if first else 0
+        end = most if last is None else headings + last
+        return start + edges[min(begin, most)], start + edges[min(end, most)]
+
     def coverage(self) -> str:
         """One line: how many pages have text, which have none or a doubtful one, and what to do about it."""
         total, noun = len(self.pages), noun_of_pages(self.format)
@@ -229,6 +248,13 @@ def ranges(numbers: Iterable[int], most: int = 12) -> str:
 
 def _paragraph_number(page: Page, offset: int) -> int:
     """1-based paragraph of `page` that holds `offset`; 0 within the headings at its top, which the label repeats."""
+    # A separator that begins before `offset` and ends at or before it has been passed.
+    passed = page.text.count(PARAGRAPH_SEPARATOR, 0, offset)
+    return max(0, passed + 1 - _headings(page))
+
+
+def _headings(page: Page) -> int:
+    """Paragraphs at the top of a page that its label repeats, and that are not counted as paragraphs."""
     label = _letters(page.label)
     headings = 0
     for paragraph in page.text.split(PARAGRAPH_SEPARATOR, 6)[:6]:
@@ -236,11 +262,8 @@ def _paragraph_number(page: Page, offset: int) -> int:
         if not words or words not in label:
             break
         headings += 1
-    if headings > page.text.count(PARAGRAPH_SEPARATOR):  # nothing but headings: count them
-        headings = 0
-    # A separator that begins before `offset` and ends at or before it has been passed.
-    passed = page.text.count(PARAGRAPH_SEPARATOR, 0, offset)
-    return max(0, passed + 1 - headings)
+    nothing_else = headings > page.text.count(PARAGRAPH_SEPARATOR)
+    return 0 if nothing_else else headings
 
 
 def _letters(text: str) -> str:

@@ -107,6 +107,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--stop", metavar="TEXT", action="append", default=[], help="end the answer before TEXT (may be repeated)"
     )
     parser.add_argument(
+        "--pages",
+        metavar="PAGES",
+        default=AnswerOptions.pages,
+        help="read these again before answering, whatever is remembered of them: 12-14,20 are pages or sections, "
+        "3/40-45 paragraphs of section 3, 2:5 is page 5 of the second of several documents",
+    )
+    parser.add_argument(
         "--read-again",
         action=argparse.BooleanOptionalAction,
         default=AnswerOptions.read_again,
@@ -123,11 +130,13 @@ def _options_of(arguments: Arguments) -> AnswerOptions:
         arguments.max_reasoning,
         stop=arguments.stop,
         read_again=arguments.read_again,
+        pages=arguments.pages,
     )
 
 
 def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], SessionRow]":
     """What gives the session to ask in: the one that is named, or a new one at every call."""
+    from app.named_pages import named_pages
     from app.shelf import find_context, find_session
     from app.turns import new_session
     from engine import device_named
@@ -135,6 +144,8 @@ def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], Sessi
     context = find_context(service, arguments.context)
     note_other_model(arguments, context)
     device_named(arguments.device)  # before a session is begun, or a question kept
+    if arguments.pages:
+        named_pages(arguments.pages, context.document_ids, service.library)
     session = find_session(service, arguments.session) if arguments.session else None
     if session and session.context_id != context.id:
         raise AppError(f"Session {session.id} is over context {session.context_id}, not {context.id}.")
@@ -263,7 +274,7 @@ class _Thinking:
 
 
 def result_of(turn: "TurnRow") -> dict[str, Any]:
-    """The object of `ask --json`. `reasoning` is there only if the model reasoned, `seed` if it was used."""
+    """The object of `ask --json`. `reasoning` is there only if the model reasoned, `seed` and `pages` if used."""
     measured = turn.measurements
     return {
         "session": turn.session_id,
@@ -277,6 +288,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "tokens_per_second": measured.get("tokens_per_second"),
         "prompt_tokens": measured.get("prompt_tokens"),
         "answer_tokens": measured.get("answer_tokens"),
+        **({"pages": measured["pages"]} if "pages" in measured else {}),
         "read_again_tokens": measured.get("read_again_tokens", 0),
         "kv_entries": measured.get("kv_entries"),
         "kv_bytes": measured.get("kv_bytes"),

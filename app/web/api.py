@@ -102,6 +102,7 @@ class NewTurn(Given):
     seed: int | None = AnswerOptions.seed
     stop: list[str] = []
     read_again: bool = AnswerOptions.read_again
+    pages: str = AnswerOptions.pages
 
 
 def router(service: Service, worker: Worker) -> APIRouter:

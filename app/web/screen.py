@@ -255,7 +255,10 @@ class Screen:
             return "Waiting for its turn"
         if context.id not in self.service.contexts and not self.service.read_here(context.id):
             return "Opening the context"
-        return said_before(work.done, work.total) if work and work.done < work.total else "Thinking"
+        if work and work.done < work.total:
+            return said_before(work.done, work.total)
+        pages = work.payload.get("pages") if work else ""
+        return f"Reading pages {pages} again" if pages else "Thinking"
 
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:

@@ -30,6 +30,7 @@ class Talk:
     edit_line: gr.HTML
     never_mind: gr.Button
     question: gr.Textbox
+    pages: gr.Textbox
     ask: gr.Button
     stop: gr.Button
     temperature: gr.Slider
@@ -76,13 +77,23 @@ def build_talk() -> Talk:
                     container=False,
                     scale=8,
                 )
+                pages = gr.Textbox(
+                    placeholder="Pages",
+                    label="Pages to read again before answering, such as 12-14",
+                    show_label=False,
+                    elem_id="pages",
+                    max_lines=1,
+                    container=False,
+                    scale=0,
+                    min_width=92,
+                )
                 ask = gr.Button("Ask", variant="primary", elem_id="ask", scale=0, min_width=84)
                 stop = gr.Button("Stop", variant="stop", elem_id="stop", scale=0, min_width=84, visible=False)
             with gr.Row(elem_id="folds"):
                 options = _build_options()
                 manage = _build_manage()
     edit = (edit_area, edit_line, never_mind)
-    return Talk(area, head, earlier, past, live, *edit, question, ask, stop, *options, manage)
+    return Talk(area, head, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
 
 
 def _build_options() -> tuple[gr.Slider, gr.Slider, gr.Slider, gr.Checkbox]:

@@ -96,6 +96,18 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
     assert out.rstrip("\n") == printable(shown["turns"][1]["answer"]).rstrip("\n")
 
 
+def test_ask_reads_pages_again_that_are_named(
+    read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli, result, _ = read
+    again: Any = cli.json("ask", result["context"], "Who was the keeper?", "--max-tokens", "4", "--pages", "1/21 - 22")
+    assert again["pages"] == "1/21-22"
+    assert again["read_again_tokens"] > 50
+    status, _, err = in_process(cli.home, capsys, "ask", result["context"], "Who?", "--max-tokens", "4", "--pages", "1")
+    assert status == 0
+    assert "still held" not in err, "exact holds everything"
+
+
 def emma(store: Store) -> ContextRow:
     """A context over a document of that title; nothing of it is in files."""
     facts: dict[str, Any] = {"format": "txt", "pages": 1, "characters": 3, "content": {}, "file": None}
@@ -133,6 +145,9 @@ def test_a_question_that_is_not_asked_leaves_no_session(
         store.update_context(result["context"], tokens_read=0)
         assert "goes on with it" in refused("ask", result["context"], "Why?", status=1)
         store.update_context(result["context"], status="ready", tokens_read=result["tokens"])
+    ask = ("ask", result["context"], "Why?", "--pages")
+    assert "There is no section 9, only 1 section." in refused(*ask, "9", status=2)
+    assert "'one' names no pages" in refused(*ask, "one", status=2)
     assert "--limit is 1 to 1,000" in refused("search", "keeper", "--limit", "9" * 30, status=2)
     assert in_process(cli.home, capsys, "list", "sessions", "--json") == before
 

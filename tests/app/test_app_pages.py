@@ -74,7 +74,7 @@ def test_the_page_by_itself_leads_to_others_and_shows_the_print(service: Service
     first = document_page(page_of(service, id, 1), 4, 10)
     assert f'data-from="../../../api/documents/{id}/pages/1/picture?start=4&amp;end=10"' in first
     assert f'href="../../../api/documents/{id}/file#page=1"' in first
-    assert ('<a href="2">Next</a>' in first, "Previous" in first) == (True, False)
+    assert ('<a href="2">Next</a>' in first, "Previous" in first, "<span>1 of 2</span>" in first) == (True, False, True)
     assert all(each in first for each in ('<html lang="en">', '<div id="text" lang="">'))  # for who reads it out
     second = document_page(page_of(service, id, 2))
     assert ('<a href="1">Previous</a>' in second, "Next" in second) == (True, False)

@@ -239,6 +239,19 @@ def test_an_answer_is_stopped(http: httpx.Client, server: Server) -> None:
     assert delete(http, context["document_ids"][0]) == {"deleted": context["document_ids"][0]}
 
 
+def test_pages_are_named_with_a_question(http: httpx.Client, server: Server) -> None:
+    context = server.read(("Keeper.txt", book_text(8).encode()), method="streaming", budget="256")
+    path = f"/api/sessions/{http.post('/api/sessions', json={'context': context['id']}).json()['id']}/turns"
+    refused = http.post(path, json={"question": "Who?", "pages": "1/99"})
+    assert refused.status_code == 400
+    assert "There is no paragraph 99 in section 1" in refused.json()["error"]
+    assert http.get(path).json() == []
+    asked = http.post(path, json={"question": "Who?", "pages": "1/4-5", "max_tokens": 4}).json()
+    turn = until(http, f"/api/turns/{asked['id']}", "done", "failed")
+    assert turn["measurements"]["pages"] == "1/4-5"
+    assert turn["measurements"]["read_again_tokens"] > 50
+
+
 def test_a_thing_is_named_by_its_kind_and_its_whole_id(http: httpx.Client, server: Server) -> None:
     """`DELETE /api/sessions/X` deleted the document that X was the title of, or the beginning of whose id."""
     context = server.read(("Keepsake.txt", book_text(8).encode()), method="streaming", budget="256")

@@ -42,6 +42,31 @@ def test_an_edited_question_is_asked_in_a_session_of_its_own(
     assert [turn["question"] for turn in old] == ["Who kept the lamp?", "When was it built?"]
 
 
+def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """By hand, or by the place that an answer rested on; and for the edited question again."""
+    session = asked(server, reading, "Who kept the lamp?")
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to read again")
+    pages.fill("9")
+    field.fill("Who was Tobias Renn?")
+    pages.press("Enter")
+    expect(tab.locator("#notice [role=alert]")).to_contain_text("There is no section 9, only 1 section.")
+    expect(pages).to_have_value("9")
+    expect(field).to_have_value("Who was Tobias Renn?")
+    pages.fill("")
+    tab.get_by_role("button", name="Ask about this place").first.click()
+    expect(field).to_be_focused()
+    expect(pages).to_have_value(re.compile(r"^1/\d+-\d+$"))
+    named = pages.input_value()
+    field.press("Enter")
+    last = tab.locator("#past .turn").nth(1)
+    expect(last).to_contain_text(f"pages {named} read again")
+    expect(pages).to_have_value("")
+    last.get_by_role("button", name="Edit question 2").click()
+    expect(pages).to_have_value(named)
+    expect(field).to_have_value("Who was Tobias Renn?")
+
+
 def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict[str, Any]) -> None:
     """Edit, Never mind, another session and a reload each took what stood in the field."""
     sessions = [asked(server, reading, question) for question in ("Who was Maren Hollis?", "Who slept under a boat?")]

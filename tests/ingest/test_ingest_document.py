@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,26 @@ BOOK = Document(
 )
 def test_a_place_in_a_book_is_chapter_and_paragraph(words: str, label: str) -> None:
     assert BOOK.locate(BOOK.text.index(words)).label == label
+
+
+def test_pages_and_paragraphs_are_where_they_are_said_to_be() -> None:
+    def text(*place: int) -> str:
+        return BOOK.text[slice(*BOOK.span(*place))].strip()
+
+    assert [BOOK.paragraphs(number) for number in (1, 2)] == [2, 2]
+    assert text(1) == BOOK.pages[0].text
+    assert text(2) == BOOK.pages[1].text
+    assert (text(1, 1, 1), text(1, 2, 2), text(2, 1, 1)) == ("It rained.", "It\nrained on.", "Then the sun came out.")
+    assert text(1, 0, 1) == "I\n\nThe Storm\n\nIt rained."
+    assert text(1, 2, 9) == "It\nrained on."
+    assert text(1, 3, 9) == ""
+    for offset, letter in enumerate(BOOK.text):
+        found = re.search(r"paragraph (\d)", BOOK.locate(offset).label)
+        if found and not letter.isspace():
+            start, end = BOOK.span(BOOK.locate(offset).page, int(found[1]), int(found[1]))
+            assert start <= offset < end
+    assert PAPER.span(2) == (8, 8)
+    assert PAPER.text[slice(*PAPER.span(3))] == "Third, the last."
 
 
 def test_every_character_is_on_its_page() -> None:

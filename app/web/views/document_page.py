@@ -20,6 +20,7 @@ main:has(figure) { max-width: 92rem; }
 header { grid-column: 1 / -1; }
 h1 { font-size: 1.3rem; line-height: 1.3; margin: 0; overflow-wrap: anywhere; }
 header p { margin: 4px 0 0; color: var(--soft); }
+nav span { color: var(--soft); }
 nav { margin-top: 8px; display: flex; flex-wrap: wrap; gap: 4px 20px; font-size: 15px; }
 details { margin-top: 8px; font-size: 15px; }
 summary { cursor: pointer; color: var(--soft); }
@@ -73,15 +74,16 @@ def _marked(text: str, start: int, end: int) -> str:
 
 
 def _elsewhere(shown: DocumentPage) -> str:
-    """The pages beside it, and the whole file."""
+    """Its number, as it is named to be read again, the pages beside it, and the whole file."""
     number, (first, last) = shown.page.number, shown.numbers
+    here = f"<span>{number:,} of {last:,}</span>" if last > first else ""
     links = [(str(number - 1), "Previous")] if number > first else []
     links += [(str(number + 1), "Next")] if number < last else []
     if shown.printed:
         links.append((f"../../../api/documents/{esc(shown.document)}/file#page={number}", "Open the PDF here"))
         links.append(("#printed", "As it is printed"))
     shown_links = "".join(f'<a href="{link}">{name}</a>' for link, name in links)
-    return f"<nav>{shown_links}</nav>" if links else ""
+    return f"<nav>{here}{shown_links}</nav>" if links else ""
 
 
 def _contents(shown: DocumentPage) -> str:

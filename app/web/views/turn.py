@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from app.named_pages import around
 from app.web.views.markdown import Mark, rendered
 from app.web.views.markup import bar, esc, page_link
 from app.words import plural, short_seconds, speed
@@ -18,7 +19,7 @@ def conversation(turns: Sequence[TurnRow], titles: Mapping[str, str], *, last: b
     """Finished turns, oldest first.
 
     Args:
-        titles: of the context's documents, by id.
+        titles: of the context's documents, by id, in the order in which they are read.
         last: the last of all is among them; its sources are unfolded.
     """
     unfolded = turns[-1].id if last and turns else None
@@ -115,7 +116,7 @@ def _measured(turn: TurnRow) -> str:
             f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
             f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
             f"<span>{plural(numbers['answer_tokens'], 'token')}</span>"
-            f"{_read_again(numbers.get('read_again_tokens', 0))}"
+            f"{_read_again(numbers.get('read_again_tokens', 0), numbers.get('pages', ''))}"
             f'<button type="button" data-action="copy">Copy</button>'
         )
     return (
@@ -124,9 +125,11 @@ def _measured(turn: TurnRow) -> str:
     )
 
 
-def _read_again(tokens: int) -> str:
+def _read_again(tokens: int, pages: str) -> str:
     if not tokens:
         return ""
+    if pages:
+        return f'<span title="{plural(tokens, "token")}, as was asked">pages {esc(pages)} read again</span>'
     why = "The passages that the question looked at, and of which words had been forgotten, were read again first"
     return f'<span title="{why}">{plural(tokens, "token")} read again</span>'
 
@@ -168,10 +171,24 @@ def _place(sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], numb
     weight = sum(source["weight"] for source in sources)
     share = f"{weight:.0%}"
     passages = "".join(map(_passage, sources))
+    passages += _to_ask_about(sources[0], list(titles))
     return (
         f'<li><details{" open" if number == 1 else ""}><summary class="place">{shown}<b>{esc(sources[0]["place"])}</b>'
         f'{several}<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
         f"</summary>{bar(weight, f'{share} of the attention', 'thin')}{passages}</details></li>"
+    )
+
+
+def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
+    """What names a source's page, or what stands around it, for the next question. documents: ids, in their order."""
+    if source["document"] not in documents:
+        return ""
+    named = around(int(source["page"]), source["place"])
+    if len(documents) > 1:
+        named = f"{documents.index(source['document']) + 1}:{named}"
+    return (
+        f'<button type="button" data-action="name" data-pages="{named}" title="Read it again before the next answer">'
+        "Ask about this place</button>"
     )
 
 

@@ -1,0 +1,180 @@
+"""Pages that a person names: how they are written, which tokens they are, and what is said where there are none."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import ingest
+from app.answer_options import AnswerOptions
+from app.errors import UsageError
+from app.named_pages import MOST_TOKENS, Named, around, named_pages, tokens_of
+from app.opening import open_context
+from app.readings import begin, read
+from app.service import Service
+from app.turns import answer, keep_question
+from app.web.views.turn import turn_article
+from app.worker import Worker
+from sessions import ContextRow
+from tests.app.helpers import BUDGET, add, answered, book_text, work_once
+
+SECTIONS = 4
+PARAGRAPHS = 6
+
+
+def chapters(name: str) -> str:
+    """Markdown with so many chapters of so many paragraphs, each with words of its own."""
+    return "\n\n".join(
+        "\n\n".join([f"# Chapter {c}", *(f"In {name}, section {c}, paragraph {p} is here." for p in range(1, 7))])
+        for c in range(1, SECTIONS + 1)
+    )
+
+
+@pytest.fixture
+def context(service: Service, tmp_path: Path) -> ContextRow:
+    """Two documents, read together."""
+    paths = [tmp_path / f"{name}.md" for name in ("First", "Second")]
+    for path in paths:
+        path.write_text(chapters(path.stem), encoding="utf-8")
+    return read(service, begin(service, add(service, *paths), "exact", BUDGET).id, lambda _: None)
+
+
+def text_of(service: Service, context: ContextRow, pages: str) -> str:
+    """What the tokens of pages say."""
+    opened = open_context(service, context.id)
+    ids = context.document_ids
+    tokens = tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library)
+    return opened.model.decode(opened.stream.ids[tokens].tolist())
+
+
+def said(text: str) -> list[tuple[str, int, int]]:
+    found = re.findall(r"In (\w+), section (\d), paragraph (\d) is here\.", text)
+    return [(name, int(section), int(paragraph)) for name, section, paragraph in found]
+
+
+def test_the_tokens_of_pages_are_the_words_on_them(service: Service, context: ContextRow) -> None:
+    def section(name: str, number: int) -> list[tuple[str, int, int]]:
+        return [(name, number, paragraph) for paragraph in range(1, PARAGRAPHS + 1)]
+
+    assert said(text_of(service, context, "2:3")) == section("Second", 3)
+    assert said(text_of(service, context, " 1 : 4 , 1:2 – 3;")) == [
+        *section("First", 2),
+        *section("First", 3),
+        *section("First", 4),
+    ]
+    assert said(text_of(service, context, "2:1/2-3, 1:4/6")) == [
+        ("First", 4, 6),
+        ("Second", 1, 2),
+        ("Second", 1, 3),
+    ]
+    assert said(text_of(service, context, "2:1/5-99")) == [("Second", 1, 5), ("Second", 1, 6)]
+    assert said(text_of(service, context, "1:1, 1:1/2")) == section("First", 1), "each once"
+    everything = text_of(service, context, "1:1-4, 2:1-4")
+    assert len(said(everything)) == 2 * SECTIONS * PARAGRAPHS
+
+
+def test_a_place_that_a_source_names_is_among_the_paragraphs_around_it(service: Service, context: ContextRow) -> None:
+    for number, id in enumerate(context.document_ids, 1):
+        document = service.library.document(id)
+        for found in re.finditer(r"In \w+, section \d, paragraph \d is here\.", document.text):
+            place = document.locate(found.start())
+            words = text_of(service, context, f"{number}:{around(place.page, place.label)}")
+            assert found[0] in words
+            assert 3 <= len(said(words)) <= 5
+    assert around(7, "page 7") == "7"
+
+
+@pytest.mark.parametrize(
+    ("pages", "why"),
+    [
+        ("chapter one", "'chapter one' names no pages"),
+        (",", "'' names no pages"),
+        ("2:1,,2:2", "'' names no pages"),
+        ("2:1/2/3", "names no pages"),
+        ("2", "There are 2 documents: put the number of the one that is meant before the page, as in 2:2"),
+        ("3:1", "There is no document 3: 2 documents were read."),
+        ("0:1", "There is no document 0"),
+        ("2:5", "There is no section 5 of document 2, only 4 sections."),
+        ("2:0-2", "There is no section 0"),
+        ("2:2-9", "There is no section 9"),
+        ("1:9/1", "There is no section 9 of document 1"),
+        ("1:4/7", "There is no paragraph 7 in section 4 of document 1, only 6 paragraphs."),
+        ("1:4/0", "There is no paragraph 0"),
+        ("1:3-2", "'1:3-2' ends before it begins: write the lower number first."),
+    ],
+)
+def test_what_names_no_pages_is_refused(service: Service, context: ContextRow, pages: str, why: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(why)):
+        named_pages(pages, context.document_ids, service.library)
+
+
+def test_pages_are_written_as_they_are_named() -> None:
+    assert [each.written(several=False) for each in (Named(1, 3, 3), Named(1, 3, 5), Named(1, 2, 4, page=7))] == [
+        "3",
+        "3-5",
+        "7/2-4",
+    ]
+    assert Named(2, 2, 2, page=7).written(several=True) == "2:7/2"
+
+
+def test_pages_without_text_and_too_many_cannot_be_read_again(service: Service, tmp_path: Path) -> None:
+    long = tmp_path / "Long.txt"
+    long.write_text(book_text(MOST_TOKENS // 30), encoding="utf-8")
+    context = read(service, begin(service, add(service, long), "streaming", BUDGET).id, lambda _: None)
+    assert context.tokens > MOST_TOKENS
+    document = service.library.document(context.document_ids[0])
+    pages = f"1-{len(document.pages)}"
+    turn = keep_question(service, service.store.add_session(context.id).id, "Who?", pages)
+    with pytest.raises(UsageError, match=r"tokens on pages 1.*, and 16,384 at most are read again .* name fewer"):
+        answer(service, turn.id, AnswerOptions(max_tokens=4, pages=pages))
+    assert service.store.turn(turn.id).status == "failed"
+    page = document.pages[0]
+    blank = ingest.Page(1, "page 1", "", ingest.PageQuality(0, "none"))
+    empty = ingest.Document(document.title, "pdf", document.sha256, (blank, page))
+    service.library._documents.get("d-empty", lambda: empty)
+    stream = open_context(service, context.id).stream
+    renamed = type(stream)(
+        stream.ids, stream.starts, tuple(type(s)("d-empty", s.first, s.end, s.characters) for s in stream.stretches)
+    )
+    named = named_pages("1", ["d-empty"], service.library)
+    with pytest.raises(UsageError, match="There is no text on pages 1"):
+        tokens_of(named, ["d-empty"], renamed, service.library)
+
+
+def test_named_pages_are_read_again_before_the_answer(service: Service, worker: Worker, context: ContextRow) -> None:
+    """By the worker, as the page and the API have it; and the turn says which."""
+    session = service.store.add_session(context.id).id
+    assert answered(service, worker, session, AnswerOptions(max_tokens=4, pages="2:3-3,1:1/2")) == "done"
+    assert answered(service, worker, session, AnswerOptions(max_tokens=4)) == "done"
+    turn, plain = service.store.turns(session)
+    assert turn.measurements["pages"] == "2:3, 1:1/2"
+    assert turn.measurements["read_again_tokens"] > PARAGRAPHS
+    shown = turn_article(turn, {each: each for each in context.document_ids})
+    assert "pages 2:3, 1:1/2 read again" in shown
+    assert re.search(r'data-pages="[12]:\d/\d-\d">?', shown)
+    assert "pages" not in plain.measurements
+
+
+def test_a_question_about_pages_that_are_not_there_is_not_kept(
+    service: Service, worker: Worker, context: ContextRow
+) -> None:
+    with pytest.raises(UsageError, match="There is no section 9"):
+        worker.ask(lambda: service.store.add_session(context.id).id, "Who?", AnswerOptions(pages="1:9"))
+    assert service.store.sessions(context.id) == []
+    work_once(worker)
+
+
+def test_where_not_all_that_was_named_could_be_held_it_is_said(service: Service, tmp_path: Path) -> None:
+    path = tmp_path / "Book.txt"
+    path.write_text(book_text(40), encoding="utf-8")
+    context = read(service, begin(service, add(service, path), "streaming", {"budget": "320"}).id, lambda _: None)
+    session = service.store.add_session(context.id).id
+    warned = {}
+    for pages in ("1/2-3", "1"):
+        turn = answer(
+            service, keep_question(service, session, "Who?", pages).id, AnswerOptions(max_tokens=4, pages=pages)
+        )
+        warned[pages] = [each for each in turn.measurements["warnings"] if "pages that were named" in each]
+    assert warned["1/2-3"] == []
+    assert len(warned["1"]) == 1
+    assert re.search(r"still held [1-9]\d?% when .* name fewer", warned["1"][0])
