@@ -17,8 +17,14 @@ def read(model: Model, method: Method, ids: Tensor) -> Reader:
     return reader
 
 
-def answer_to(conversation: Conversation, question: str, most: int = ANSWER, text: Tensor | None = None) -> Answer:
-    """The greedy answer of at most so many tokens. text: what of it is looked at may be read again."""
-    *_, answer = conversation.ask(question, Sampling(max_tokens=most), text=text)
+def answer_to(
+    conversation: Conversation,
+    question: str,
+    most: int = ANSWER,
+    text: Tensor | None = None,
+    named: Tensor | None = None,
+) -> Answer:
+    """The greedy answer of at most so many tokens. text: may be read again, what is looked at or these tokens of it."""
+    *_, answer = conversation.ask(question, Sampling(max_tokens=most), text=text, named=named)
     assert isinstance(answer, Answer)
     return answer

@@ -61,6 +61,7 @@ UNSEEN = ",".join(haystack.UNSEEN)
 RATIOS = ",".join(f"beacon:ratio={ratio}" for ratio in (2, 4, 8, 16, 32))
 BEACONS = "beacon:ratio=8:budget=20480"  # room for those of 128K tokens; without a budget everything would stay raw
 AGAIN, POTS = "--read-again --budgets 1024", "infinipot,infinipot:preset=pocket"
+NAMED, FORGETFUL = "--page 400 --budgets 1024", "streaming,truncate,infinipot,locret,beacon"
 KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") for store in ("model", "int8", "int4"))
 
 
@@ -116,6 +117,9 @@ PLAN = [
     Run("facts-read-again-pot", "needle", f"{AGAIN} --methods {POTS} --tokens 2K,8K,32K --trials 5"),
     Run("facts-read-again-128k", "needle", f"{AGAIN} --methods locret --tokens 128K --trials 2"),
     Run("facts-read-again-1m", "needle", f"{AGAIN} --methods locret --tokens 1M --trials 1", False),
+    Run("facts-named", "needle", f"{NAMED} --methods {FORGETFUL},exact --tokens 2K,8K,32K --trials 5"),
+    Run("facts-named-128k", "needle", f"{NAMED} --methods {FORGETFUL} --tokens 128K --trials 2"),
+    Run("facts-named-1m", "needle", f"{NAMED} --methods {FORGETFUL} --tokens 1M --trials 1", False),
     Run("facts-locret-1m", "needle", "--methods locret --budgets 1024 --tokens 1M --trials 1", False),
     Run("facts-beacon", "needle", f"--methods beacon,{RATIOS} --budgets 1024 --tokens 512,1K,2K --trials 4"),
     Run("random-heads", "random-heads", "--tokens 2K,8K --budget 512 --trials 5"),

@@ -2,9 +2,10 @@
 
     stockpot bench needle --methods exact,infinipot --budgets 512,1024 --tokens 2K,32K --kinds facts --trials 20
 
-Answers come from what is remembered alone, unless --read-again lets passages be read again. They are generated, and
-right only when exact (of two pass keys: both numbers, in order, and no other). Of right answers it is also counted
-whether the first source that is shown holds the fact.
+Answers come from what is remembered alone, unless --read-again lets passages be read again, or --page names with each
+question the page on which the answer stands, so that this is read again. They are generated, and right only when exact
+(of two pass keys: both numbers, in order, and no other). Of right answers it is also counted whether the first source
+that is shown holds the fact.
 
 With --out every cell is written as it is done: what was interrupted goes on there, and of a file with fewer trials only
 the missing ones are taken, if it was taken with the same weights and settings.
@@ -20,14 +21,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from benchmarks import options as shared
 from benchmarks.asking import answer_to
 from benchmarks.freshness import Row, is_earlier
-from benchmarks.haystack import KINDS, SPREAD, Haystack, Trial
+from benchmarks.haystack import KINDS, SPREAD, Haystack, Question, Trial
 from benchmarks.report import named, publish, write
 from engine import Context, Conversation, LoadedParts, Method, Model, Reader
 
-CELL = ("method", "budget", "tokens", "depth", "kind", "read_again")
+CELL = ("method", "budget", "tokens", "depth", "kind", "read_again", "page")
 
 
 class Readings:
@@ -56,8 +60,19 @@ class Readings:
         return reader.context()
 
 
-def ask(context: Context, trial: Trial, read_again: bool = False) -> tuple[int, int, dict[str, int]]:
+def page_of(question: Question, tokens: int, page: int) -> Tensor:
+    """The tokens, int64 [N], of the pages of `page` tokens on which a text of `tokens` states a question's answer."""
+    end = -(-question.end // page) * page
+    return torch.arange(question.start // page * page, min(end, tokens))
+
+
+def ask(
+    context: Context, trial: Trial, read_again: bool = False, page: int | None = None
+) -> tuple[int, int, dict[str, int]]:
     """Ask a trial's questions in turn, of its document that has been read, and of which passages may be read again.
+
+    Args:
+        page: tokens of the page that is named with each question; None names none.
 
     Returns:
         Right answers, right ones with a right source, and the bytes of the finished reading by tier.
@@ -65,7 +80,9 @@ def ask(context: Context, trial: Trial, read_again: bool = False) -> tuple[int, 
     conversation = Conversation(context)
     right = sourced = 0
     for question in trial.questions:
-        answer = answer_to(conversation, question.text, text=trial.ids if read_again else None)
+        named = page_of(question, len(trial.ids), page) if page else None
+        text = trial.ids if read_again or page else None
+        answer = answer_to(conversation, question.text, text=text, named=named)
         if question.is_right(answer.text):
             right += 1
             first = answer.passages[0] if answer.passages else None
@@ -77,7 +94,7 @@ def measure(haystack: Haystack, cell: Row, seed: int, trials: int, before: Row |
     """The row of a cell: of documents with consecutive seeds, what was asked, right, and right with a right source.
 
     Args:
-        cell: its method, budget, tokens, depth and kind, and whether passages are read again.
+        cell: its method, budget, tokens, depth and kind, and what is read again.
         before: the row of its first trials, which are not taken again.
     """
     method = shared.variant(cell["method"], cell["budget"])
@@ -86,7 +103,7 @@ def measure(haystack: Haystack, cell: Row, seed: int, trials: int, before: Row |
     started, seconds = time.perf_counter(), row.get("seconds", 0.0)
     for number in range(row["trials"], trials):
         trial = haystack.trial(cell["kind"], cell["tokens"], cell["depth"] or 0.0, seed + number)
-        right, found, row["kv_bytes"] = ask(readings.read(trial), trial, cell["read_again"])
+        right, found, row["kv_bytes"] = ask(readings.read(trial), trial, cell["read_again"], cell["page"])
         row["trials"] += 1
         row["asked"] += len(trial.questions)
         row["correct"] += right
@@ -110,7 +127,7 @@ def taken(out: Path, now: dict[str, Any]) -> dict[tuple[Any, ...], Row]:
                 continue
             for row in result["rows"]:
                 if "settings" in row and not is_earlier(result, row, now):
-                    row = {"read_again": False, **row, "trials": row.get("trials", result["trials"])}
+                    row = {"read_again": False, "page": None, **row, "trials": row.get("trials", result["trials"])}
                     rows[tuple(row[key] for key in CELL)] = row
     return rows
 
@@ -125,7 +142,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=shared.lengths, default=[2048], help="lengths such as 2K,32K,1M (default: 2K)")
     parser.add_argument("--depths", type=shared.depths, default=[0.1, 0.5, 0.9], help="0 to 1 (default: 0.1,0.5,0.9)")
     parser.add_argument("--kinds", type=shared.words, default=["facts"], help=f"of {', '.join(KINDS)} (default: facts)")
-    parser.add_argument("--read-again", action="store_true", help="let passages be read again before an answer")
+    again = parser.add_mutually_exclusive_group()
+    again.add_argument("--read-again", action="store_true", help="let passages be read again before an answer")
+    again.add_argument("--page", type=shared.count, metavar="N", help="name the page, of so many tokens, of each fact")
     parser.add_argument("--trials", type=shared.count, default=5, help="documents per cell (default: 5)")
     chosen = parser.parse_args(argv)
     unknown = set(chosen.kinds) - set(KINDS)
@@ -143,7 +162,8 @@ def main(argv: list[str] | None = None) -> int:
         for kind, tokens in itertools.product(chosen.kinds, chosen.tokens):
             for depth in [None] if kind in SPREAD else chosen.depths:
                 cell = {"method": name, "budget": None if name == "full" else budget}
-                cell |= {"tokens": tokens, "depth": depth, "kind": kind, "read_again": chosen.read_again}
+                cell |= {"tokens": tokens, "depth": depth, "kind": kind}
+                cell |= {"read_again": chosen.read_again, "page": chosen.page}
                 earlier = before.get(tuple(cell[key] for key in CELL))
                 rows.append(measure(haystack, cell, chosen.seed, chosen.trials, earlier))
                 print(rows[-1], file=sys.stderr, flush=True)

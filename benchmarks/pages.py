@@ -42,9 +42,10 @@ def marked(name: str, rows: list[Row]) -> str:
 
 
 def label(row: Row) -> str:
-    """Method and budget, and whether passages were read again, marked."""
+    """Method and budget, and what was read again, marked."""
     name = row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}"
-    return marked(f"{name}, reading again" if row.get("read_again") else name, [row])
+    again = ", reading again" if row.get("read_again") else ", page named" if row.get("page") else ""
+    return marked(name + again, [row])
 
 
 def percent(cells: list[Row]) -> str:

@@ -146,6 +146,33 @@ def test_rows_count_every_question(
     assert "1K" in table
 
 
+def test_the_page_that_is_named_holds_the_fact(
+    model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without that, nothing is named."""
+    fed: list[torch.Tensor | None] = []
+    answer_to = needle.answer_to
+    monkeypatch.setattr(options, "open_model", lambda chosen: model)
+    monkeypatch.setattr(
+        needle,
+        "answer_to",
+        lambda *given, named, **more: (fed.append(named), answer_to(*given, named=named, **more))[1],
+    )
+    wanted = "--methods streaming --budgets 256 --tokens 700 --kinds passkey --depths 0.5 --trials 1 --json"
+    for page, marked in ((None, ""), (100, ", page named")):
+        assert needle.main([*wanted.split(), *(["--page", str(page)] if page else [])]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["rows"]
+        assert row["page"] == page
+        assert f"streaming 256{marked} |" in "\n".join(accuracy("One pass key", [row]))
+    (question,) = Haystack(model).trial("passkey", 700, 0.5, 0).questions
+    nothing, named = fed
+    assert nothing is None
+    assert named is not None
+    assert {question.start, question.end - 1} <= set(named.tolist())
+    assert int(named[0]) % 100 == 0
+    assert len(named) in (100, 200)
+
+
 def outcome(out: Path) -> list[dict[str, Any]]:
     """The rows of a file, without how long they took."""
     return [{key: row[key] for key in row if key != "seconds"} for row in json.loads(out.read_text())["rows"]]
