@@ -95,7 +95,7 @@ def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str,
             [heads.score(layer, *(x[:, :end] for x in qkv)) for layer, qkv in enumerate(inputs)]
         )
     catalyst = torch.tensor(model.chat.turn(PROMPTS["G"]))
-    with memory.observing():
+    with memory.observing(len(catalyst)):
         model.forward(catalyst, memory, torch.full((len(catalyst),), NOT_IN_SOURCE, dtype=torch.int32))
         assert memory.observed is not None
         each = zip(memory.observed.values(), model.spec.layers, strict=True)

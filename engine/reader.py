@@ -94,7 +94,7 @@ class Reader:
         fed = feed(self.model, self.method, self.memory, self._ids[self.done :], self._source[self.done :], self.chunk)
         for step in fed:
             self._count(step)
-            yield self.progress("reading" if step.tokens else "distilling")
+            yield self.progress("distilling" if step.condense_seconds else "reading")
         if self.memory.room() < self.method.tail_reserve():
             self._count(condense(self.model, self.method, self.memory))
         self.finished = True
@@ -104,7 +104,7 @@ class Reader:
         self.done += step.tokens
         self.seconds += step.seconds
         self.catalyst_seconds += step.catalyst_seconds
-        self.distill_seconds += 0.0 if step.tokens else step.seconds - step.catalyst_seconds
+        self.distill_seconds += step.condense_seconds
 
     def progress(self, stage: str) -> ReadProgress:
         """Where the reading stands."""

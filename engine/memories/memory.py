@@ -108,10 +108,16 @@ class Memory(ABC):
         return UNLIMITED
 
     @contextmanager
-    def observing(self) -> Iterator[None]:
-        """While a catalyst passes: note what its tokens attend to. Only for methods that have a catalyst."""
+    def observing(self, tokens: int) -> Iterator[None]:
+        """While a catalyst passes: the last so many tokens of a pass are its own. What they attend to is noted; they
+        are not remembered. Only for methods that have a catalyst.
+        """
         raise AssertionError(f"{type(self).__name__} has no catalyst")
         yield
+
+    def observes_behind(self) -> bool:
+        """Whether a catalyst may pass behind the tokens of the text that fill the memory, in the same pass."""
+        return False
 
     def condense(self) -> None:
         """Make room by the method's own rule; only called when `room()` is short."""

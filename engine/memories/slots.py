@@ -84,8 +84,9 @@ class SlotMemory(Memory):
         self.base: list[Slots] = []
         self.base_length = 0
         self.own = self._new_slots(capacity or FIRST_CAPACITY)
-        self._spans: dict[tuple[int, int | None], Span] = {}
+        self._spans: dict[tuple[int, int, int | None], Span] = {}
         self.observed: dict[int, Tensor] | None = None  # of judged slots [HQ, N]: what a catalyst's tokens looked at
+        self.observers = 0  # of the tokens of a pass, those of a catalyst, which come last
 
     def _new_slots(self, capacity: int) -> list[Slots]:
         """Empty slots behind the base."""
@@ -215,13 +216,25 @@ class SlotMemory(Memory):
 
     def _attend(self, number: int, q: Tensor, scaling: float, softcap: float | None) -> Tensor:
         """Of the heads in slots `number`, behind whose entries those of the queries stand."""
-        slots, held = self.own[number], self.held(number)
+        held, text = self.held(number), q.shape[1] - self.observers
+        if not self.observers:
+            return self._attend_behind(number, held, q, scaling, softcap, self.mass is not None)
+        judged = self.windows[number] is None
+        observers = self._attend_behind(number, held + text, q[:, text:], scaling, softcap, judged)
+        if not text:
+            return observers
+        return torch.cat([self._attend_behind(number, held, q[:, :text], scaling, softcap, False), observers], dim=1)
+
+    def _attend_behind(
+        self, number: int, held: int, q: Tensor, scaling: float, softcap: float | None, watched: bool
+    ) -> Tensor:
+        """Of queries that stand behind `held` entries. watched: whether what they give to these is asked for."""
+        slots = self.own[number]
         before, new = held - slots.first_slot, q.shape[1]
         rotated = slots.layer.rope.rotate(q, held)
         keys, values, lists = slots.shown(self._base(number), before + new, new, self._in_sight(number))
         own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window), lists)
         beside, sources = self._beside(number, q)
-        watched = self.mass is not None if self.observed is None else self.windows[number] is None
         output, given = attend([own, *beside], scaling, softcap, watched)
         if watched:
             found = given[0][:, 0]
@@ -242,19 +255,20 @@ class SlotMemory(Memory):
         return [], []
 
     @contextmanager
-    def observing(self) -> Iterator[None]:
-        """Sum up what the tokens of a pass give to each entry, in `observed`, until left."""
-        self.observed = {}
+    def observing(self, tokens: int) -> Iterator[None]:
+        """Sum up what the last tokens of a pass give to each entry, in `observed`, until left."""
+        self.observed, self.observers = {}, tokens
         try:
             yield
         finally:
-            self.observed = None
+            self.observed, self.observers = None, 0
 
     def _span(self, new: int, held: int, sliding_window: int | None) -> Span:
-        """What the queries of this pass see behind so many entries; the same for slots that are as long."""
-        if (held, sliding_window) not in self._spans:
-            self._spans[held, sliding_window] = causal_span(new, held + new, sliding_window, self.spec.device)
-        return self._spans[held, sliding_window]
+        """What so many queries see behind so many entries; the same for slots that are as long."""
+        key = new, held, sliding_window
+        if key not in self._spans:
+            self._spans[key] = causal_span(new, held + new, sliding_window, self.spec.device)
+        return self._spans[key]
 
     def _watch(self, number: int, given: Tensor) -> None:
         """given: [HQ, N], what the queries of this pass gave to the entries remembered in slots `number`."""
@@ -265,17 +279,18 @@ class SlotMemory(Memory):
             self.mass.add(self._column(number, "source"), per_head.sum(dim=1))
 
     def commit(self, novelty: Tensor | None = None) -> None:
-        """Keep the tokens of the pass."""
-        end = self.length + len(self._incoming)
+        """Keep the tokens of the pass, but for a catalyst's."""
+        text = len(self._incoming) - self.observers
+        end = self.length + text
         for slots in self.own:
             begin, stop = self.length + slots.surplus, end + slots.surplus
-            slots.source[:, begin:stop] = self._incoming
+            slots.source[:, begin:stop] = self._incoming[:text]
             if novelty is not None:
                 slots.score[:, begin:stop] = novelty
         if self.coding is not None and self._waiting(end) == self.coding.waiting:
             self.own = [slots.settled(end + slots.surplus) for slots in self.own]  # or not at all, if memory runs out
         self.length = end
-        self.seen += len(self._incoming)
+        self.seen += text
 
     def keep_best(self, scores: Mapping[int, Tensor], size: int, spared: int) -> None:
         """Keep `size` entries per head on average; the `spared` highest of each head stay, whatever the share.

@@ -164,6 +164,10 @@ class Pot(SlotMemory):
             return super().room()
         return max(0, self.capacity - self.catalyst_tokens - self.entries)
 
+    def observes_behind(self) -> bool:
+        """Unless what fills the pot is still to be coded, or the attention of an answer is counted."""
+        return self.capacity is not None and self.coding is None and self.mass is None
+
     def condense(self) -> None:
         """Distil the pot to |C| entries; `observed` holds what the catalyst looked at."""
         assert self.capacity is not None

@@ -229,6 +229,10 @@ class RecallingMemory(TieredMemory, SlotMemory):
             return limit
         return min(limit, pickable(self.spec, recall.selected))
 
+    def observes_behind(self) -> bool:
+        """A catalyst sees the gist alone, and what fills it may see more."""
+        return False
+
     def _in_sight(self, number: int) -> Tensor | None:
         """In the second look, of the gist what stood out, and what is no part of the text.
 

@@ -13,7 +13,7 @@ from engine.context import new_memory
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.methods.infinipot import PROMPTS, InfiniPot, Pot
 from engine.passes import feed, novelties
-from tests.engine.reading import answer, read
+from tests.engine.reading import answer, next_logits, read
 
 POT = InfiniPot(budget=160, keep=0.5, prompt="Sum up.", novelty_share=0.5, pooling=1)
 
@@ -24,13 +24,14 @@ def filled_pot(model: Model, ids: Tensor, settings: InfiniPot) -> Pot:
     assert isinstance(pot, Pot)
     room = pot.room()
     source = torch.arange(room, dtype=torch.int32)
+    pot.observes_behind = lambda: False  # type: ignore[method-assign]
     for _ in feed(model, settings, pot, ids[:room], source, 64):
         pass
     assert pot.room() == 0
     prompt = settings.catalyst()
     if prompt is not None:
         catalyst = torch.tensor(model.chat.turn(prompt))
-        pot.observed = {}
+        pot.observed, pot.observers = {}, len(catalyst)
         model.forward(catalyst, pot, torch.full((len(catalyst),), NOT_IN_SOURCE, dtype=torch.int32))
     return pot
 
@@ -82,6 +83,29 @@ def test_observed_attention_is_that_of_eager_softmax(model: Model, ids: Tensor) 
         scores = scores.masked_fill(~torch.ones_like(scores[0]).tril().bool(), float("-inf"))
         expected = scores.softmax(-1)[:, pot.entries :, : pot.entries].sum(1)
     torch.testing.assert_close(pot.observed[0], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("share", ["even", "heads"])
+@pytest.mark.parametrize("novelty_share", [0.0, 0.5])
+def test_a_catalyst_sees_the_same_in_a_pass_of_its_own_and_behind_the_tokens_that_fill_the_pot(
+    model: Model, ids: Tensor, novelty_share: float, share: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dataclasses.replace(POT, novelty_share=novelty_share, share=share)
+    passes: list[int] = []
+    forward = Model.forward
+    monkeypatch.setattr(
+        Model, "forward", lambda self, ids, *more: (passes.append(len(ids)), forward(self, ids, *more))[1]
+    )
+    behind = read(model, settings, ids, 96)
+    few = len(passes)
+    assert max(passes) <= 96
+    monkeypatch.setattr(Pot, "observes_behind", lambda self: False)
+    alone = read(model, settings, ids, 96)
+    assert few < len(passes) - few
+    for layer in range(len(model.spec.layers)):
+        assert torch.equal(behind.memory.positions(layer), alone.memory.positions(layer))
+    after, expected = (next_logits(model, settings, each.memory, ids[:20]) for each in (behind, alone))
+    torch.testing.assert_close(after, expected, atol=2e-5, rtol=1e-4)
 
 
 def test_the_catalyst_leaves_nothing_behind(model: Model, ids: Tensor) -> None:

@@ -178,7 +178,7 @@ def test_with_a_budget_a_window_is_not_condensed(model: Model, name: str, ids: T
 def test_a_catalyst_is_watched_only_where_its_scores_count(model: Model, name: str, ids: Tensor) -> None:
     memory = read(model, BUDGETS[name], ids).memory
     assert isinstance(memory, SlotMemory)
-    with memory.observing():
+    with memory.observing(4):
         model.forward(QUESTION[:4], memory, torch.full((4,), NOT_IN_SOURCE, dtype=torch.int32))
         assert memory.observed is not None
         assert list(memory.observed) == [n for n, heads in enumerate(memory.heads) if heads.sliding_window is None]
