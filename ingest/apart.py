@@ -1,9 +1,10 @@
 """Files are opened in a process of their own: one made to confuse a parser ends that process, and not who asked.
 
 Parsers in C let no other thread run while they work, and two kilobytes of PDF can unfold to any amount of text, on a
-single page. So the process has a share of the memory, a time for each page, and can be stopped at any moment. What it
-is to do comes to its standard input, as no password may be seen in a list of processes; what comes of it goes to its
-standard output, a JSON value on each line. Of its standard error the end is kept, in case it ends without an answer.
+single page. So the process has a share of the memory and a time for each page, is the first to end where memory runs
+out, and can be stopped at any moment. What it is to do comes to its standard input, as no password may be seen in a
+list of processes; what comes of it goes to its standard output, a JSON value on each line. Of its standard error the
+end is kept, in case it ends without an answer.
 
     document = ingest_apart(Path("book.pdf"))
     png = picture_apart(Path("book.pdf"), 7, document.pages[6].text, 120, 180)
@@ -216,9 +217,16 @@ def _end_with_caller() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _end_first() -> None:
+    """Where memory runs out, have Linux end this process: a reading that goes on beside it may have planned with it."""
+    with suppress(OSError):  # other systems
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
 def main() -> None:
     """Do what standard input asks for."""
     _end_with_caller()
+    _end_first()
     given = json.loads(sys.stdin.buffer.read())
     work = _works()[given["work"]]
     out = os.fdopen(os.dup(1), "wb")

@@ -60,6 +60,19 @@ def test_a_password_is_in_no_list_of_processes(tmp_path: Path) -> None:
     assert not any(b"swordfish" in each for each in seen)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not choose what ends where memory runs out")
+def test_where_memory_runs_out_it_ends_before_anything_else(tmp_path: Path) -> None:
+    """What a reading had planned with went to a parser beside it, and the system might have ended the reading."""
+    scores: set[str] = set()
+
+    def look(done: int, total: int) -> None:
+        if done:
+            scores.update(Path(f"/proc/{child}/oom_score_adj").read_text().strip() for child in children().split())
+
+    ingest_apart(makers.pdf(tmp_path / "lamp.pdf", [[(50, 300, "The keeper was Orla Quent.")]] * 40), on_page=look)
+    assert "1000" in scores
+
+
 def test_a_page_without_end_can_be_stopped(tmp_path: Path) -> None:
     """Nothing else in the process got its turn, and the memory that it took grew by gigabytes."""
     asked = 0
