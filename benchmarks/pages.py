@@ -428,7 +428,7 @@ def asked_once(rows: list[Row]) -> list[Row]:
     """Without rows of `needle` whose questions another asked too: with equal seeds, that which asked most has all."""
     most: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        cell = (*(row.get(what, False) for what in CELL), row["earlier"])
+        cell = (*(row.get(what) or False for what in CELL), row["earlier"])
         if cell not in most or most[cell]["asked"] < row["asked"]:
             most[cell] = row
     return list(most.values())
@@ -452,7 +452,9 @@ def legend(results: dict[str, dict[str, Any]]) -> list[str]:
 NAMES = (
     "`method:setting=value` is a method with that setting. Of InfiniPot's two scores `infinipot-cap` has CaP alone "
     "(`infinipot:novelty_share=0`) and `infinipot-nuc` NuC alone (`infinipot:novelty_share=1`); `exact-int8` is "
-    "`exact:store=int8`, and `exact-int4` is `exact:store=int4`."
+    "`exact:store=int8`, and `exact-int4` is `exact:store=int4`. Where it says `reading again`, passages that a question "
+    "looks at were read again before it was answered; where it says `page named`, the page of 400 tokens on which the "
+    "answer stands."
 )
 """What the names of methods mean that are not those of a method alone: see `VARIANTS` in options.py."""
 
