@@ -452,9 +452,9 @@ def legend(results: dict[str, dict[str, Any]]) -> list[str]:
 NAMES = (
     "`method:setting=value` is a method with that setting. Of InfiniPot's two scores `infinipot-cap` has CaP alone "
     "(`infinipot:novelty_share=0`) and `infinipot-nuc` NuC alone (`infinipot:novelty_share=1`); `exact-int8` is "
-    "`exact:store=int8`, and `exact-int4` is `exact:store=int4`. Where it says `reading again`, passages that a question "
-    "looks at were read again before it was answered; where it says `page named`, the page of 400 tokens on which the "
-    "answer stands."
+    "`exact:store=int8`, and `exact-int4` is `exact:store=int4`. Where it says `reading again`, passages that a "
+    "question looks at were read again before it was answered; where it says `page named`, the page of 400 tokens on "
+    "which the answer stands."
 )
 """What the names of methods mean that are not those of a method alone: see `VARIANTS` in options.py."""
 
