@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -211,6 +212,24 @@ def plan_reading(
     if not plan.fits:
         raise _refusal(planner, plan, weights=False)
     return plan
+
+
+def course(model: "engine.Model", method: "engine.Method") -> Callable[[int, int, float], float]:
+    """What says how long a reading will still take: of tokens done, tokens in all, and the seconds that it has taken.
+
+    Where tokens attend to all that was read before them, the last ones take longer than the first.
+    """
+    import engine
+
+    planner = engine.Planner.of_loaded(model, engine.Machine.now(model.device))
+
+    def seconds_left(done: int, total: int, seconds: float) -> float:
+        if not done:
+            return 0.0
+        read, whole = (planner.operations(method, tokens, total) for tokens in (done, total))
+        return seconds * max(0.0, whole / read - 1)
+
+    return seconds_left
 
 
 def require_memory(name: str, method: "engine.Method", tokens: int, chat: "engine.Chat", device: str) -> None:

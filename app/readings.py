@@ -12,7 +12,7 @@ from app.memory_map import keep_map, memory_map
 from app.methods import method_for
 from app.opened import OpenContext
 from app.opening import check_model, to_keep
-from app.planning import plan_reading, require_disk, require_memory
+from app.planning import course, plan_reading, require_disk, require_memory
 from app.progress import Report, usage_json
 from app.service import Service
 from app.stream import PART, Stream, compose
@@ -161,16 +161,18 @@ def _read(
         )
     reader.memory.adopt(parts)
     service.store.update_context(row.id, status="reading", error=None)
+    seconds_left = course(model, method)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
     before = len(model.chat.prefix)  # the chat template's own tokens, which are nobody's text
     with Checkpoints(service, row, stream, reader, checkpoint_sec) as checkpoints:
         for progress in reader.run():
+            done, total = max(0, progress.tokens_done - before), progress.tokens_total - before
             now = Report(
                 progress.stage,
-                max(0, progress.tokens_done - before),
-                progress.tokens_total - before,
+                done,
+                total,
                 progress.seconds,
-                progress.seconds_left,
+                seconds_left(done, total, progress.seconds),
                 progress.tokens_per_second,
                 usage_json(progress.usage),
             )

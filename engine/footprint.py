@@ -20,7 +20,8 @@ class Task:
     """What is to be read.
 
     tokens: of the text; prefix: what the chat template puts before it; chunk: tokens per pass at most; read: of the
-    text, what a checkpoint holds that is gone on from.
+    text, what a checkpoint holds that is gone on from; beginning_of: where it is the beginning of a longer text, the
+    tokens of all of that.
     """
 
     tokens: int
@@ -28,6 +29,7 @@ class Task:
     chunk: int
     turn_tokens: TurnTokens
     read: int = 0
+    beginning_of: int = 0
 
     @property
     def total(self) -> int:

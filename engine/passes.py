@@ -85,12 +85,9 @@ def feed(
             with said_if_out(memory.spec.device, f"after a pass of {end - at} tokens"):
                 memory.commit(novelty)
             memory.last_hidden, memory.predicted = last, None
-            passed = time.perf_counter()
-            if len(behind):
-                _condense(memory)
-        share = len(behind) / (end - at + len(behind))
-        over = time.perf_counter()
-        yield Pass(end - at, over - started, hidden, share * (passed - started), over - passed)
+            seconds, share = time.perf_counter() - started, len(behind) / (end - at + len(behind))
+            condensing = _condense(memory) if len(behind) else 0.0
+        yield Pass(end - at, seconds + condensing, hidden, share * seconds, condensing)
         at = end
 
 
@@ -134,10 +131,9 @@ def condense(model: Model, method: Method, memory: Memory) -> Pass:
     with memory.observing(len(prompt)) if len(prompt) else nullcontext():
         if len(prompt):
             model.forward(prompt, memory, _no_source(prompt))
-        passed = time.perf_counter()
-        _condense(memory)
-    over = time.perf_counter()
-    return Pass(0, over - started, None, passed - started, over - passed)
+        seconds = time.perf_counter() - started
+        condensing = _condense(memory)
+    return Pass(0, seconds + condensing, None, seconds, condensing)
 
 
 def catalyst_of(model: Model, method: Method) -> Tensor:
@@ -146,9 +142,12 @@ def catalyst_of(model: Model, method: Method) -> Tensor:
     return torch.tensor([] if prompt is None else model.chat.turn(prompt), dtype=torch.long)
 
 
-def _condense(memory: Memory) -> None:
+def _condense(memory: Memory) -> float:
+    """Condense; how many seconds that took."""
+    started = time.perf_counter()
     with said_if_out(memory.spec.device, "while a memory was condensed"):
         memory.condense()
+    return time.perf_counter() - started
 
 
 def _no_source(ids: Tensor) -> Tensor:

@@ -117,7 +117,6 @@ class Reader:
             distill_seconds=self.distill_seconds,
             catalyst_seconds=self.catalyst_seconds,
             tokens_per_second=speed,
-            seconds_left=(self.total - self.done) / speed if speed else 0.0,
             usage=self.memory.usage(),
         )
 

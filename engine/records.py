@@ -42,7 +42,6 @@ class ReadProgress:
     distill_seconds: float
     catalyst_seconds: float
     tokens_per_second: float
-    seconds_left: float
     usage: Usage
 
 

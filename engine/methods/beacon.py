@@ -153,7 +153,8 @@ class Beacon(Method):
         if capacity is None:
             return dataclasses.replace(super().plan(spec, task), weight_bytes=weights)
         plain = plan_slots(_without_windows(spec), task.total, task.chunk, capacity, None)
-        window, ratio = self.window_tokens(spec), self.ratio_for(spec, task.total)
+        whole = max(task.total, task.prefix + task.beginning_of)
+        window, ratio = self.window_tokens(spec), self.ratio_for(spec, whole)
         full, rest = divmod(task.total, window)
         made = 0 if ratio == RAW else task.total // ratio
         outlasting = full * window // ratio

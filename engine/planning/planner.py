@@ -161,8 +161,6 @@ class Planner:
         disk = _disk_bytes(footprint)
         storable = self.machine.disk is None or disk <= self.machine.disk
         reading, first, speed = self._times(method, footprint, task, quantize)
-        through = footprint.passed + footprint.inserted
-        scored = footprint.passed if method.needs_novelty() else 0
         return Plan(
             method=method,
             quantize=quantize,
@@ -178,12 +176,23 @@ class Planner:
             host_limit=self.machine.host,
             fits=device <= self.machine.device and host <= self.machine.host and storable,
             longest=None,
-            reading_flops=operations(self.model, through, footprint.attended, scored).total,
+            reading_flops=self._operations(method, footprint),
             reading_sec=reading,
             first_token_sec=first,
             answer_tokens_per_sec=speed,
             beyond=self._beyond(method, footprint),
         )
+
+    def operations(self, method: Method, tokens: int, of: int) -> float:
+        """Those of reading so many first tokens of a text of `of`: what share of all they are says how far it is."""
+        chunk = default_chunk(self.machine.shared)
+        task = Task(tokens, self.prefix, chunk, self.turn_tokens, beginning_of=of)
+        return self._operations(method, method.plan(self.model.spec, task))
+
+    def _operations(self, method: Method, footprint: Footprint) -> float:
+        through = footprint.passed + footprint.inserted
+        scored = footprint.passed if method.needs_novelty() else 0
+        return operations(self.model, through, footprint.attended, scored).total
 
     def _beyond(self, method: Method, footprint: Footprint) -> str:
         window, most = self.model.spec.window, footprint.usage.entries[DEVICE]

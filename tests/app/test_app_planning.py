@@ -161,7 +161,7 @@ def test_what_fits_and_forgets_is_not_recommended(
     """There is room for the weights and for a baseline of a few entries."""
     given = ("plan", "--home", tmp_path, "--model", config_only, "--quantize", "nf4", "--tokens", "1M")
     given = (*given, "--method", "truncate", "--budget", "300", "--set", "tail=32", "--host", "1GiB")
-    status, text = run(capsys, *given, "--gpu", "6.42GB")
+    status, text = run(capsys, *given, "--gpu", "6.45GB")
     assert (status, " fits.\n" in text) == (0, True)
     assert text.endswith("Of what fits, nothing is recommended.\n")
 
@@ -351,7 +351,7 @@ def test_what_to_expect_is_said_before_there_is_a_text(
     expected = rf"Fits a text of any length here; by the plan, {times}\."
     assert re.fullmatch(expected, said("infinipot"))
     assert "trained for 4,096 tokens: expect poor answers of longer texts with full" in said("full")
-    free_memory(monkeypatch, 4_000_000)
+    free_memory(monkeypatch, 3_500_000)
     weights_count, loaded = (tokens_in(said("full", loaded=loaded)) for loaded in (False, True))
     assert 0 < weights_count < loaded < 10_000
     assert tokens_in(said("full", f"{tiny}:8bit")) > weights_count

@@ -76,6 +76,29 @@ def test_a_reading_stopped_and_resumed_ends_in_the_same_state(
     again.close()
 
 
+@pytest.mark.parametrize(("method", "later"), [("full", True), ("streaming", False)])
+def test_the_time_that_is_left_knows_whether_the_last_tokens_take_longer(
+    service: Service, tmp_path: Path, method: str, later: bool
+) -> None:
+    """What had been read of a long text with `full` promised an end that came ten times as late."""
+    path = tmp_path / "Long.txt"
+    path.write_text(book_text(300), encoding="utf-8")
+    steps: list[Report] = []
+    read(
+        service,
+        begin(service, add(service, path), method, {"budget": "320"} if method != "full" else {}).id,
+        steps.append,
+    )
+    reading = [step for step in steps if step.stage == "reading" and step.tokens_done and step.seconds_left]
+    quarter = next(step for step in reading if 4 * step.tokens_done > step.tokens_total)
+    even = quarter.seconds * (quarter.tokens_total / quarter.tokens_done - 1)
+    assert quarter.seconds_left is not None
+    assert (quarter.seconds_left > 1.5 * even) == later
+    assert quarter.seconds_left > 0.9 * even
+    last = steps[-2]
+    assert (last.stage, last.seconds_left) == ("ready", 0.0)
+
+
 def test_full_slabs_leave_memory_and_the_answers_are_the_same(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

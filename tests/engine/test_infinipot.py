@@ -204,7 +204,7 @@ def test_novelty_never_builds_the_logits_of_a_whole_pass(
 def test_every_prompt_can_be_read_with(model: Model, ids: Tensor, prompt: str) -> None:
     reader = Reader(model, InfiniPot(budget=600, keep=0.3, prompt=prompt), ids.repeat(5))
     stages = {progress.stage for progress in reader.run()}
-    assert "distilling" in stages
+    assert {"reading", "distilling"} <= stages
     assert reader.context().usage().entries["device"] <= 600
 
 

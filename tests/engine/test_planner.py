@@ -136,6 +136,20 @@ def test_tables_of_positions_are_planned(extend_always: bool) -> None:
     assert sum(table.nbytes for table in rope.tables()) == planned
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_what_the_beginning_of_a_text_takes_grows_to_what_all_of_it_takes(model: Model, name: str) -> None:
+    """With full attention the last tokens take longer than the first; a fixed budget makes all of them alike."""
+    method, planner, total = make_method(name), Planner.of_loaded(model, ROOMY), 100_000
+    whole = planner.operations(method, total, total)
+    assert whole == planner.plan(method, total).reading_flops
+    shares = [planner.operations(method, total * eighth // 8, total) / whole for eighth in range(1, 9)]
+    assert shares == sorted(shares)
+    if name == "full":
+        assert shares[3] < 0.3
+    elif name in ("streaming", "exact", "infllm", "infinipot", "locret"):
+        assert shares[3] == pytest.approx(0.5, abs=0.04)
+
+
 def fused_operations(q: torch.Size, k: torch.Size, *_: object, **__: object) -> int:
     """Of fused attention on a CPU, which PyTorch's counter leaves out: queries [B, HQ, T, D], keys [B, H, S, D]."""
     return 4 * q.numel() * k[2]
