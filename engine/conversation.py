@@ -159,6 +159,7 @@ class Conversation:
             yield AnswerPiece(said[shown:])
         decode_sec = time.perf_counter() - started - first_token_sec
         looked = passages(self.mass.total.cpu())
+        rested = sentences.ended(said) if sentences else []
         told = chat.told(question, said, first)
         if again.tokens:
             self._go_back(before)
@@ -172,7 +173,7 @@ class Conversation:
             text=said,
             finish_reason=reason,
             passages=looked,
-            sentences=sentences.ended(said) if sentences else [],
+            sentences=rested,
             prompt_tokens=len(prompt),
             answer_tokens=len(speech.said),
             time_to_first_token_sec=first_token_sec,
@@ -217,19 +218,16 @@ class Conversation:
         Args:
             beside: tokens that are to have room behind them.
         """
-        said, tokens = self._before_what_was_said(), self.context.source_tokens
-        alone = not self._make_room(len(named) + len(said) + beside) and not self._holds_everything()
+        known = len(self.said) == self.turns
+        said = self._before_what_was_said()
+        fits = self._make_room(len(named) + len(said) + beside)
+        alone = known and not fits and self.memory.lets_go()
         if alone:
             self._forget_the_text(len(named))
         self._feed(text[named].tolist(), on_pass=on_pass, source=named.int())
         self._feed(said, on_pass=on_pass)
-        held = self.memory.remembered(tokens)[named]
+        held = self.memory.remembered(self.context.source_tokens)[named]
         return Again(len(named), float(held.clamp(max=1).mean()), alone)
-
-    def _holds_everything(self) -> bool:
-        """Whether every token that was read is held in some tier."""
-        read = self.context.memory.seen - len(self.model.chat.prefix)
-        return bool(self.memory.remembered(self.context.source_tokens)[:read].ge(1).all())
 
     def _forget_the_text(self, coming: int) -> None:
         """Begin as if nothing had been read; so many tokens of text are to come."""
@@ -287,8 +285,8 @@ class Conversation:
         return read if fitting else 0
 
     def _make_room(self, tokens: int) -> bool:
-        """Condense the memory if there is no room for so many tokens; whether there is now."""
-        if self.memory.room() < tokens:
+        """Whether there is room for so many tokens, if need be after condensing, where a memory need not be full."""
+        if self.memory.room() < tokens and self.method.reads_again:
             condense(self.model, self.method, self.memory)
         return self.memory.room() >= tokens
 

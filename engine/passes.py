@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 import torch
@@ -86,7 +86,10 @@ def feed(
                 memory.commit(novelty)
             memory.last_hidden, memory.predicted = last, None
             seconds, share = time.perf_counter() - started, len(behind) / (end - at + len(behind))
-            condensing = _condense(memory) if len(behind) else 0.0
+            condensing = 0.0
+            if len(behind):
+                with suppress(OutOfMemory):  # the next pass tries once more, and says so
+                    condensing = _condense(memory)
         yield Pass(end - at, seconds + condensing, hidden, share * seconds, condensing)
         at = end
 

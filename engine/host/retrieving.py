@@ -309,6 +309,12 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         child.cache = self.cache and self.cache.fresh(self.cache.traffic)
         return child
 
+    def remembered(self, tokens: int) -> Tensor:
+        """The sinks, and what the host tier holds."""
+        held, sinks = super().remembered(tokens), self.source[: min(self.sinks, self.seen)].cpu()
+        held[sinks[sinks >= 0].long()] = 1.0
+        return held
+
     def positions(self, layer: int) -> Tensor:
         """int32 [H, N]: sinks, then everything in the host tier."""
         row = torch.cat([self.source[: min(self.sinks, self.seen)].cpu(), self.host.source()])

@@ -77,9 +77,15 @@ class TieredMemory(Memory):
         child.host = self.host.snapshot()
         return child
 
+    def lets_go(self) -> bool:
+        """What leaves it is in the host tier."""
+        return False
+
     def remembered(self, tokens: int) -> Tensor:
-        """All of it: the host tier holds what the memory on the device lets go of."""
-        return torch.ones(tokens)
+        """What the host tier holds, for all heads."""
+        held, source = torch.zeros(tokens), self.host.source()
+        held[source[source >= 0].long()] = 1.0
+        return held
 
     def usage(self) -> Usage:
         """Beside what is on the device: on the host everything, but what is mapped from disk."""

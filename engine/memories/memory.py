@@ -120,8 +120,14 @@ class Memory(ABC):
         return False
 
     def condense(self) -> None:
-        """Make room by the method's own rule; only called when `room()` is short."""
+        """Make room by the method's own rule; only called when there is no `room()`, or, for methods that read passages
+        again, when it is short.
+        """
         raise AssertionError(f"{type(self).__name__} never runs out of room")
+
+    def lets_go(self) -> bool:
+        """Whether what leaves it is nowhere else."""
+        return True
 
     def static_kind(self) -> int | None:
         """Of the pass of one token that has begun, its kind, if it can be a `StaticPass`; else None."""

@@ -327,12 +327,11 @@ class RecallingMemory(TieredMemory, SlotMemory):
         return [dataclasses.replace(best, seen=best.seen & ~known)], [index]
 
     def held_by_heads(self, layer: int) -> Tensor:
-        """Source positions that each head of the gist holds, ascending, int64 [H, N].
+        """Source positions that each head of the gist holds, ascending, int64 [H, N], with what is no source first.
 
-        Heads hold the text in its order, and only before and behind it what is no source (-1), so that their running
-        maxima are sorted.
+        Heads hold the text in its order, but for what was read again behind it.
         """
-        return self.positions(layer).cummax(dim=1).values.long()
+        return self.positions(layer).sort(dim=1).values.long()
 
     def static_kind(self) -> int | None:
         """The stage with which choosing begins anew, but for the first; None at a second look, or with true places."""
@@ -367,6 +366,10 @@ class RecallingMemory(TieredMemory, SlotMemory):
             )
         super().commit(novelty)
         self.pruning.commit()
+
+    def remembered(self, tokens: int) -> Tensor:
+        """What the host tier holds, and of what was read again in a conversation before it was read, the gist."""
+        return torch.maximum(super().remembered(tokens), SlotMemory.remembered(self, tokens))
 
     def fork(self) -> Self:
         """From here on queries select."""

@@ -369,3 +369,64 @@ def test_what_is_still_to_be_read_can_be_named(model: Model, text: Tensor) -> No
     answer = asked_of(Conversation(reader.so_far()), text, torch.arange(1200, 1300))
     assert (answer.read_again, answer.held_again) == (100, 1)
     assert any(1200 <= passage.start < 1300 for passage in answer.passages)
+
+
+@pytest.mark.parametrize("budget", [200, 600, None])
+@pytest.mark.parametrize("tokens", [10, 70, 100, 333, 700])
+@pytest.mark.parametrize("name", ["beacon", "truncate"])
+def test_what_condenses_only_when_it_is_full_is_not_made_to(
+    model: Model, text: Tensor, name: str, tokens: int, budget: int | None
+) -> None:
+    """Windows that were open became beacons all the same, and of a beginning and an end nothing was left."""
+    settings = {"beacon": {"window": 128, "ratio": 8}, "truncate": {"tail": 50} if budget else {}}[name]
+    context = read(model, make_method(name, budget=budget, **settings), text[:tokens])
+    conversation, other = Conversation(context), Conversation(context)
+    for count in (10, 40, min(tokens, 300)):
+        named = torch.arange(min(count, tokens))
+        answer = asked_of(conversation, text[:tokens], named)
+        assert answer.read_again == len(named)
+        assert answer.held_again > 0
+        other.replay(QUESTION, answer.text)
+        mine, theirs = state(conversation), state(other)
+        assert all(torch.equal(mine[part], theirs[part]) for part in mine)
+
+
+@every
+def test_sentences_rest_on_what_the_answer_did(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
+    """Their shares were those of a question that was asked once more to be remembered."""
+    conversation = Conversation(read(model, TIGHT[name], ids))
+    events = conversation.ask(QUESTION, Sampling(max_tokens=8), whole=lambda text, said: said, text=ids, named=named)
+    *_, answer = events
+    assert isinstance(answer, Answer)
+    [sentence] = answer.sentences
+    assert sentence.end == len(answer.text.rstrip())
+    assert [each.start for each in sentence.passages] == [each.start for each in answer.passages]
+    weights = [each.weight for each in answer.passages]
+    assert [each.weight for each in sentence.passages] == pytest.approx(weights, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in TIGHT if name.startswith("recall")])
+def test_what_a_gist_was_given_again_is_seen_once(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
+    """It is behind what came after it in the text, and was looked up in the host tier as well."""
+    conversation = Conversation(read(model, TIGHT[name], ids))
+    memory: Any = None
+
+    def look() -> None:
+        nonlocal memory
+        memory = conversation.memory
+
+    *_, answer = conversation.ask(QUESTION, Sampling(max_tokens=2), look, text=ids, named=named)
+    assert isinstance(answer, Answer)
+    for layer in range(len(model.spec.layers)):
+        held, places = memory.held_by_heads(layer), memory.positions(layer)
+        assert bool((held.diff(dim=1) >= 0).all())
+        for head, place in zip(held, places, strict=True):
+            assert set(head.tolist()) == set(place.tolist())
+
+
+def test_of_what_was_not_read_yet_a_gist_holds_what_it_holds(model: Model, text: Tensor) -> None:
+    method = make_method("recall", budget=400, select="exact", top_k=24)
+    reader = Reader(model, method, text, chunk=64)
+    next(step for step in reader.run() if step.tokens_done >= 600)
+    answer = asked_of(Conversation(reader.so_far()), text, torch.arange(800, 1400))
+    assert 0 < answer.held_again < 0.8
