@@ -256,7 +256,9 @@ def _describe(facts: dict[str, Any]) -> list[str]:
         elif key == "job":
             lines.append(f"  job: {value['id']} ({value['status']})")
         elif key == "documents":
-            lines += [f"  document: {each['id']} {each['title']}" for each in value]
+            several = len(value) > 1  # which are named by their numbers, for `--pages`
+            for number, each in enumerate(value, 1):
+                lines.append(f"  document{f' {number}' if several else ''}: {each['id']} {each['title']}")
         elif key == "contents":
             lines += [f"  {'  ' * entry['level']}{entry['title']} (page {entry['page']})" for entry in value]
         elif isinstance(value, dict):

@@ -125,7 +125,8 @@ def context_head(
     """What stands over a conversation: the documents, how they were read, and what a person should know.
 
     Args:
-        coverage: a line for each document, after its title where that is not the context's.
+        coverage: a line for each document, after its title where that is not the context's; of several each has the
+            number by which its pages are named.
         share: of the text, what has been read.
         expanded: show unfolded which files were left out and what is doubtful.
     """
@@ -145,6 +146,8 @@ def context_head(
     alone = [document.title for document in documents] == [context.title]
     title = _opened(documents[0]) if alone else esc(context.title)
     lines = [_covered(*each) for each in zip(documents, coverage, strict=True)]
+    if len(lines) > 1:
+        lines = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
     covered = f'<p class="coverage">{"".join(f"<span>{line}</span>" for line in lines)}</p>'
     if len(lines) > MOST_COVERAGE:
         covered = _folded_lines(f"{plural(len(lines), 'document')}: what of each has text", lines)
