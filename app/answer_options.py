@@ -16,7 +16,6 @@ class AnswerOptions:
     seed: of an answer with a temperature; None takes the service's, and where it has none another each time.
     stop: texts that end an answer, and do not belong to it.
     read_again: whether the passages that a question looks at are read again first, where words of them are forgotten.
-    pages: pages that are read again first, whatever is remembered of them: see `app.named_pages`; "" for none.
     """
 
     temperature: float = 0.0
@@ -26,7 +25,6 @@ class AnswerOptions:
     seed: int | None = None
     stop: Sequence[str] = ()
     read_again: bool = True
-    pages: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""

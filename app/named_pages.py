@@ -24,8 +24,8 @@ MOST_TOKENS = 16_384
 BESIDE = 2
 """Paragraphs to each side of one that are named with it."""
 
-_TO = r"(?:\s*[-\u2010-\u2015]\s*(?P<last>\d+))?"
-_PART = re.compile(rf"(?:(?P<document>\d+)\s*:)?\s*(?P<page>\d+)(?:\s*/\s*(?P<paragraph>\d+))?{_TO}")
+_TO = r"(?:\s*[-\u2010-\u2015]\s*(?P<last>\d{1,9}))?"
+_PART = re.compile(rf"(?:(?P<document>\d{{1,9}})\s*:)?\s*(?P<page>\d{{1,9}})(?:\s*/\s*(?P<paragraph>\d{{1,9}}))?{_TO}")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _named(part: str, document_ids: Sequence[str], library: Library) -> Named:
         )
     document = 1 if document is None else document
     if not 1 <= document <= len(document_ids):
-        raise UsageError(f"There is no document {document}: {plural(len(document_ids), 'document')} were read.")
+        raise UsageError(f"There is no document {document}, only {plural(len(document_ids), 'document')}.")
     assert page is not None
     known = library.document(document_ids[document - 1])
     first = page if paragraph is None else paragraph
@@ -94,13 +94,9 @@ def _named(part: str, document_ids: Sequence[str], library: Library) -> Named:
     return asked
 
 
-def around(page: int, place: str) -> str:
-    """What names a place that a source names, and what stands around it: its page, or the paragraphs about it."""
-    found = re.search(r", paragraph (\d+)$", place)
-    if found is None:
-        return str(page)
-    number = int(found[1])
-    return f"{page}/{max(1, number - BESIDE)}-{number + BESIDE}"
+def around(page: int, paragraph: int | None) -> str:
+    """What names a place, and what stands around it: its page, or the paragraphs about it, where it has such."""
+    return str(page) if paragraph is None else f"{page}/{max(1, paragraph - BESIDE)}-{paragraph + BESIDE}"
 
 
 def tokens_of(named: Sequence[Named], document_ids: Sequence[str], stream: Stream, library: Library) -> "torch.Tensor":

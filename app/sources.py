@@ -22,7 +22,7 @@ class Source:
 
     document: id; page: 1-based; place: in words ("page 12"); quote: the sentence or sentences there, as they are on the
     page; weight: share of the attention that fell on the source, 0 to 1; focus: the characters of `quote` that the
-    model looked at; start, end: the quote's place in the document's text.
+    model looked at; start, end: the quote's place in the document's text; paragraph: as `ingest.Place` has it.
     """
 
     document: str
@@ -33,6 +33,7 @@ class Source:
     focus: tuple[int, int]
     start: int
     end: int
+    paragraph: int | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ def _source(library: Library, document_id: str, start: int, end: int, weight: fl
         focus,
         offset + span.start,
         offset + span.end,
+        place.paragraph,
     )
 
 

@@ -18,7 +18,7 @@ from app.readings import Stopped
 from app.service import Service
 from app.sources import check_quotations, find_sources, with_citations
 from app.words import plural, repeats_itself
-from sessions import SessionRow, StoreError, TurnRow
+from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +49,7 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
     """Keep a question, to be answered by `answer`.
 
     Args:
-        pages: as the options of the answer will have them.
+        pages: those that are to be read again before the answer (`named_pages.py`); "" for none.
 
     Raises:
         UsageError: it is empty, or too long, or there are no such pages.
@@ -58,9 +58,19 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
     question = checked_question(question)
     context = service.store.context(service.store.session(session_id).context_id)
     check_begun(service, context)
-    if pages:
-        named_pages(pages, context.document_ids, service.library)
-    return service.store.add_turn(session_id, question)
+    return service.store.add_turn(session_id, question, checked_pages(service, context, pages))
+
+
+def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
+    """Pages as they are written; "" for none.
+
+    Raises:
+        UsageError: they name none, or some that the documents do not have.
+    """
+    if not pages.strip():
+        return ""
+    named = named_pages(pages, context.document_ids, service.library)
+    return ", ".join(each.written(len(context.document_ids) > 1) for each in named)
 
 
 def checked_question(question: str) -> str:
@@ -145,8 +155,8 @@ def _answer(
         stop=tuple(options.stop),
     )
     waiting, thought, flushed, done = "", "", 0.0, None
-    text = open_one.opened.stream.ids if options.read_again or options.pages else None
-    pages, named = _named(service, open_one.opened, options.pages)
+    named = _named(service, open_one.opened, turn.pages)
+    text = open_one.opened.stream.ids if options.read_again or named is not None else None
     # Closing before the end cancels: the conversation is then as it was before the question.
     asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences, text, named)
     with suppress(Stopped), closing(cast(Generator["engine.AnswerPiece | engine.Answer"], asked)) as events:
@@ -170,26 +180,19 @@ def _answer(
         return service.store.finish_turn(turn.id, status="cancelled")
     if open_one.opened.share is None:
         open_context(service, open_one.opened.row.id)  # raises if its files were damaged meanwhile
-    return _finish(service, turn, open_one, done, sampling, pages)
+    return _finish(service, turn, open_one, done, sampling)
 
 
-def _named(service: Service, opened: OpenContext, pages: str) -> "tuple[str, torch.Tensor | None]":
-    """The pages that are to be read again, as they are written, and their tokens, int64 [N]; "" and None for none."""
+def _named(service: Service, opened: OpenContext, pages: str) -> "torch.Tensor | None":
+    """The tokens of the pages that are to be read again, int64 [N]; None for none."""
     if not pages:
-        return "", None
+        return None
     ids = opened.row.document_ids
-    named = named_pages(pages, ids, service.library)
-    written = ", ".join(each.written(len(ids) > 1) for each in named)
-    return written, tokens_of(named, ids, opened.stream, service.library)
+    return tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library)
 
 
 def _finish(
-    service: Service,
-    turn: TurnRow,
-    open_one: OpenConversation,
-    done: "engine.Answer",
-    sampling: "engine.Sampling",
-    pages: str,
+    service: Service, turn: TurnRow, open_one: OpenConversation, done: "engine.Answer", sampling: "engine.Sampling"
 ) -> TurnRow:
     opened = open_one.opened
     found = find_sources(done.passages, opened.stream, service.library)
@@ -201,8 +204,6 @@ def _finish(
     measured["quotations"] = [asdict(each) for each in quotations]
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
-    if pages:
-        measured["pages"] = pages
     measured["warnings"] = _warnings(done, opened)
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
     said: dict[str, Any] = {

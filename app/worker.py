@@ -32,12 +32,13 @@ class Worker(Intake):
 
     # Asking for work: called from any thread.
 
-    def ask(self, session: Callable[[], str], question: str, options: AnswerOptions) -> TurnRow:
+    def ask(self, session: Callable[[], str], question: str, options: AnswerOptions, pages: str = "") -> TurnRow:
         """Keep a question and queue it, in one step.
 
         Args:
             session: gives the id of the session, which may be found or made for the question: nobody else asks in it
                 meanwhile, and if the question cannot be asked, nothing was made.
+            pages: see `turns.keep_question`.
 
         Raises:
             UsageError: the question is empty, or too long, or there are no such pages.
@@ -45,7 +46,7 @@ class Worker(Intake):
         """
         store = self.service.store
         with store.together():
-            turn = turns.keep_question(self.service, session(), question, options.pages)
+            turn = turns.keep_question(self.service, session(), question, pages)
             store.add_job(ANSWER, turn.id, vars(options))
         self._call()
         return turn

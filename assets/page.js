@@ -48,29 +48,34 @@
   // who goes elsewhere, comes back or reloads the page finds it again.
   const kept = (name, none) => JSON.parse(sessionStorage.getItem(`stockpot-${name}`)) ?? none;
   const store = (name, value) => sessionStorage.setItem(`stockpot-${name}`, JSON.stringify(value));
-  const drafts = kept("drafts", {});
-  let here = "", field = null, met = "", writing = false;
+  const drafts = kept("drafts", {}), ofPages = (place) => `pages of ${place}`;
+  let here = "", field = null, pages = null, met = "", writing = false;
   let asking = kept("asking", null);  // what is on its way: from which place, and the last turn before it
   const keep = (place, text) => {
     if (text) drafts[place] = text; else delete drafts[place];
     store("drafts", drafts);
   };
+  const keepPages = (place, named) => {  // also that there are none: those of a question that is edited may be taken out
+    if (named === undefined) delete drafts[ofPages(place)]; else drafts[ofPages(place)] = named;
+    store("drafts", drafts);
+  };
   const sent = (question) => store("asking", asking = question);
-  let entered;  // at the press: Gradio takes the field's text a moment later, with what has been typed since
+  let entered;  // at the press: Gradio takes the fields' texts a moment later, with what has been typed since
   const submit = () => {
-    entered = field?.value;
-    if (here) sent({ place: here, before: met });
+    entered = field && { question: field.value, pages: pages.value };
+    if (here) sent({ place: here, before: met, pages: pages.value });
   };
-  window.stockpotEntered = (question) => {
-    const text = entered ?? question;
+  // The question, and how to answer it, of which the last are the pages.
+  window.stockpotEntered = (question, options) => {
+    const now = entered ?? { question, pages: options.at(-1) };
     entered = undefined;
-    return text;
+    return [now.question, ...options.slice(0, -1), now.pages];
   };
-  const write = (text) => {
-    if (field.value === text) return;
-    field.value = text;
+  const write = (text, into = field) => {
+    if (into.value === text) return;
+    into.value = text;
     writing = true;  // not by a person
-    field.dispatchEvent(new Event("input", { bubbles: true }));
+    into.dispatchEvent(new Event("input", { bubbles: true }));
     writing = false;
   };
   const arriving = () => (drafts[asking.place] || "").trimStart();
@@ -82,19 +87,25 @@
     const { place, question, asked, said } = where;
     const now = document.querySelector("#question textarea"), fresh = now !== field;
     field = now;
-    if (!field || !place) return;
+    pages = document.querySelector("#pages")?.querySelector("input, textarea");
+    if (!field || !pages || !place) return;
     if (arrived(where)) {  // what has arrived goes; what was typed after it stays, and comes along
       const text = arriving();
       const since = text.startsWith(said) ? text.slice(said.length).trimStart() : text;
       keep(asking.place, "");
       if (since) keep(place, since);
       if (place === here) write(since);
+      const named = drafts[ofPages(asking.place)] ?? asking.pages;
+      keepPages(asking.place);
+      if (named !== asking.pages) keepPages(place, named);
+      if (place === here) write(named === asking.pages ? "" : named, pages);
       sent(null);
     }
     met = asked;
     if (place === here && !fresh) return;
     here = place;
     write(drafts[here] ?? question ?? "");
+    write(drafts[ofPages(here)] ?? where.pages ?? "", pages);
   };
   // What was left can be gone back to, but for an upload, which became a context.
   const place = (query) => {
@@ -154,12 +165,11 @@
   };
   // A page is named, beside those that are: the next question is about them.
   const name = (page) => {
-    const pages = document.querySelector("#pages").querySelector("input, textarea");
     const named = pages.value.split(",").map((each) => each.trim()).filter(Boolean);
     if (!named.includes(page)) named.push(page);
-    pages.value = named.join(", ");
-    pages.dispatchEvent(new Event("input", { bubbles: true }));
-    document.querySelector("#question textarea").focus();
+    write(named.join(", "), pages);
+    keepPages(here, pages.value);
+    field.focus();
   };
   const menu = (open) => {
     document.querySelector("#frame").dataset.menu = open ? "open" : "";
@@ -205,6 +215,7 @@
     document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });
     document.addEventListener("input", (event) => {
       if (!writing && here && event.target.closest("#question")) keep(here, event.target.value);
+      if (!writing && here && event.target.closest("#pages")) keepPages(here, event.target.value);
     });
     document.addEventListener("wheel", (event) => {  // before it scrolls: what comes meanwhile would undo it
       const talk = document.querySelector("#conversation");

@@ -78,6 +78,7 @@ class Place:
 
     page: int
     label: str  # "page 12" | "slide 3: Costs" | "Chapter 3: The Storm, paragraph 14"
+    paragraph: int | None = None  # of a section, 0 in the headings at its top; None where pages are printed
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Document:
         if self.format in PAGES:
             return Place(page.number, page.label)
         paragraph = _paragraph_number(page, offset - self.page_starts[index])
-        return Place(page.number, f"{page.label}, paragraph {paragraph}" if paragraph else page.label)
+        return Place(page.number, f"{page.label}, paragraph {paragraph}" if paragraph else page.label, paragraph)
 
     def paragraphs(self, page: int) -> int:
         """How many paragraphs a page has, as `locate` counts them."""

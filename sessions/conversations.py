@@ -17,9 +17,9 @@ _TURN_COLUMNS = """
     turns.id, turns.session_id, turns.position, turns.question,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.text, '') ELSE turns.answer END AS answer,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.reasoning, '') ELSE turns.reasoning END AS reasoning,
-    turns.status, turns.sources, turns.measurements, turns.error, turns.created_at, turns.finished_at"""
+    turns.pages, turns.status, turns.sources, turns.measurements, turns.error, turns.created_at, turns.finished_at"""
 _TURNS = f"SELECT {_TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
-_COPIED = "question, answer, reasoning, status, sources, measurements, created_at, finished_at"
+_COPIED = "question, pages, answer, reasoning, status, sources, measurements, created_at, finished_at"
 # The words that matched are marked with characters that `clean` texts hardly ever hold, and unmarked again below.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 
@@ -90,8 +90,11 @@ class Conversations(Contexts):
         self.session(id)
         return TensorFolder(self.home / "sessions" / id, guard=lambda: self.session(id))
 
-    def add_turn(self, session_id: str, question: str) -> TurnRow:
-        """Keep a question; its turn is "answering" and owned by this process until `finish_turn`."""
+    def add_turn(self, session_id: str, question: str, pages: str = "") -> TurnRow:
+        """Keep a question; its turn is "answering" and owned by this process until `finish_turn`.
+
+        pages: those that are to be read again before the answer, in whichever words.
+        """
         now, question = time.time(), clean(question)
         with self._write() as db:
             session = self.session(session_id)
@@ -104,6 +107,7 @@ class Conversations(Contexts):
                 "session_id": session_id,
                 "position": position,
                 "question": question,
+                "pages": clean(pages),
                 "answer": "",
                 "status": "answering",
                 "sources": "[]",

@@ -105,6 +105,11 @@ def m008_jobs_of_a_kind(db: Database) -> None:
     db.execute("CREATE INDEX jobs_by_kind ON jobs(kind, key)")
 
 
+def m009_pages_of_questions(db: Database) -> None:
+    """That are to be read again before the answer, as they were named."""
+    db.execute("ALTER TABLE turns ADD COLUMN pages TEXT NOT NULL DEFAULT ''")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -114,6 +119,7 @@ for step in (
     m006_measurements_of_subjects,
     m007_titles_of_contexts,
     m008_jobs_of_a_kind,
+    m009_pages_of_questions,
 ):
     migrations()(step)
 

@@ -77,6 +77,7 @@ class TurnRow:
     """A question and its answer; while status is "answering", `answer` is what has been streamed so far.
 
     reasoning: what the model said to itself before answering, streamed likewise; empty for most models.
+    pages: those that were to be read again before, as they were named; empty for none.
     """
 
     id: str
@@ -91,6 +92,7 @@ class TurnRow:
     created_at: float
     finished_at: float | None
     reasoning: str = ""
+    pages: str = ""
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pages",
         metavar="PAGES",
-        default=AnswerOptions.pages,
-        help="read these again before answering, whatever is remembered of them: 12-14,20 are pages or sections, "
+        default="",
+        help="read these again before each answer, whatever is remembered of them: 12-14,20 are pages or sections, "
         "3/40-45 paragraphs of section 3, 2:5 is page 5 of the second of several documents",
     )
     parser.add_argument(
@@ -130,22 +130,19 @@ def _options_of(arguments: Arguments) -> AnswerOptions:
         arguments.max_reasoning,
         stop=arguments.stop,
         read_again=arguments.read_again,
-        pages=arguments.pages,
     )
 
 
 def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], SessionRow]":
     """What gives the session to ask in: the one that is named, or a new one at every call."""
-    from app.named_pages import named_pages
     from app.shelf import find_context, find_session
-    from app.turns import new_session
+    from app.turns import checked_pages, new_session
     from engine import device_named
 
     context = find_context(service, arguments.context)
     note_other_model(arguments, context)
     device_named(arguments.device)  # before a session is begun, or a question kept
-    if arguments.pages:
-        named_pages(arguments.pages, context.document_ids, service.library)
+    checked_pages(service, context, arguments.pages)
     session = find_session(service, arguments.session) if arguments.session else None
     if session and session.context_id != context.id:
         raise AppError(f"Session {session.id} is over context {session.context_id}, not {context.id}.")
@@ -160,7 +157,7 @@ def run_ask(arguments: Arguments) -> int:
     options = _options_of(arguments)
     with open_service(arguments) as service:
         begin = _session_of(service, arguments)
-        turn = _answer(service, begin(), question, options, quiet=arguments.json)
+        turn = _answer(service, begin(), question, options, arguments.pages, quiet=arguments.json)
     if turn.status == "cancelled":
         return 1
     if arguments.json:
@@ -187,7 +184,7 @@ def run_chat(arguments: Arguments) -> int:
                 if session is None:  # not before there is something to ask in it
                     session = begin()
                     note(f"Session {session.id}.")
-                turn = _answer(service, session, question, options)
+                turn = _answer(service, session, question, options, arguments.pages)
             except Exception as error:
                 if not wrong_usage(error):
                     raise
@@ -214,9 +211,19 @@ def _line() -> str:
 
 
 def _answer(
-    service: "Service", session: "SessionRow", question: str, options: AnswerOptions, quiet: bool = False
+    service: "Service",
+    session: "SessionRow",
+    question: str,
+    options: AnswerOptions,
+    pages: str,
+    quiet: bool = False,
 ) -> "TurnRow":
-    """Answer a question; Ctrl-C cancels that. quiet: nothing is printed but, on standard error, that it was stopped."""
+    """Answer a question; Ctrl-C cancels that.
+
+    Args:
+        pages: those that are to be read again before.
+        quiet: nothing is printed but, on standard error, that it was stopped.
+    """
     from app.shelf import titles_before_places
     from app.turns import answer, keep_question
     from engine.stopping import asked_to_stop
@@ -229,7 +236,7 @@ def _answer(
             else:
                 progress.end()
 
-        turn = keep_question(service, session.id, question)
+        turn = keep_question(service, session.id, question, pages)
         show = (lambda text: None) if quiet else _show
         turn = answer(service, turn.id, options, show, asked, _Thinking(), on_turn)
     if not quiet:
@@ -288,7 +295,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "tokens_per_second": measured.get("tokens_per_second"),
         "prompt_tokens": measured.get("prompt_tokens"),
         "answer_tokens": measured.get("answer_tokens"),
-        **({"pages": measured["pages"]} if "pages" in measured else {}),
+        **({"pages": turn.pages} if turn.pages else {}),
         "read_again_tokens": measured.get("read_again_tokens", 0),
         "kv_entries": measured.get("kv_entries"),
         "kv_bytes": measured.get("kv_bytes"),

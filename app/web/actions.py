@@ -239,19 +239,16 @@ class Actions:
         max_tokens: float,
         read_again: bool = AnswerOptions.read_again,
         pages: str | None = None,
-    ) -> tuple[Chosen, list[Any]]:
+    ) -> Chosen:
         """A question was asked: an edited one in a branch of its session, which begins with the turns before it.
 
-        The field is the page's own business: it keeps what is typed until it has arrived. The pages, which are named
-        for one question, go with it.
+        The fields are the page's own business: they keep what is typed until it has arrived.
         """
-        options = AnswerOptions(
-            float(temperature), float(top_p), int(max_tokens), read_again=read_again, pages=(pages or "").strip()
-        )
+        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens), read_again=read_again)
         if not question or not question.strip():
-            return chosen, [gr.skip()]
-        turn = self.worker.ask(lambda: self._to_ask_in(chosen), question, options)
-        return Chosen(chosen.context, turn.session_id), [gr.update(value="")]
+            return chosen
+        turn = self.worker.ask(lambda: self._to_ask_in(chosen), question, options, pages or "")
+        return Chosen(chosen.context, turn.session_id)
 
     def _to_ask_in(self, chosen: Chosen) -> str:
         """The session that a question belongs in, made if it is not there yet."""
@@ -265,11 +262,10 @@ class Actions:
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
         return chosen.session
 
-    def edit(self, chosen: Chosen, turn_id: str) -> tuple[Chosen, list[Any]]:
-        """A question is to be asked in other words, or again: of the same pages, if any were named."""
+    def edit(self, chosen: Chosen, turn_id: str) -> Chosen:
+        """A question is to be asked in other words, or again."""
         turn = self.service.store.turn(turn_id)
-        pages = gr.update(value=turn.measurements.get("pages", ""))
-        return Chosen(chosen.context, turn.session_id, turn.id), [pages]
+        return Chosen(chosen.context, turn.session_id, turn.id)
 
     def never_mind(self, chosen: Chosen) -> Chosen:
         """The question that was being edited is left as it is."""

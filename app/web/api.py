@@ -92,7 +92,7 @@ class NewBranch(Given):
 
 
 class NewTurn(Given):
-    """A question, and how to answer it: see `AnswerOptions`."""
+    """A question, the pages to be read again before, and how to answer it: see `AnswerOptions`."""
 
     question: str
     max_tokens: int = AnswerOptions.max_tokens
@@ -102,7 +102,7 @@ class NewTurn(Given):
     seed: int | None = AnswerOptions.seed
     stop: list[str] = []
     read_again: bool = AnswerOptions.read_again
-    pages: str = AnswerOptions.pages
+    pages: str = ""
 
 
 def router(service: Service, worker: Worker) -> APIRouter:
@@ -223,8 +223,8 @@ def router(service: Service, worker: Worker) -> APIRouter:
     @api.post("/sessions/{id}/turns", status_code=202)
     def ask(id: str, given: NewTurn) -> dict[str, Any]:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
-        options = AnswerOptions(**given.model_dump(exclude={"question"}))
-        return asdict(worker.ask(lambda: store.session(id).id, given.question, options))
+        options = AnswerOptions(**given.model_dump(exclude={"question", "pages"}))
+        return asdict(worker.ask(lambda: store.session(id).id, given.question, options, given.pages))
 
     @api.get("/sessions/{id}/turns")
     def turns(id: str) -> list[dict[str, Any]]:

@@ -257,8 +257,7 @@ class Screen:
             return "Opening the context"
         if work and work.done < work.total:
             return said_before(work.done, work.total)
-        pages = work.payload.get("pages") if work else ""
-        return f"Reading pages {pages} again" if pages else "Thinking"
+        return f"Reading pages {turn.pages} again" if turn.pages else "Thinking"
 
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:
@@ -278,13 +277,15 @@ def _empty(context: ContextRow) -> str:
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
     """What the page's script should know (see assets/page.js).
 
-    That is the address, where the question field stands, and what has arrived: the last question's turn, and its words.
+    That is the address, where the question field stands and what stands in it and beside it at first, and what has
+    arrived: the last question's turn, and its words.
     """
     place = edited.id if edited else chosen.session or chosen.context
-    question = edited.question if edited else ""
+    question, pages = (edited.question, edited.pages) if edited else ("", "")
     asked, said = (turns[-1].id, turns[-1].question) if turns else ("", "")
     return (
         f'<i data-query="{esc(chosen.query)}" data-place="{esc(place)}" data-question="{esc(question)}" '
+        f'data-pages="{esc(pages)}" '
         f'data-asked="{esc(asked)}" data-said="{esc(said)}"></i>'
     )
 

@@ -246,11 +246,11 @@ class Wiring:
     def _connect_talk(self) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
         given = [talk.question, talk.temperature, talk.top_p, talk.max_tokens, talk.read_again, talk.pages]
-        entered = "(tab, question, ...options) => [tab, stockpotEntered(question), ...options]"
+        entered = "(tab, question, ...options) => [tab, ...stockpotEntered(question, options)]"
         for each in (talk.question.submit, talk.pages.submit, talk.ask.click):
-            self.on(each, do.ask, given, [talk.pages], js=entered)
-        for turns in (talk.earlier, talk.past):
-            self.on(turns.edit, do.edit, extra=[talk.pages], told="turn")
+            self.on(each, do.ask, given, js=entered)
+        self.on(talk.earlier.edit, do.edit, told="turn")
+        self.on(talk.past.edit, do.edit, told="turn")
         self.on(talk.never_mind.click, do.never_mind)
         self.on(talk.stop.click, do.stop_answer)
         self.on(manage.rename_what.input, do.choose_renamed, [manage.rename_what], trigger_mode="multiple")

@@ -16,7 +16,7 @@ from app.turns import answer, keep_question
 from app.web.views.turn import turn_article
 from app.worker import Worker
 from sessions import ContextRow
-from tests.app.helpers import BUDGET, add, answered, book_text, work_once
+from tests.app.helpers import BUDGET, add, book_text, ended, work_once
 
 SECTIONS = 4
 PARAGRAPHS = 6
@@ -78,10 +78,11 @@ def test_a_place_that_a_source_names_is_among_the_paragraphs_around_it(service: 
         document = service.library.document(id)
         for found in re.finditer(r"In \w+, section \d, paragraph \d is here\.", document.text):
             place = document.locate(found.start())
-            words = text_of(service, context, f"{number}:{around(place.page, place.label)}")
+            words = text_of(service, context, f"{number}:{around(place.page, place.paragraph)}")
             assert found[0] in words
             assert 3 <= len(said(words)) <= 5
-    assert around(7, "page 7") == "7"
+    assert around(7, None) == "7"
+    assert around(2, 0) == "2/1-2", "of headings: what comes after them"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,8 @@ def test_a_place_that_a_source_names_is_among_the_paragraphs_around_it(service: 
         ("2:1,,2:2", "'' names no pages"),
         ("2:1/2/3", "names no pages"),
         ("2", "There are 2 documents: put the number of the one that is meant before the page, as in 2:2"),
-        ("3:1", "There is no document 3: 2 documents were read."),
+        ("3:1", "There is no document 3, only 2 documents."),
+        ("1:" + "9" * 5000, "names no pages"),
         ("0:1", "There is no document 0"),
         ("2:5", "There is no section 5 of document 2, only 4 sections."),
         ("2:0-2", "There is no section 0"),
@@ -126,8 +128,9 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(service: Service, 
     pages = f"1-{len(document.pages)}"
     turn = keep_question(service, service.store.add_session(context.id).id, "Who?", pages)
     with pytest.raises(UsageError, match=r"tokens on pages 1.*, and 16,384 at most are read again .* name fewer"):
-        answer(service, turn.id, AnswerOptions(max_tokens=4, pages=pages))
-    assert service.store.turn(turn.id).status == "failed"
+        answer(service, turn.id, AnswerOptions(max_tokens=4))
+    failed = service.store.turn(turn.id)
+    assert (failed.status, failed.pages) == ("failed", pages), "to be edited"
     page = document.pages[0]
     blank = ingest.Page(1, "page 1", "", ingest.PageQuality(0, "none"))
     empty = ingest.Document(document.title, "pdf", document.sha256, (blank, page))
@@ -144,22 +147,26 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(service: Service, 
 def test_named_pages_are_read_again_before_the_answer(service: Service, worker: Worker, context: ContextRow) -> None:
     """By the worker, as the page and the API have it; and the turn says which."""
     session = service.store.add_session(context.id).id
-    assert answered(service, worker, session, AnswerOptions(max_tokens=4, pages="2:3-3,1:1/2")) == "done"
-    assert answered(service, worker, session, AnswerOptions(max_tokens=4)) == "done"
+    for pages in ("2:3-3,1:1/2", ""):
+        job = worker.ask(lambda: session, "Who?", AnswerOptions(max_tokens=4), pages)
+        assert ended(service, service.store.jobs(subject_id=job.id)[0].id) == "done"
     turn, plain = service.store.turns(session)
-    assert turn.measurements["pages"] == "2:3, 1:1/2"
+    assert turn.pages == "2:3, 1:1/2"
     assert turn.measurements["read_again_tokens"] > PARAGRAPHS
     shown = turn_article(turn, {each: each for each in context.document_ids})
     assert "pages 2:3, 1:1/2 read again" in shown
     assert re.search(r'data-pages="[12]:\d/\d-\d">?', shown)
-    assert "pages" not in plain.measurements
+    assert plain.pages == ""
+    assert plain.measurements["read_again_tokens"] == 0
+    branch = service.store.branch_session(session, 1)
+    assert [each.pages for each in service.store.turns(branch.id)] == [turn.pages]
 
 
 def test_a_question_about_pages_that_are_not_there_is_not_kept(
     service: Service, worker: Worker, context: ContextRow
 ) -> None:
     with pytest.raises(UsageError, match="There is no section 9"):
-        worker.ask(lambda: service.store.add_session(context.id).id, "Who?", AnswerOptions(pages="1:9"))
+        worker.ask(lambda: service.store.add_session(context.id).id, "Who?", AnswerOptions(), "1:9")
     assert service.store.sessions(context.id) == []
     work_once(worker)
 
@@ -171,9 +178,7 @@ def test_where_not_all_that_was_named_could_be_held_it_is_said(service: Service,
     session = service.store.add_session(context.id).id
     warned = {}
     for pages in ("1/2-3", "1"):
-        turn = answer(
-            service, keep_question(service, session, "Who?", pages).id, AnswerOptions(max_tokens=4, pages=pages)
-        )
+        turn = answer(service, keep_question(service, session, "Who?", pages).id, AnswerOptions(max_tokens=4))
         warned[pages] = [each for each in turn.measurements["warnings"] if "pages that were named" in each]
     assert warned["1/2-3"] == []
     assert len(warned["1"]) == 1

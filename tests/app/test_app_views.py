@@ -249,7 +249,7 @@ def test_lines_of_coverage_are_all_there_or_folded() -> None:
     assert context_head(context(), [DOCUMENT] * 3, ["one", "two", "three"]).count("<details") == 1  # of the warnings
     folded = context_head(context(), [DOCUMENT] * 7, [f"line {number}" for number in range(7)])
     assert "7 documents: what of each has text" in folded
-    assert "<li>line 6</li>" in folded
+    assert "<li>7. line 6</li>" in folded  # by which its pages are named
 
 
 def test_what_goes_round_in_circles_is_known() -> None:

@@ -65,6 +65,41 @@ def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: di
     last.get_by_role("button", name="Edit question 2").click()
     expect(pages).to_have_value(named)
     expect(field).to_have_value("Who was Tobias Renn?")
+    tab.locator("#never-mind").click()
+    expect(pages).to_have_value("")
+    expect(field).to_have_value("")
+
+
+def test_pages_stay_with_the_question_they_were_typed_for(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """Those of one session went along to another; those for the next question went with the answer to the last."""
+    first, second = (asked(server, reading, question) for question in ("Who built it first?", "Who kept it then?"))
+    visit(tab, server, f"?context={reading['id']}&session={first}")
+    field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to read again")
+    pages.fill("1/2-3")
+    tab.locator("#sessions").get_by_text("Who kept it then?").click()
+    expect(tab).to_have_url(re.compile(f"session={second}"))
+    expect(pages).to_have_value("")
+    tab.locator("#sessions").get_by_text("Who built it first?").click()
+    expect(pages).to_have_value("1/2-3")
+    tab.reload()
+    tab.wait_for_selector("#panel .live")
+    expect(pages).to_have_value("1/2-3")
+    with server.held_back():
+        ask(tab, "Who wrote a diary?", 4000)
+        pages.fill("1/4")
+        expect(tab.locator("#live-turn .question")).to_have_text("Who wrote a diary?")
+        expect(pages).to_have_value("1/4")
+        tab.locator("#stop").click()
+        stopped = tab.locator("#past .turn.cancelled")
+        expect(stopped).to_be_visible()
+        stopped.get_by_role("button", name="Edit question 2").click()
+        expect(pages).to_have_value("1/2-3")
+        expect(field).to_have_value("Who wrote a diary?")
+        pages.fill("")
+        tab.locator("#never-mind").click()
+        expect(pages).to_have_value("1/4")
+        stopped.get_by_role("button", name="Edit question 2").click()
+        expect(pages).to_have_value("")
 
 
 def test_nothing_that_was_typed_is_lost(tab: Page, server: Server, reading: dict[str, Any]) -> None:

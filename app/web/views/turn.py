@@ -116,7 +116,7 @@ def _measured(turn: TurnRow) -> str:
             f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
             f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
             f"<span>{plural(numbers['answer_tokens'], 'token')}</span>"
-            f"{_read_again(numbers.get('read_again_tokens', 0), numbers.get('pages', ''))}"
+            f"{_read_again(numbers.get('read_again_tokens', 0), turn.pages)}"
             f'<button type="button" data-action="copy">Copy</button>'
         )
     return (
@@ -183,7 +183,8 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
     """What names a source's page, or what stands around it, for the next question. documents: ids, in their order."""
     if source["document"] not in documents:
         return ""
-    named = around(int(source["page"]), source["place"])
+    paragraph = source.get("paragraph")  # answers of earlier versions do not say
+    named = around(int(source["page"]), None if paragraph is None else int(paragraph))
     if len(documents) > 1:
         named = f"{documents.index(source['document']) + 1}:{named}"
     return (
