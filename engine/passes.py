@@ -9,6 +9,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.errors import OutOfMemory
@@ -178,6 +179,5 @@ def novelties(
         pieces = [predicted.logsumexp(dim=0) - predicted.gather(0, ids[:1])]
     for at in range(0, len(predicting), NOVELTY_ROWS):
         logits = model.logits(predicting[at : at + NOVELTY_ROWS])
-        chosen = logits.gather(1, targets[at : at + NOVELTY_ROWS, None])[:, 0]
-        pieces.append(logits.logsumexp(dim=1) - chosen)
+        pieces.append(F.cross_entropy(logits, targets[at : at + NOVELTY_ROWS], reduction="none"))
     return torch.cat(pieces)
