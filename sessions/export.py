@@ -49,7 +49,9 @@ class Export(Deletion):
         ]
         for turn in turns:
             answer = _numbered(turn.answer, turn.measurements.get("citations", []))
-            lines += [*_question(turn.position + 1, turn.question), _text(answer), ""]
+            lines += _question(turn.position + 1, turn.question)
+            lines += [f"*(Pages named: {_line(turn.pages)})*", ""] if turn.pages else []
+            lines += [_text(answer), ""]
             if turn.status != "done":
                 note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
                 lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]

@@ -295,7 +295,8 @@ def _said(turn: dict[str, Any], name: str = "") -> list[str]:
     status = ": ".join(filter(None, [turn["status"], turn["error"]]))
     answer = turn["answer"] if status == "done" else f"{turn['answer']} [{status}]".lstrip()
     doubts = "".join(f"\n[{each}]" for each in turn["measurements"].get("warnings", []))
-    return [*_indented(name + turn["question"], head), *_indented(answer + doubts, " " * len(head))]
+    asked = turn["question"] + (f"\n[pages {turn['pages']}]" if turn["pages"] else "")
+    return [*_indented(name + asked, head), *_indented(answer + doubts, " " * len(head))]
 
 
 def _indented(text: str, head: str) -> list[str]:

@@ -252,6 +252,14 @@ def test_a_pasted_page_is_no_heading(filled: Any) -> None:
     assert quoted == [r"What is meant by \*this\*?", "", ("The sea was calm and the fox slept. " * 9).strip()]
 
 
+def test_pages_that_were_named_stay_with_the_question(filled: Any) -> None:
+    session = filled.store.add_session(filled.context.id)
+    turn = filled.store.add_turn(session.id, "Who came?", "2:3, 1:4/1-2")
+    filled.store.finish_turn(turn.id, answer="Nobody.", status="cancelled")
+    assert filled.store.turn(turn.id).pages == "2:3, 1:4/1-2"
+    assert "Who came?\n\n*(Pages named: 2:3, 1:4/1-2)*\n\nNobody." in filled.store.export_session(session.id)
+
+
 def test_sentences_in_an_export_have_the_numbers_of_their_sources(filled: Any) -> None:
     session = filled.session().id
     turn = filled.store.add_turn(session, "Is it lit?")
