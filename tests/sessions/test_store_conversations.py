@@ -253,7 +253,7 @@ def test_a_pasted_page_is_no_heading(filled: Any) -> None:
 
 
 def test_pages_that_were_named_stay_with_the_question(filled: Any) -> None:
-    session = filled.store.add_session(filled.context.id)
+    session = filled.session()
     turn = filled.store.add_turn(session.id, "Who came?", "2:3, 1:4/1-2")
     filled.store.finish_turn(turn.id, answer="Nobody.", status="cancelled")
     assert filled.store.turn(turn.id).pages == "2:3, 1:4/1-2"
