@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -76,16 +78,13 @@ def test_what_is_remembered_whole_is_not_read_again() -> None:
     assert to_read_again(torch.zeros(TOKENS), torch.zeros(TOKENS)) == []
 
 
-@forgetful
-def test_what_was_read_again_is_forgotten_with_the_answer(model: Model, text: Tensor, method: Method) -> None:
-    """The conversation is as if question and answer had been said without; the context is never touched."""
-    context = read(model, method, text)
-    before = state(context)
+def answers_that_leave_no_trace(context: Context, ask: Callable[[Conversation], Answer]) -> list[Answer]:
+    """Of two turns, after each of which the conversation is as if it had been said without; the context stays as is."""
+    before, answers = state(context), []
     first, second = Conversation(context), Conversation(context)
     for turn in range(2):
-        answer = asked(first, text)
-        assert 2 * AROUND < answer.read_again <= MOST * (2 * REACH + 1 + 2 * AROUND)
-        second.replay(QUESTION, answer.text)
+        answers.append(ask(first))
+        second.replay(QUESTION, answers[-1].text)
         mine, other = state(first), state(second)
         assert mine.keys() == other.keys()
         for name, tensor in mine.items():
@@ -93,6 +92,13 @@ def test_what_was_read_again_is_forgotten_with_the_answer(model: Model, text: Te
         assert first.turns == second.turns == turn + 1
     after = state(context)
     assert all(torch.equal(before[name], after[name]) for name in before)
+    return answers
+
+
+@forgetful
+def test_what_was_read_again_is_forgotten_with_the_answer(model: Model, text: Tensor, method: Method) -> None:
+    for answer in answers_that_leave_no_trace(read(model, method, text), lambda talk: asked(talk, text)):
+        assert 2 * AROUND < answer.read_again <= MOST * (2 * REACH + 1 + 2 * AROUND)
 
 
 @forgetful
@@ -259,20 +265,8 @@ def named() -> Tensor:
 
 @every
 def test_what_a_person_named_is_forgotten_with_the_answer(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
-    context = read(model, TIGHT[name], ids)
-    before = state(context)
-    first, second = Conversation(context), Conversation(context)
-    for turn in range(2):
-        answer = asked_of(first, ids, named)
+    for answer in answers_that_leave_no_trace(read(model, TIGHT[name], ids), lambda talk: asked_of(talk, ids, named)):
         assert answer.read_again == len(named)
-        second.replay(QUESTION, answer.text)
-        mine, other = state(first), state(second)
-        assert mine.keys() == other.keys()
-        for part, tensor in mine.items():
-            torch.testing.assert_close(tensor, other[part], rtol=0, atol=0)
-        assert first.turns == second.turns == turn + 1
-    after = state(context)
-    assert all(torch.equal(before[part], after[part]) for part in before)
 
 
 @every
@@ -380,15 +374,11 @@ def test_what_condenses_only_when_it_is_full_is_not_made_to(
     """Windows that were open became beacons all the same, and of a beginning and an end nothing was left."""
     settings = {"beacon": {"window": 128, "ratio": 8}, "truncate": {"tail": 50} if budget else {}}[name]
     context = read(model, make_method(name, budget=budget, **settings), text[:tokens])
-    conversation, other = Conversation(context), Conversation(context)
     for count in (10, 40, min(tokens, 300)):
         named = torch.arange(min(count, tokens))
-        answer = asked_of(conversation, text[:tokens], named)
-        assert answer.read_again == len(named)
-        assert answer.held_again > 0
-        other.replay(QUESTION, answer.text)
-        mine, theirs = state(conversation), state(other)
-        assert all(torch.equal(mine[part], theirs[part]) for part in mine)
+        for answer in answers_that_leave_no_trace(context, partial(asked_of, text=text[:tokens], named=named)):
+            assert answer.read_again == len(named)
+            assert answer.held_again > 0
 
 
 @every
