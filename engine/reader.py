@@ -94,7 +94,7 @@ class Reader:
         fed = feed(self.model, self.method, self.memory, self._ids[self.done :], self._source[self.done :], self.chunk)
         for step in fed:
             self._count(step)
-            yield self.progress("distilling" if step.condense_seconds else "reading")
+            yield self.progress("reading" if step.tokens else "distilling")
         if self.memory.room() < self.method.tail_reserve():
             self._count(condense(self.model, self.method, self.memory))
         self.finished = True

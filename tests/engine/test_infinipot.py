@@ -203,8 +203,9 @@ def test_novelty_never_builds_the_logits_of_a_whole_pass(
 @pytest.mark.parametrize("prompt", [*sorted(set(PROMPTS) - {"Q"}), "What matters here?"])
 def test_every_prompt_can_be_read_with(model: Model, ids: Tensor, prompt: str) -> None:
     reader = Reader(model, InfiniPot(budget=600, keep=0.3, prompt=prompt), ids.repeat(5))
-    stages = {progress.stage for progress in reader.run()}
-    assert {"reading", "distilling"} <= stages
+    *_, last = reader.run()
+    assert 0 < last.distill_seconds < last.seconds
+    assert last.catalyst_seconds > 0
     assert reader.context().usage().entries["device"] <= 600
 
 
