@@ -61,7 +61,7 @@ def feed(
     Raises:
         OutOfMemory: not even a small pass fits.
     """
-    at, multiple, prompt = 0, method.pass_multiple(), catalyst_of(model, method)
+    at, multiple = 0, method.pass_multiple()
     chunk = -(-chunk // multiple) * multiple
     while at < len(ids):
         room = memory.room()
@@ -71,9 +71,8 @@ def feed(
         started = time.perf_counter()
         end = min(at + min(chunk, room, memory.pass_limit()), len(ids))
         least = max(LEAST_PASS, multiple)
-        filling = end - at == room and end < len(ids) and end - at + len(prompt) <= chunk
-        filling = filling and memory.observes_behind()
-        behind = prompt if filling else prompt[:0]
+        fills = end - at == room and end < len(ids)
+        behind = _passing_behind(model, method, memory, chunk - room) if fills else ids[:0]
         with memory.observing(len(behind)) if len(behind) else nullcontext():
             worked = _worked_out(model, method, memory, ids[at:end], source[at:end], behind, least, repeated)
             if worked is None:
@@ -95,6 +94,12 @@ def feed(
         at = end
 
 
+def _passing_behind(model: Model, method: Method, memory: Memory, most: int) -> Tensor:
+    """The tokens of a catalyst, int64 [G], that pass behind those which fill a memory: at most so many, else none."""
+    prompt = catalyst_of(model, method)
+    return prompt if memory.observes_behind() and len(prompt) <= most else prompt[:0]
+
+
 def _worked_out(
     model: Model,
     method: Method,
@@ -111,8 +116,10 @@ def _worked_out(
     """
     watched = memory.watched() if len(ids) > least else None
     try:
-        source = torch.cat([source, _no_source(behind)])
-        hidden = model.forward(torch.cat([ids, behind]), memory, source, repeated)[: len(ids)]
+        together, places = ids, source
+        if len(behind):
+            together, places = torch.cat([ids, behind]), torch.cat([source, _no_source(behind)])
+        hidden = model.forward(together, memory, places, repeated)[: len(ids)]
         if not method.needs_novelty():
             return hidden, None
         with said_if_out(model.device, f"in a pass of {len(ids)} tokens"):
