@@ -53,7 +53,7 @@ COSTS = {
     "infinitehip": (34, 54, 34, 55),
     "recall": (1, 3, 33, 45),
     "recall-while-reading": (28, 38, 27, 38),
-    "infinipot-both": (0, 4, 0, 4),
+    "infinipot-both": (0, 5, 0, 4),  # its pass fills the pot, which is distilled as well
     "locret": (0, 3, 0, 3),
     "locret-int4-all": (0, 8, 0, 8),
     "beacon": (0, 4, 0, 4),
