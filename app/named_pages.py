@@ -41,7 +41,7 @@ class Named:
     page: int | None = None
 
     def written(self, several: bool) -> str:
-        """As it is named. several: whether there are several documents."""
+        """As a person names it. several: whether there are several documents."""
         document = f"{self.document}:" if several else ""
         page = "" if self.page is None else f"{self.page}/"
         last = "" if self.last == self.first else f"-{self.last}"
@@ -94,6 +94,11 @@ def _named(part: str, document_ids: Sequence[str], library: Library) -> Named:
     return asked
 
 
+def written(named: Sequence[Named], document_ids: Sequence[str]) -> str:
+    """Pages as a person names them; the inverse of `named_pages`."""
+    return ", ".join(each.written(len(document_ids) > 1) for each in named)
+
+
 def around(page: int, paragraph: int | None) -> str:
     """What names a place, and what stands around it: its page, or the paragraphs about it, where it has such."""
     return str(page) if paragraph is None else f"{page}/{max(1, paragraph - BESIDE)}-{paragraph + BESIDE}"
@@ -116,7 +121,7 @@ def tokens_of(named: Sequence[Named], document_ids: Sequence[str], stream: Strea
         else:
             start, end = document.span(each.page, each.first, each.last)
         found.update(stream.between(id, start, end))
-    pages = f"pages {', '.join(each.written(len(document_ids) > 1) for each in named)}"
+    pages = f"pages {written(named, document_ids)}"
     if not found:
         raise UsageError(f"There is no text on {pages}.")
     if len(found) > MOST_TOKENS:

@@ -214,20 +214,18 @@ def plan_reading(
     return plan
 
 
-def course(model: "engine.Model", method: "engine.Method") -> Callable[[int, int, float], float]:
-    """What says how long a reading will still take: of tokens done, tokens in all, and the seconds that it has taken.
+def course(model: "engine.Model", method: "engine.Method", total: int) -> Callable[[int, float], float]:
+    """What says how long a reading of so many tokens will still take: of the tokens done, and the seconds they took.
 
     Where tokens attend to all that was read before them, the last ones take longer than the first.
     """
     import engine
 
     planner = engine.Planner.of_loaded(model, engine.Machine.now(model.device))
+    whole = planner.operations(method, total, total)
 
-    def seconds_left(done: int, total: int, seconds: float) -> float:
-        if not done:
-            return 0.0
-        read, whole = (planner.operations(method, tokens, total) for tokens in (done, total))
-        return seconds * max(0.0, whole / read - 1)
+    def seconds_left(done: int, seconds: float) -> float:
+        return seconds * max(0.0, whole / planner.operations(method, done, total) - 1) if done else 0.0
 
     return seconds_left
 

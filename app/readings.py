@@ -161,18 +161,19 @@ def _read(
         )
     reader.memory.adopt(parts)
     service.store.update_context(row.id, status="reading", error=None)
-    seconds_left = course(model, method)
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
     before = len(model.chat.prefix)  # the chat template's own tokens, which are nobody's text
+    total = reader.total - before
+    seconds_left = course(model, method, total)
     with Checkpoints(service, row, stream, reader, checkpoint_sec) as checkpoints:
         for progress in reader.run():
-            done, total = max(0, progress.tokens_done - before), progress.tokens_total - before
+            done = max(0, progress.tokens_done - before)
             now = Report(
                 progress.stage,
                 done,
                 total,
                 progress.seconds,
-                seconds_left(done, total, progress.seconds),
+                seconds_left(done, progress.seconds),
                 progress.tokens_per_second,
                 usage_json(progress.usage),
             )

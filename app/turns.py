@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
-from app.named_pages import named_pages, tokens_of
+from app.named_pages import named_pages, tokens_of, written
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_begun, open_context, open_conversation, save_conversation
 from app.progress import usage_json
@@ -69,8 +69,7 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     """
     if not pages.strip():
         return ""
-    named = named_pages(pages, context.document_ids, service.library)
-    return ", ".join(each.written(len(context.document_ids) > 1) for each in named)
+    return written(named_pages(pages, context.document_ids, service.library), context.document_ids)
 
 
 def checked_question(question: str) -> str:

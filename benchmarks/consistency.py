@@ -30,7 +30,7 @@ from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model, WeightsError
 from engine.memories.attention import Shown, attend, causal_span
-from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.memory import no_source
 from engine.memories.slots import SlotMemory
 from engine.methods.infinipot import PROMPTS
 from engine.passes import novelties
@@ -84,7 +84,7 @@ def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str,
     memory.reserve(len(ids) + PASS)
     hidden = []
     for part in torch.split(ids, PASS):
-        hidden.append(model.forward(part, memory, torch.full((len(part),), NOT_IN_SOURCE, dtype=torch.int32)))
+        hidden.append(model.forward(part, memory, no_source(len(part))))
         memory.commit()
     layers = range(len(model.spec.layers))
     found = {"nuc": novelties(model, None, torch.cat(hidden), ids)[None]}
@@ -96,7 +96,7 @@ def scores(model: Model, ids: Tensor, heads: RetainingHeads | None) -> dict[str,
         )
     catalyst = torch.tensor(model.chat.turn(PROMPTS["G"]))
     with memory.observing(len(catalyst)):
-        model.forward(catalyst, memory, torch.full((len(catalyst),), NOT_IN_SOURCE, dtype=torch.int32))
+        model.forward(catalyst, memory, no_source(len(catalyst)))
         assert memory.observed is not None
         each = zip(memory.observed.values(), model.spec.layers, strict=True)
         found["cap"] = torch.cat([seen.view(layer.kv_heads, -1, len(ids)).amax(dim=1) for seen, layer in each])

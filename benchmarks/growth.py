@@ -15,14 +15,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from benchmarks import options as shared
 from benchmarks.haystack import Haystack
 from benchmarks.report import named, publish
 from engine import Model, Reader
-from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.memory import no_source
 from engine.passes import feed
 from engine.records import ReadProgress
 
@@ -50,7 +49,7 @@ def decode(model: Model, reader: Reader, question: Tensor) -> float:
     fork = reader.memory.fork()
 
     def put(ids: Tensor) -> None:
-        source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
+        source = no_source(len(ids))
         for _ in feed(model, reader.method, fork, ids, source, len(ids)):
             pass
 

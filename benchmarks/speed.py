@@ -29,7 +29,7 @@ from benchmarks.haystack import Haystack
 from benchmarks.random_models import config_of, random_model
 from benchmarks.report import named, publish
 from engine import Model
-from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.memory import no_source
 from engine.method import TurnTokens
 from engine.methods.locret import Locret, RetainedMemory
 from engine.passes import feed
@@ -58,7 +58,7 @@ def ours(model: Model, ids: Tensor) -> list[int]:
     tokens: list[int] = []
     pending = ids
     while len(tokens) < GENERATED:
-        source = torch.full((len(pending),), NOT_IN_SOURCE, dtype=torch.int32)
+        source = no_source(len(pending))
         *_, last = feed(model, method, memory, pending, source, CHUNK)
         assert last.hidden is not None
         tokens.append(int(model.logits(last.hidden[-1]).argmax()))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.context import Context, new_memory, restore
-from engine.memories.memory import NOT_IN_SOURCE, AttentionMass, Memory
+from engine.memories.memory import AttentionMass, Memory, no_source
 from engine.models.thinking import Speech
 from engine.passes import condense, feed
 from engine.reader import default_chunk
@@ -218,14 +218,13 @@ class Conversation:
         Args:
             beside: tokens that are to have room behind them.
         """
-        known = len(self.said) == self.turns
         said = self._before_what_was_said()
-        fits = self._make_room(len(named) + len(said) + beside)
-        alone = known and not fits and self.memory.lets_go()
+        fits = self._make_room(len(named) + len(said or []) + beside)
+        alone = said is not None and not fits and self.memory.lets_go()
         if alone:
             self._forget_the_text(len(named))
         self._feed(text[named].tolist(), on_pass=on_pass, source=named.int())
-        self._feed(said, on_pass=on_pass)
+        self._feed(said or [], on_pass=on_pass)
         held = self.memory.remembered(self.context.source_tokens)[named]
         return Again(len(named), float(held.clamp(max=1).mean()), alone)
 
@@ -253,20 +252,20 @@ class Conversation:
             self._go_back(before)
         return Again(again)
 
-    def _before_what_was_said(self) -> list[int]:
+    def _before_what_was_said(self) -> list[int] | None:
         """Go back to the end of the text, where all that has been said since is known.
 
         What is read again is a part of the text then. Behind questions and answers, where it comes otherwise (in
         conversations that were saved before this was kept), the model finds less in it.
 
         Returns:
-            What was said, to be put behind it again.
+            What was said, to be put behind it again; None where that is not known, and the memory stays behind it.
         """
         if len(self.said) == self.turns:
             self.memory = self.context.memory.fork()
             return list(itertools.chain.from_iterable(self.said))
         self.memory = self.memory.snapshot()
-        return []
+        return None
 
     def _read_passages(self, wanted: list[Tensor], text: Tensor, beside: int, on_pass: Callable[[], None]) -> int:
         """Read passages of the text, given best first, where there is room for them and so many tokens beside.
@@ -316,7 +315,7 @@ class Conversation:
             source: int32 [T], which tokens of the text they are; None: none of it.
         """
         hidden = torch.empty(0, 0)
-        source = torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32) if source is None else source
+        source = no_source(len(ids)) if source is None else source
         chunk = default_chunk(self.model.device.type == "cpu")
         for step in feed(self.model, self.method, self.memory, torch.tensor(ids), source, chunk, repeated):
             hidden = step.hidden if step.hidden is not None else hidden

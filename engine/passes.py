@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.errors import OutOfMemory
 from engine.measure import release, said_if_out
-from engine.memories.memory import NOT_IN_SOURCE, Memory
+from engine.memories.memory import Memory, no_source
 from engine.method import Method
 from engine.models.model import Model
 
@@ -118,7 +118,7 @@ def _worked_out(
     try:
         together, places = ids, source
         if len(behind):
-            together, places = torch.cat([ids, behind]), torch.cat([source, _no_source(behind)])
+            together, places = torch.cat([ids, behind]), torch.cat([source, no_source(len(behind))])
         hidden = model.forward(together, memory, places, repeated)[: len(ids)]
         if not method.needs_novelty():
             return hidden, None
@@ -141,7 +141,7 @@ def condense(model: Model, method: Method, memory: Memory) -> Pass:
     prompt = catalyst_of(model, method)
     with memory.observing(len(prompt)) if len(prompt) else nullcontext():
         if len(prompt):
-            model.forward(prompt, memory, _no_source(prompt))
+            model.forward(prompt, memory, no_source(len(prompt)))
         seconds = time.perf_counter() - started
         condensing = _condense(memory)
     return Pass(0, seconds + condensing, None, seconds, condensing)
@@ -159,11 +159,6 @@ def _condense(memory: Memory) -> float:
     with said_if_out(memory.spec.device, "while a memory was condensed"):
         memory.condense()
     return time.perf_counter() - started
-
-
-def _no_source(ids: Tensor) -> Tensor:
-    """int32 [T]: tokens of no text."""
-    return torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32)
 
 
 def novelties(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.context import Context, new_memory, restore
 from engine.errors import ContextMismatch, SettingsError
-from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.memory import no_source
 from engine.method import Method
 from engine.models.model import Model
 from engine.passes import Pass, condense, feed
@@ -58,7 +58,7 @@ class Reader:
         spans = method.spans(len(ids), len(prefix))
         positions = [torch.arange(start, end, dtype=torch.int32) for start, end in spans]
         self._ids = torch.cat([prefix, *(ids[start:end].long() for start, end in spans)])
-        self._source = torch.cat([torch.full((len(prefix),), NOT_IN_SOURCE, dtype=torch.int32), *positions])
+        self._source = torch.cat([no_source(len(prefix)), *positions])
         self.memory = new_memory(model, method)
         self.done = 0
         self.seconds = 0.0

@@ -21,7 +21,7 @@ from benchmarks.gpu_check.gauge import median_seconds, wait
 from benchmarks.gpu_kernels import HEADS, QUERY_HEADS, SIZE
 from engine import make_method
 from engine.memories import flash
-from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.memory import no_source
 from engine.memories.window import WindowMemory
 from engine.rope import Rope
 from engine.seam import LayerSpec, ModelSpec
@@ -56,7 +56,7 @@ def check_attention(check: Check) -> None:
         while memory.seen < length - LAST * queries:
             _put(check, memory, queries)
         passes = [_attending(check, memory, _places(memory, queries)) for _ in range(LAST)]
-        said = torch.full((1,), NOT_IN_SOURCE, dtype=torch.int32)
+        said = no_source(1)
         _attending(check, memory.fork(), said)  # kernels are compiled for one query, or for slabs as there are now
         first = [_attending(check, memory.fork(), said) for _ in range(LAST)]  # of answers, which begins all stages
         answer = memory.fork()

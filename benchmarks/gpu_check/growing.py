@@ -16,7 +16,7 @@ from benchmarks.random_models import SPREAD
 from engine import Method, Model
 from engine.context import Context, new_memory
 from engine.measure import said_if_out
-from engine.memories.memory import NOT_IN_SOURCE, Memory
+from engine.memories.memory import NOT_IN_SOURCE, Memory, no_source
 from engine.passes import condense, feed
 
 LAST = 2  # passes before a length that are read in any case, the second of which says how fast reading is there
@@ -81,7 +81,7 @@ class Growing:
         spans = self.method.spans(tokens, len(prefix))
         places = [torch.arange(begin, end, dtype=torch.int32) for begin, end in spans]
         self._ids = torch.cat([prefix, *(ids[begin:end] for begin, end in spans)])
-        self._source = torch.cat([torch.full((len(prefix),), NOT_IN_SOURCE, dtype=torch.int32), *places])
+        self._source = torch.cat([no_source(len(prefix)), *places])
         self._tokens, self._chunk, self.total = tokens, chunk, len(self._ids)
         self.memory.reserve(self.total)
         self.memory.require_rest()

@@ -10,7 +10,7 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_kernels import kernel_rows
 from benchmarks.random_models import config_of, random_network
 from engine import make_method
-from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.memory import no_source
 from engine.seam import attach
 
 SEAM = {"what": "seam, bf16"}
@@ -33,7 +33,7 @@ def check_seam(check: Check, name: str) -> None:
     pieces = []
     with torch.no_grad():
         for chunk in torch.split(ids, 171):
-            memory.begin(torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32))
+            memory.begin(no_source(len(chunk)))
             pieces.append(low(input_ids=chunk[None], use_cache=False, memory=memory).logits[0].float())
             memory.commit()
     ours = torch.cat(pieces)

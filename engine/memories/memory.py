@@ -25,6 +25,11 @@ UNLIMITED = sys.maxsize
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
 
 
+def no_source(tokens: int) -> Tensor:
+    """The source positions of so many tokens of no text, int32 [T]."""
+    return torch.full((tokens,), NOT_IN_SOURCE, dtype=torch.int32)
+
+
 class AttentionMass:
     """Attention probability summed by the source position it fell on, over layers and heads, while watched."""
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine import Model
-from engine.memories.memory import NOT_IN_SOURCE
+from engine.memories.memory import no_source
 from engine.memories.slots import SlotMemory
 from engine.seam import ModelSpec
 from kernels.softmax import scores
@@ -64,7 +64,7 @@ def watch(model: Model, example: Example, chunk: int) -> Watched:
     """Read an example in passes of `chunk` tokens."""
     memory = Watched(model.spec, example)
     for ids in torch.split(example.ids, chunk):
-        model.forward(ids, memory, torch.full((len(ids),), NOT_IN_SOURCE, dtype=torch.int32))
+        model.forward(ids, memory, no_source(len(ids)))
         memory.commit()
     return memory
 
