@@ -99,9 +99,16 @@ def written(named: Sequence[Named], document_ids: Sequence[str]) -> str:
     return ", ".join(each.written(len(document_ids) > 1) for each in named)
 
 
-def around(page: int, paragraph: int | None) -> str:
-    """What names a place, and what stands around it: its page, or the paragraphs about it, where it has such."""
-    return str(page) if paragraph is None else f"{page}/{max(1, paragraph - BESIDE)}-{paragraph + BESIDE}"
+def around(page: int, paragraph: int | None, document: int | None = None) -> str:
+    """What names a place, and what stands around it: its page, or the paragraphs about it, where it has such.
+
+    document: the number of its document, where there are several.
+    """
+    if paragraph is None:
+        named = Named(document or 1, page, page)
+    else:
+        named = Named(document or 1, max(1, paragraph - BESIDE), paragraph + BESIDE, page)
+    return named.written(several=document is not None)
 
 
 def tokens_of(named: Sequence[Named], document_ids: Sequence[str], stream: Stream, library: Library) -> "torch.Tensor":

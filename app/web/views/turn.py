@@ -184,9 +184,8 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
     if source["document"] not in documents:
         return ""
     paragraph = source.get("paragraph")  # answers of earlier versions do not say
-    named = around(int(source["page"]), None if paragraph is None else int(paragraph))
-    if len(documents) > 1:
-        named = f"{documents.index(source['document']) + 1}:{named}"
+    document = documents.index(source["document"]) + 1 if len(documents) > 1 else None
+    named = around(int(source["page"]), None if paragraph is None else int(paragraph), document)
     return (
         f'<button type="button" data-action="name" data-pages="{named}" title="Read it again before the next answer">'
         "Ask about this place</button>"
