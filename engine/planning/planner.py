@@ -253,6 +253,8 @@ class Planner:
         mlp = rows * 3 * model.mlp * size
         scored = min(rows, NOVELTY_ROWS) if method.needs_novelty() else 1
         logits = rows * model.hidden * size + scored * model.vocabulary * (size + 8)
+        if method.needs_novelty() and self.machine.shared:
+            logits += 2 * model.hidden * model.vocabulary  # a CPU's copy of the head in bfloat16
         stream = rows * model.hidden * (3 * size + 4)  # residual, its norm in float32, the layer's input and output
         positions = max(footprint.widest, footprint.positions)
         tables = sum(rope.bytes_for(positions, size) for rope in model.spec.ropes)
