@@ -7,7 +7,7 @@ memory may have a `StaticPass`, in which nothing but the numbers in tensors chan
 each stage at which it may begin anew (`static_pruned.py`).
 
 STOCKPOT_GRAPHS=off never records; =static passes tokens the same way without recording, on any device (for tests). A
-memory without a static pass is passed as ever, and so is everything if recording fails.
+memory without a static pass is passed as ever, and so is one whose recording fails.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Recorder:
         self.network = network
         self.possible = choice() == "static" or (choice() == "auto" and network.device.type == "cuda")
         self._too_large: tuple[int, ...] | None = None  # the key of what memory ran out over
+        self._failed: set[tuple[type[Memory], int]] = set()  # memories and kinds of passes that cannot be recorded
 
     @staticmethod
     def recorded(memory: Memory) -> bool:
@@ -73,7 +74,7 @@ class Recorder:
     def step(self, ids: Tensor, memory: Memory) -> Tensor | None:
         """The hidden state [1, hidden] after a token ids [1] whose pass has begun; None if it has to go unrecorded."""
         kind = memory.static_kind() if self.possible else None
-        if kind is None:
+        if kind is None or (type(memory), kind) in self._failed:
             return None
         key = (id(memory.mass), *memory.static_addresses())
         if kind not in memory.recordings or memory.recordings[kind].key != key:
@@ -85,8 +86,10 @@ class Recorder:
                 memory.recordings = {**same, kind: Recording(self.network, memory, kind, key)}
             except RuntimeError as error:
                 log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
-                # For want of memory only over these addresses, and it is not tried again for each token.
-                self.possible, self._too_large = ran_out(error), key
+                if ran_out(error):  # over these addresses, and it is not tried again for each token
+                    self._too_large = key
+                else:
+                    self._failed.add((type(memory), kind))
                 return None
         return memory.recordings[kind].replay(ids, memory)
 

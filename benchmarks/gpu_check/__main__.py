@@ -60,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     out = chosen.out or RESULTS / f"gpu-check-{_device(place)}{'-tiny' if chosen.tiny else ''}.json"
     with tempfile.TemporaryDirectory() as folder:
         check = Check(place, chosen.tiny, limit, host, ends, Path(folder), lengths, tuple(chosen.methods))
+        check.keep = lambda: write(check, out)
         try:
             run(check, chosen.models)
             compare(check.rows)

@@ -48,10 +48,13 @@ def check_cache(check: Check, model: Model, planner: Planner, name: str, over: f
     if name == KVPRESS:
         _check_kvpress(check, model, check.row("reading", **facts, tokens=check.lengths[0]))
         return
-    room = check.host if name == OFFLOADED else check.limit - planner.model.weight_bytes("nf4")
+    if name == OFFLOADED:
+        room, bytes_of = check.host, pinned_bytes
+    else:
+        room, bytes_of = check.limit - planner.model.weight_bytes("nf4"), cache_bytes
     fitting = []
     for length in check.lengths:
-        if (needed := cache_bytes(model.spec, length)) <= room:
+        if (needed := bytes_of(model.spec, length)) <= room:
             fitting.append(length)
         else:
             why = f"{needed / 1e9:.1f} GB of entries, and {room / 1e9:.1f} GB for them"
@@ -62,10 +65,20 @@ def check_cache(check: Check, model: Model, planner: Planner, name: str, over: f
 
 def cache_bytes(spec: ModelSpec, tokens: int) -> int:
     """Bytes of the entries of a text; layers with a sliding window have no more than that."""
-    return sum(
-        2 * layer.kv_heads * layer.head_size * min(tokens, layer.sliding_window or tokens) * spec.dtype.itemsize
-        for layer in spec.layers
-    )
+    return sum(2 * size for size in _bank_bytes(spec, tokens))
+
+
+def pinned_bytes(spec: ModelSpec, tokens: int) -> int:
+    """Bytes of host memory that PyTorch pins for them and for an answer: keys and values of a layer take the next power
+    of two each, and the half as large that they grew out of is kept.
+    """
+    return sum(3 << (size - 1).bit_length() for size in _bank_bytes(spec, tokens + QUESTION + DECODED))
+
+
+def _bank_bytes(spec: ModelSpec, tokens: int) -> Iterator[int]:
+    """Of the keys of each layer, or of its values."""
+    for layer in spec.layers:
+        yield layer.kv_heads * layer.head_size * min(tokens, layer.sliding_window or tokens) * spec.dtype.itemsize
 
 
 def _measure(check: Check, model: Model, facts: Row, lengths: list[int], over: float) -> None:
@@ -83,6 +96,7 @@ def _measure(check: Check, model: Model, facts: Row, lengths: list[int], over: f
                 if read and time.monotonic() > reading_over and done < last:
                     with gauge.halted():
                         fill(model, cache, last - done, chunk)
+                        empty_pinned(place)
                     done = last
                 began, tokens = wait(place), min(chunk, length - done)
                 network.base_model(input_ids=ids[None, done : done + tokens], past_key_values=cache, use_cache=True)
@@ -97,6 +111,7 @@ def _measure(check: Check, model: Model, facts: Row, lengths: list[int], over: f
             row |= {**gauge.facts(read), **held, "read": read, "tokens_per_second_there": tokens / seconds}
             row |= {"host_bytes": offloaded_bytes(cache, place), "status": "done"}
             with gauge.halted():
+                empty_pinned(place)
                 answering = check.row("answering", **facts, tokens=length)
                 answering |= held
                 _answer(answering, network, cache, ids[:QUESTION], over)
@@ -121,6 +136,13 @@ def offloaded_bytes(cache: DynamicCache, place: torch.device) -> int:
     return sum(x.nbytes for x in held if isinstance(x, Tensor) and x.device.type != place.type)
 
 
+def empty_pinned(place: torch.device) -> None:
+    """Give back the pinned memory that nobody uses any more."""
+    wait(place)
+    if place.type == "cuda":
+        torch.accelerator.empty_host_cache()
+
+
 @contextmanager
 def pinning_as_ever(place: torch.device) -> Iterator[None]:
     """While in it, PyTorch rounds pinned memory up and keeps it for whoever asks next, as it does by itself. The engine
@@ -131,9 +153,7 @@ def pinning_as_ever(place: torch.device) -> Iterator[None]:
     always = f"pinned_max_round_threshold_mb:{UNLIMITED_MB},pinned_max_cached_size_mb:{UNLIMITED_MB}"
 
     def pin(said: str) -> None:
-        wait(place)
-        if place.type == "cuda":
-            torch.accelerator.empty_host_cache()  # lest what one rule took is handed out under the other
+        empty_pinned(place)  # lest what one rule took is handed out under the other
         torch._C._accelerator_setAllocatorSettings(said)
 
     pin(f"{settings},{always}" if settings else always)

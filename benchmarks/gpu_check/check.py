@@ -15,6 +15,7 @@ import torch
 
 from benchmarks.gpu_check.gauge import free_all
 from engine import EngineError
+from engine.measure import ran_out
 
 PENDING = "not reached: no time left"
 LEAST_SEC = 0.2  # with less, nothing is begun
@@ -29,7 +30,10 @@ class NotReached(BaseException):
 
 @dataclass
 class Check:
-    """One run. rows: the tables of all parts; each row has a `part` and a `status`."""
+    """One run. rows: the tables of all parts; each row has a `part` and a `status`.
+
+    keep: what is done after each attempt, so that a run which the machine ends has not been for nothing.
+    """
 
     place: torch.device
     tiny: bool
@@ -40,6 +44,7 @@ class Check:
     lengths: tuple[int, ...]  # tokens
     methods: tuple[str, ...]  # and caches
     rows: list[Row] = field(default_factory=list)
+    keep: Callable[[], None] = lambda: None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -74,13 +79,16 @@ class Check:
                 return do(began + share_sec)
         except NotReached:
             self.missed(facts, status=f"not reached: stopped after {time.monotonic() - began:.0f} s")
-        except (EngineError, torch.OutOfMemoryError, MemoryError) as error:
-            self.missed(facts, status=f"{type(error).__name__}: {str(error).splitlines()[0]}")
         except Exception as error:  # one cell must not end a run that was paid for
-            log.exception("%s failed", facts)
-            self.missed(facts, ok=False, status=f"failed: {type(error).__name__}: {error}")
+            said = f"{type(error).__name__}: {error}".splitlines()[0]
+            if isinstance(error, EngineError) or ran_out(error):
+                self.missed(facts, status=said)
+            else:
+                log.exception("%s failed", facts)
+                self.missed(facts, ok=False, status=f"failed: {said}")
         finally:
             free_all(self.place)
+            self.keep()
         return None
 
     def missed(self, facts: Row, **why: Any) -> None:

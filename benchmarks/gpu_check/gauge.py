@@ -6,7 +6,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 import torch
@@ -32,11 +32,12 @@ def median_seconds(place: torch.device, run: Callable[[], object]) -> float:
 
 
 def free_all(place: torch.device) -> None:
-    """Let go of what is unused."""
+    """Let go of what is unused, as far as the device still works."""
     gc.collect()
     if place.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(place)
+        with suppress(RuntimeError):  # after an illegal access every call fails, and the next attempt says so
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(place)
 
 
 def device_bytes(place: torch.device) -> int:
@@ -68,3 +69,5 @@ class Gauge:
         halted = wait(self.place)
         yield
         self.began += wait(self.place) - halted
+        if self.place.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.place)

@@ -197,6 +197,7 @@ def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) 
         "first_token_seconds": second.time_to_first_token_sec,
         "tokens_per_second": second.tokens_per_second,
         "answer_tokens": second.answer_tokens,
+        "recorded": recorder.recorded(conversation.memory),
         "status": "done",
     }
 

@@ -26,7 +26,8 @@ COLUMNS = {
     ],
     "answering": [
         *("model", "method", "tokens", "held", "first_token_seconds", "planned_first_token_seconds"),
-        *("tokens_per_second", "tokens_per_second_without_graphs", "planned_tokens_per_second", "to_dense", "status"),
+        *("tokens_per_second", "recorded", "tokens_per_second_without_graphs", "planned_tokens_per_second", "to_dense"),
+        "status",
     ],
 }
 

@@ -1,7 +1,7 @@
 """Chunk scores by hierarchical top-1, in Triton: one program per query head, query block and tile of chunks.
 
 Keys are read where they lie, through a table of slab addresses: on the device, or in pinned host memory without a
-copy. Of a chunk at most two keys a round are touched, so of 256 keys 17 are read at most. Signature and meaning are
+copy. Of a chunk one key is read at first and at most one more a round, so of 256 keys nine. Signature and meaning are
 those of `reference.chunk_scores`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
@@ -94,15 +94,15 @@ def _chunk_scores(
     whole = tl.where(m_chunk, tl.minimum(tl.maximum(limit - first, 0), size), 0)
     length = whole
     head = query_head // heads_per_group
+    b_l1, b_l2, b_l3 = _load(
+        first, length > 0, head, p_slabs, p_centre, p_spread, halvings,
+        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
+    )  # fmt: skip
     for _ in range(rounds):
         half_length = (length + 1) // 2
         m_right = length > half_length
         second = first + half_length
-        b_l1, b_l2, b_l3 = _load(
-            first, length > 0, head, p_slabs, p_centre, p_spread, halvings,
-            KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
-        )  # fmt: skip
-        b_r1, b_r2, b_r3 = _load(  # before the left ones are waited for
+        b_r1, b_r2, b_r3 = _load(  # while the left ones are scored
             second, m_right, head, p_slabs, p_centre, p_spread, halvings,
             KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
         )  # fmt: skip
@@ -117,12 +117,11 @@ def _chunk_scores(
         go_right = m_right & (right > left)
         first = tl.where(go_right, second, first)
         length = tl.where(go_right, length - half_length, half_length)
-    b_k1, b_k2, b_k3 = _load(
-        first, length > 0, head, p_slabs, p_centre, p_spread, halvings,
-        KEY_FIRST, KEY_OTHER, KEY_PAGE, KEY_ALIGN, SIZE, HALF, HALF_PAD, REST_PAD,
-    )  # fmt: skip
+        b_l1 = tl.where(go_right[:, None], b_r1, b_l1)
+        b_l2 = tl.where(go_right[:, None], b_r2, b_l2)
+        b_l3 = tl.where(go_right[:, None], b_r3, b_l3)
     best = _best_scores(
-        b_q1, b_q2, b_q3, m_q, b_k1, b_k2, b_k3, first, length > 0, number, 1, rule, group, offset, p_cos, p_sin,
+        b_q1, b_q2, b_q3, m_q, b_l1, b_l2, b_l3, first, length > 0, number, 1, rule, group, offset, p_cos, p_sin,
         SIZE, HALF, HALF_PAD,
     )  # fmt: skip
     p_here = p_out + (query_head * blocks + block) * chunks + number
@@ -133,7 +132,7 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     """See `reference.chunk_scores`. The slabs must be where q is, or in pinned host memory."""
     query_heads, blocks, queries, width = q.shape
     chunks, key_table = starts.shape[1], table(slabs, q.device)
-    tile = tile_of(queries, width, q.dtype, key_table.coded)
+    tile = tile_of(width, q.dtype, key_table.coded)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
     _chunk_scores[(triton.cdiv(chunks, tile), blocks, query_heads)](
         q.contiguous(),
@@ -162,8 +161,6 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     return out.amax(dim=0)
 
 
-def tile_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> int:
-    """Chunks per program: as many as spill no registers, or few. queries: of a block."""
-    if dtype == torch.float32:  # no tensor cores
-        return 16
-    return 16 if width > 128 else 32 if coded or queries > 32 else 64
+def tile_of(width: int, dtype: torch.dtype, coded: bool) -> int:
+    """Chunks per program: as many as spill no registers, or few."""
+    return 16 if width > 128 or coded or dtype == torch.float32 else 32  # in float32 there are no tensor cores

@@ -29,7 +29,7 @@ from benchmarks.gpu_check.growing import noise
 from benchmarks.gpu_check.methods import check_method
 from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
-from benchmarks.gpu_check.schedule import check_model
+from benchmarks.gpu_check.schedule import _lay_out, check_model, run
 from benchmarks.random_models import SHAPES, config_of, random_model
 from engine import (
     GPU_BASE,
@@ -266,11 +266,53 @@ def test_kernels_that_were_checked_in_time_are_told_of(check: Check, monkeypatch
         raise NotReached
 
     monkeypatch.setattr(parity, "kernel_rows", rows)
+    _lay_out(check, [])
     every = check.row("kernels", **parity.KERNELS)
     check.attempt(parity.KERNELS, 1e3, lambda over: check_kernels(check))
     assert every["status"].startswith("not reached")
     assert not every["ok"]
-    assert [(row["kernel"], row["status"]) for row in check.rows[1:]] == [("pruning", "done"), ("attention", "done")]
+    found = [(row["kernel"], row["status"]) for row in check.rows if row["part"] == "kernels"]
+    assert found[1:] == [("pruning", "done"), ("attention", "done")]
+
+
+def test_what_was_not_reached_is_not_shown_to_be_exact(check: Check) -> None:
+    """A run that ended before its comparisons said that all was well."""
+    check.ends = time.monotonic()
+    run(check, list(SHAPES))
+    assert {row["part"] for row in check.rows if not row.get("ok", True)} == {"parity", "kernels"}
+
+
+def test_what_is_measured_is_kept_after_each_attempt(check: Check) -> None:
+    """Linux may end a run that needs more memory than there is, and nothing was written before its end."""
+    kept: list[list[str]] = []
+    check.keep = lambda: kept.append([row["status"] for row in check.rows])
+    check.row("reading", tokens=1)
+    check.attempt({"tokens": 1}, 1e3, lambda over: check.row("reading", tokens=1).update(status="done"))
+    assert kept == [["done"]]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("CUDA error: out of memory\nSee ...")],
+)
+def test_memory_that_runs_out_is_no_failure(check: Check, error: Exception) -> None:
+    """Memory to be pinned runs out with an error of its own, and some errors say nothing."""
+    row = check.row("reading", tokens=1)
+    check.attempt({"tokens": 1}, 1e3, MagicMock(side_effect=error))
+    assert row["status"] == f"{type(error).__name__}: {error}".splitlines()[0]
+    assert row.get("ok", True)
+
+
+def test_a_device_that_fails_for_good_leaves_the_other_rows(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an illegal access letting go of memory fails as well, which ended the run."""
+    sticky = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    for name in ("empty_cache", "reset_peak_memory_stats", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock(side_effect=sticky))
+    check.place = torch.device("cuda", 0)
+    row = check.row("reading", tokens=1)
+    check.attempt({"tokens": 1}, 1e3, MagicMock(side_effect=sticky))
+    assert row["status"].startswith("failed: AcceleratorError")
+    assert not row["ok"]
 
 
 @pytest.mark.parametrize("tiny", [True, False])
@@ -357,7 +399,7 @@ def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, mo
 
 def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "result.json"
-    assert main(["--tiny", "--device", "cpu", "--minutes", "0", "--out", str(out)]) == 0
+    assert main(["--tiny", "--device", "cpu", "--minutes", "0", "--out", str(out)]) == 1, "nothing is shown to be exact"
     rows = json.loads(out.read_text())["rows"]
     assert {row["status"] for row in rows} == {PENDING}
     wanted = {(name, method, tokens) for name in SHAPES for method in METHODS for tokens in TINY_LENGTHS}

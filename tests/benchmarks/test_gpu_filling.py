@@ -13,7 +13,7 @@ import torch
 from transformers import DynamicCache
 
 from benchmarks.gpu_check import caches, methods
-from benchmarks.gpu_check.caches import CACHES, cache_bytes, check_cache
+from benchmarks.gpu_check.caches import CACHES, cache_bytes, check_cache, pinned_bytes
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.growing import LAST, Growing, noise
 from benchmarks.gpu_check.methods import FILLED, READ, SAME, check_method, grows
@@ -238,7 +238,7 @@ def test_a_cache_is_filled_in_too(name: str, check: Check, models: dict[str, Mod
 
 
 def test_a_cache_that_does_not_fit_says_so(check: Check, models: dict[str, Model]) -> None:
-    check.host = cache_bytes(models[LLAMA].spec, LENGTHS[0])
+    check.host = pinned_bytes(models[LLAMA].spec, LENGTHS[0])
     for length in LENGTHS:
         check.row("reading", model=LLAMA, method="offloaded", tokens=length)
     check_cache(check, models[LLAMA], MagicMock(), "offloaded", check.ends)

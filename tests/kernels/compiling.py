@@ -3,8 +3,8 @@
     python -m tests.kernels.compiling [all, lengths, presets or widest, all if not given]
 
 Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys; presets: per
-kernel with the blocks of 64 queries that InfiniteHiP's presets have; widest: per kernel with heads of 256, in bfloat16
-and in float32): name, the bytes of shared memory that a block of it takes, those
+kernel with the blocks of 64 queries that InfiniteHiP's presets have, and pruning also for a single one; widest: per
+kernel with heads of 256, in bfloat16 and in float32): name, the bytes of shared memory that a block of it takes, those
 that each thread puts into local memory for want of registers, and a hash of what was compiled. A process of its own,
 because Triton must know before it is imported that it does not interpret.
 """
@@ -120,7 +120,7 @@ def launch_lengths() -> None:
 
 
 def launch_presets() -> None:
-    """Pruning and attention for 64 queries, of groups of heads and of heads that share no keys."""
+    """Pruning and attention for 64 queries, of groups of heads and of heads that share no keys; pruning for one too."""
     attention.shares_of = lambda *_: 1
     for kind in (None, INT8, INT4):
         q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 64, BRANCH, BF16, kind)
@@ -129,6 +129,9 @@ def launch_presets() -> None:
             coding = None if kind is None else Coding(kind)
             given = case(heads, size, size // 2, BF16, count=64, block=64, listed=100, coding=coding)
             attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
+    for kind in (None, INT8, INT4):
+        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 128, 64, 1, BRANCH, BF16, kind)
+        pruning.chunk_scores(q, slabs, starts, limits, 11, places)
 
 
 def launch_widest() -> None:
