@@ -7,7 +7,7 @@ lives beside this file, and all of it works on a `Service`, which is one home in
 documents.py, uploads.py, library.py, pages.py   files become documents, which stay at hand, page by page
 readings.py, stream.py, checkpoints.py, progress.py   documents become tokens, and are read into contexts
 opening.py, opened.py, lru.py          contexts and conversations from disk, and those open in memory
-turns.py, answer_options.py, sources.py, quotes.py   questions become answers with sources
+turns.py, answer_options.py, named_pages.py, sources.py, quotes.py   questions become answers with sources
 memory_map.py                          what of a text its context still remembers
 planning.py, methods.py, models.py, local_models.py, doctor.py   what there is, and what it needs
 shelf.py                               finding, listing, renaming and deleting what is kept

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from app.errors import AppError, expected, phrase
+from app.errors import AppError, expected, log_error, phrase
 from app.service import Service
 from sessions import JobRow, NotFound, StoreError
 
@@ -90,13 +90,7 @@ class Claims(threading.Thread):
             log.info("job %s has lost its subject: %s", job.id, error)
             self._end(job, "failed", phrase(error))
         except Exception as error:
-            log.log(
-                logging.INFO if expected(error) else logging.ERROR,
-                "job %s failed: %s",
-                job.id,
-                error,
-                exc_info=None if expected(error) else error,
-            )
+            log_error(log, f"job {job.id} failed", error)
             if threading.current_thread() is self and not isinstance(error, AppError | StoreError):
                 self.service.forget_open()  # after an out-of-memory above all
             self._end(job, "failed", phrase(error))

@@ -17,11 +17,10 @@ from app.commands import asking, bench, machine, planning, reading, serving, she
 from app.errors import expected, phrase, wrong_usage
 from app.home import QUANTIZED
 from app.words import printable
+from training.checks import MOST_SEED
 
 DESCRIPTION = "Read long documents once, talk with them for ever."
 GROUPS = (serving, reading, asking, shelf, planning, machine, bench, train)
-MOST_SEED = 2**32 - 1
-"""The largest that all generators of random numbers take."""
 
 
 def seed(text: str) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from app.errors import phrase
 from app.home import POCKET, home_folder, model_source, sample_book, split_model
-from app.words import plural
+from app.words import byte_size, plural
 
 LEAST_MEMORY_BYTES = 2e9
 LEAST_DISK_BYTES = 2e9
@@ -28,7 +28,7 @@ class Check:
     advice: str = ""
 
 
-def examine(home: str | None = None, model: str | None = None, device: str = "auto") -> list[Check]:
+def examine(home: str | None, model: str | None = None, device: str = "auto") -> list[Check]:
     """Look at everything; never raises."""
     root = home_folder(home)
     looks: dict[str, Callable[[], Check | Iterator[Check]]] = {
@@ -76,7 +76,7 @@ def _memory() -> Check:
     import psutil
 
     memory = psutil.virtual_memory()
-    detail = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB are free."
+    detail = f"{byte_size(memory.available)} of {byte_size(memory.total)} are free."
     advice = "Close other programs, or use a condensing method with a small budget."
     return _check("memory", memory.available >= LEAST_MEMORY_BYTES, detail, advice)
 
@@ -86,7 +86,7 @@ def _disk(root: Path) -> Check:
 
     free = disk_free(root)
     advice = "Free some space, or choose another place with --home."
-    return _check("disk", free >= LEAST_DISK_BYTES, f"{free / 1e9:.1f} GB are free for {root}.", advice)
+    return _check("disk", free >= LEAST_DISK_BYTES, f"{byte_size(free)} are free for {root}.", advice)
 
 
 def _home(root: Path) -> Iterator[Check]:
@@ -136,7 +136,7 @@ def _model(name: str, device: str) -> Iterator[Check]:
             advice = "Train it with `stockpot train pocket`, or choose another with --model."
         yield Check("model", False, True, phrase(error), advice)
         return
-    yield Check("model", True, True, f"{name}, with a window of {model.window:,} tokens.")
+    yield Check("model", True, True, f"{name}, with a window of {model.spec.window:,} tokens.")
     yield Check("device", True, False, f"the model runs on {model.device}.")
 
 

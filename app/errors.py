@@ -6,6 +6,7 @@ AppError            something a person asked for cannot be done
 └── UsageError      the request itself is wrong (the command line exits with 2)
 """
 
+import logging
 import sys
 
 
@@ -42,6 +43,12 @@ def _is_spoken(error: BaseException) -> bool:
 def expected(error: BaseException) -> bool:
     """Whether `error` is one of those that people cause and can mend, and so needs no traceback in the log."""
     return _is_spoken(error) or isinstance(error, OSError | MemoryError)
+
+
+def log_error(log: logging.Logger, what: str, error: Exception) -> None:
+    """Log what went wrong; what nobody expects is logged as an error with its traceback."""
+    known = expected(error)
+    log.log(logging.INFO if known else logging.ERROR, "%s: %s", what, error, exc_info=None if known else error)
 
 
 def wrong_usage(error: BaseException) -> bool:

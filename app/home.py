@@ -9,7 +9,7 @@ QUANTIZED = ("8bit", "nf4")
 SAMPLE_SUFFIXES = (".epub", ".pdf", ".txt", ".html")
 
 
-def home_folder(given: str | Path | None = None) -> Path:
+def home_folder(given: str | Path | None) -> Path:
     """The home folder: `given`, else $STOCKPOT_HOME, else ~/.stockpot. Not made here."""
     return Path(given or os.environ.get("STOCKPOT_HOME") or "~/.stockpot").expanduser().resolve()
 

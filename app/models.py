@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 class Models:
     """Loads models by name and keeps the one used last."""
 
-    def __init__(
-        self, default: str | None = None, device: str = "auto", on_leave: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, default: str | None, device: str, on_leave: Callable[[], None]) -> None:
         """default: the model for new readings ("pocket", a folder or a hub id, each also with ":8bit" or ":nf4").
 
         device: auto, cpu or cuda.

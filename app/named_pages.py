@@ -1,4 +1,4 @@
-"""Pages that a person names, to be read again before a question is answered.
+"""Pages that a person names, to be turned to before a question is answered: read again, or looked at alone.
 
 "12-14, 20" are pages, or sections where a document has no printed pages; "3/40-45" are paragraphs of the third section,
 numbered as sources name them; "2:5" is page 5 of the second of several documents.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 MOST_TOKENS = 16_384
-"""Of all pages that are read again for one question."""
+"""Of all pages that are read again for one question; those that are only looked at may be any number."""
 
 BESIDE = 2
 """Paragraphs to each side of one that are named with it."""
@@ -111,8 +111,12 @@ def around(page: int, paragraph: int | None, document: int | None = None) -> str
     return named.written(several=document is not None)
 
 
-def tokens_of(named: Sequence[Named], document_ids: Sequence[str], stream: Stream, library: Library) -> "torch.Tensor":
+def tokens_of(
+    named: Sequence[Named], document_ids: Sequence[str], stream: Stream, library: Library, most: int | None
+) -> "torch.Tensor":
     """The tokens of pages, each once, in the order of the text: int64 [N].
+
+    most: how many can be read again; None for any number.
 
     Raises:
         UsageError: there is no text on them, or more than can be read again.
@@ -131,9 +135,9 @@ def tokens_of(named: Sequence[Named], document_ids: Sequence[str], stream: Strea
     pages = f"pages {written(named, document_ids)}"
     if not found:
         raise UsageError(f"There is no text on {pages}.")
-    if len(found) > MOST_TOKENS:
+    if most is not None and len(found) > most:
         raise UsageError(
-            f"There are {plural(len(found), 'token')} on {pages}, and {MOST_TOKENS:,} at most are read again for one "
+            f"There are {plural(len(found), 'token')} on {pages}, and {most:,} at most are read again for one "
             "question: name fewer."
         )
     return torch.tensor(sorted(found))

@@ -20,9 +20,9 @@ class Service:
 
     def __init__(
         self,
-        home: str | Path | None = None,
-        model: str | None = None,
-        device: str = "auto",
+        home: str | Path | None,
+        model: str | None,
+        device: str,
         seed: int | None = None,
         memory: int = OPEN_BYTES,
     ) -> None:

@@ -2,14 +2,14 @@
 
 import secrets
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
-from app.named_pages import named_pages, tokens_of, written
+from app.named_pages import MOST_TOKENS, named_pages, tokens_of, written
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_begun, open_context, open_conversation, save_conversation
 from app.progress import usage_json
@@ -49,7 +49,7 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
     """Keep a question, to be answered by `answer`.
 
     Args:
-        pages: those that are to be read again before the answer (`named_pages.py`); "" for none.
+        pages: those that are to be turned to before the answer (`named_pages.py`); "" for none.
 
     Raises:
         UsageError: it is empty, or too long, or there are no such pages.
@@ -158,7 +158,7 @@ def _answer(
     text = open_one.opened.stream.ids if options.read_again or named is not None else None
     # Closing before the end cancels: the conversation is then as it was before the question.
     asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences, text, named)
-    with suppress(Stopped), closing(cast(Generator["engine.AnswerPiece | engine.Answer"], asked)) as events:
+    with suppress(Stopped), closing(asked) as events:
         for event in events:
             if isinstance(event, engine.Answer):
                 done = replace(event, time_to_first_token_sec=opening_sec + event.time_to_first_token_sec)
@@ -183,11 +183,12 @@ def _answer(
 
 
 def _named(service: Service, opened: OpenContext, pages: str) -> "torch.Tensor | None":
-    """The tokens of the pages that are to be read again, int64 [N]; None for none."""
+    """The tokens of the pages that are to be turned to, int64 [N]; None for none."""
     if not pages:
         return None
     ids = opened.row.document_ids
-    return tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library)
+    most = MOST_TOKENS if opened.context.memory.lets_go() else None
+    return tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library, most)
 
 
 def _finish(

@@ -179,4 +179,4 @@ def _memory() -> dict[str, int]:
     import engine
 
     report = engine.memory_report()
-    return {"process_bytes": int(report["process_bytes"]), "gpu_bytes": int(report["gpu_bytes"])}
+    return {name: report[name] for name in ("process_bytes", "gpu_bytes")}

@@ -80,9 +80,9 @@ def passkeys(methods: str, tokens: str, trials: int, budgets: str) -> str:
     return f"--methods {methods} --kinds passkey,prose --tokens {tokens} --trials {trials} --budgets {budgets}"
 
 
-def settings(name: str, values: str, methods: str = "locret,infinipot") -> str:
+def settings(name: str, values: str) -> str:
     """Options of facts read with each of the values of a setting."""
-    each = ",".join(f"{method}:{name}={value}" for method in methods.split(",") for value in values.split(","))
+    each = ",".join(f"{method}:{name}={value}" for method in ("locret", "infinipot") for value in values.split(","))
     return f"--methods {each} --budgets 512 --tokens 2K,8K --trials 5"
 
 

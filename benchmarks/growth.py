@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
         "Reading and decoding time per token against length, beside full attention.", "stockpot bench growth"
     )
     usual = ["infllm", "infinitehip", "exact", "recall", "locret"]
-    said = f"beside full, {shared.PARTED} (default: {','.join(usual)})"
+    said = f"beside full, {shared.SEPARATED} (default: {','.join(usual)})"
     parser.add_argument("--methods", type=shared.words, default=usual, help=said)
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument(

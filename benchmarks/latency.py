@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
         "--methods",
         type=shared.words,
         default=["exact", "infinipot"],
-        help=f"{shared.PARTED} (default: exact,infinipot)",
+        help=f"{shared.SEPARATED} (default: exact,infinipot)",
     )
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.lengths, default=[16384, 65536], help="lengths (default: 16K,64K)")

@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = shared.parser(
         "Needle in a haystack: accuracy by method, budget, length, depth and kind of document.", "stockpot bench needle"
     )
-    parser.add_argument("--methods", type=shared.words, default=["exact"], help=f"{shared.PARTED} (default: exact)")
+    parser.add_argument("--methods", type=shared.words, default=["exact"], help=f"{shared.SEPARATED} (default: exact)")
     parser.add_argument("--budgets", type=shared.sizes, default=[1024], help="entries (default: 1024)")
     parser.add_argument("--tokens", type=shared.lengths, default=[2048], help="lengths such as 2K,32K,1M (default: 2K)")
     parser.add_argument("--depths", type=shared.depths, default=[0.1, 0.5, 0.9], help="0 to 1 (default: 0.1,0.5,0.9)")

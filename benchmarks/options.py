@@ -62,7 +62,7 @@ def size(text: str) -> int:
 
 
 def sizes(text: str) -> list[int]:
-    """Several of them, parted by commas."""
+    """Several of them, separated by commas."""
     return [size(part) for part in text.split(",")]
 
 
@@ -74,7 +74,7 @@ def length(text: str) -> int:
 
 
 def lengths(text: str) -> list[int]:
-    """Several of them, parted by commas."""
+    """Several of them, separated by commas."""
     return [length(part) for part in text.split(",")]
 
 
@@ -86,7 +86,7 @@ def count(text: str) -> int:
 
 
 def depths(text: str) -> list[float]:
-    """Places in a text, 0 for its beginning and 1 for its end, parted by commas."""
+    """Places in a text, 0 for its beginning and 1 for its end, separated by commas."""
     found = [float(part) for part in text.split(",")]  # argparse says of a ValueError what was given
     if not all(0 <= depth <= 1 for depth in found):
         raise argparse.ArgumentTypeError(f"depths lie between 0 and 1, as 0.1,0.5,0.9 do, not {text!r}")
@@ -94,7 +94,7 @@ def depths(text: str) -> list[float]:
 
 
 def words(text: str) -> list[str]:
-    """Several words, parted by commas."""
+    """Several words, separated by commas."""
     return text.split(",")
 
 
@@ -110,7 +110,7 @@ def open_model(options: argparse.Namespace) -> Model:
     return load_model(model_source(options), options.device, quantize=options.quantize)
 
 
-PARTED = "parted by commas, settings after colons, as in locret:pooling=1"
+SEPARATED = "separated by commas, settings after colons, as in locret:pooling=1"
 """How methods are named, in a help."""
 
 VARIANTS = {

@@ -242,11 +242,11 @@ def rounds(rows: list[Row]) -> list[str]:
             lines.append([name, preference, str(row["turns"]), f"{row['tokens']:,}", *held, *last])
     note = (
         "Rock, paper, scissors against a player who prefers one move. Games that the model won, tied or lost, or "
-        "in which it named no move, in % (Locret's Table 17), and right answers about what was said 1, 4 and 16 "
+        "in which it named no move, in % (Locret's Table 17), and right answers about what was said so many "
         "rounds before, are of all rounds; milliseconds are the median of a block."
     )
     header = ["", "prefers", "rounds", "tokens", "ms a round", "KV MB"]
-    header += ["won", "tied", "lost", "no move", "1 round", "4 rounds", "16 rounds"]
+    header += ["won", "tied", "lost", "no move", *(f"{lag} round{'s' * (lag > 1)}" for lag in LAGS)]
     return ["## A conversation longer than its memory", note, markdown(header, lines)]
 
 

@@ -2,7 +2,7 @@
 
 The bare model passes over the same chunks and remembers nothing: once seeing each chunk alone, and once with as many
 entries before each as the method's budget, so that what attention to them costs is told from what the method adds.
-What Locret's heads cost is the time of reading with them over that of reading where every score is nought, for the
+What Locret's heads cost is the time of reading with them over that of reading where every score is zero, for the
 pocket model and, with weights of noise, for one layer of Llama-3.1-8B's shape.
 
     python -m benchmarks.speed
@@ -106,7 +106,7 @@ class Unjudged(RetainedMemory):
     """Does everything but ask the heads."""
 
     def worth(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Nought for every entry [H, T]."""
+        """Zero for every entry [H, T]."""
         return k.new_zeros(k.shape[:2], dtype=torch.float32)
 
 

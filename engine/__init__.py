@@ -25,8 +25,8 @@ from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import check_files
 from engine.models.loading import device_named, dtype_on, read_config
 from engine.models.model import Model, load_chat, load_model
-from engine.models.skeleton import QUANTIZATIONS, Skeleton, skeleton
-from engine.planning.planner import GPU_BASE, Choice, Machine, Plan, Planner
+from engine.models.skeleton import skeleton
+from engine.planning.planner import GPU_BASE, Machine, Plan, Planner
 from engine.planning.rates import Rates, measure_rates
 from engine.reader import Reader
 from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Sentence, Usage
@@ -38,11 +38,9 @@ __all__ = [
     "GPU_BASE",
     "HOST_STORES",
     "METHODS",
-    "QUANTIZATIONS",
     "Answer",
     "AnswerPiece",
     "Chat",
-    "Choice",
     "Context",
     "ContextMismatch",
     "Conversation",
@@ -65,7 +63,6 @@ __all__ = [
     "Sampling",
     "Sentence",
     "SettingsError",
-    "Skeleton",
     "UnsupportedModel",
     "Usage",
     "WeightsError",

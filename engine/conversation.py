@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ class Conversation:
         whole: WholeSentences | None = None,
         text: Tensor | None = None,
         named: Tensor | None = None,
-    ) -> Iterator[AnswerPiece | Answer]:
+    ) -> Generator[AnswerPiece | Answer]:
         """Answer a question: pieces of text as they come, then one Answer.
 
         Closing the iterator before its end cancels: the conversation is as it was before the question.
@@ -52,7 +52,8 @@ class Conversation:
             text: int64 [source tokens], of which passages may be read again (`rereading.py`), as far as it has been
                 read; None: the answer is to come from what is remembered alone.
             named: int64 [N], tokens of the text, ascending, that are to be read again whatever is remembered of them,
-                also if they have not been read yet; None: those that the question looks at, if the method forgets.
+                also if they have not been read yet, or, where the method keeps everything, looked at alone; None: those
+                that the question looks at, if the method forgets.
         """
         before = self.memory.snapshot()
         finished = False
@@ -218,6 +219,8 @@ class Conversation:
         Args:
             beside: tokens that are to have room behind them.
         """
+        if not self.memory.lets_go():
+            return self._look_at_named(named, text, on_pass)
         said = self._before_what_was_said()
         fits = self._make_room(len(named) + len(said or []) + beside)
         alone = said is not None and not fits and self.memory.lets_go()
@@ -225,8 +228,19 @@ class Conversation:
             self._forget_the_text(len(named))
         self._feed(text[named].tolist(), on_pass=on_pass, source=named.int())
         self._feed(said or [], on_pass=on_pass)
-        held = self.memory.remembered(self.context.source_tokens)[named]
-        return Again(len(named), float(held.clamp(max=1).mean()), alone)
+        return Again(len(named), self._held(named), alone)
+
+    def _look_at_named(self, named: Tensor, text: Tensor, on_pass: Callable[[], None]) -> Again:
+        """Look only at these tokens of the text, and before that read those of them that have not been read yet."""
+        coming = named[self.memory.remembered(self.context.source_tokens)[named] == 0]
+        with self.memory.reading():
+            self._feed(text[coming].tolist(), on_pass=on_pass, source=coming.int())
+        self.memory.look_at(named)
+        return Again(len(coming), self._held(named))
+
+    def _held(self, named: Tensor) -> float:
+        """Of the KV heads that are to hold these tokens of the text, the share that does."""
+        return float(self.memory.remembered(self.context.source_tokens)[named].clamp(max=1).mean())
 
     def _forget_the_text(self, coming: int) -> None:
         """Begin as if nothing had been read; so many tokens of text are to come."""

@@ -58,11 +58,22 @@ class Focus:
         return Focus._on(found, source, far) if found else None
 
     @staticmethod
+    def named(tokens: Tensor, source: Tensor, far: int) -> Focus:
+        """The same of these tokens of the source, int64 [N]."""
+        wanted = torch.isin(source, tokens)
+        return Focus._of(wanted, source, far)
+
+    @staticmethod
     def _on(found: list[Passage], source: Tensor, far: int) -> Focus:
-        wanted = source < 0
-        wanted[far:] = True
+        wanted = torch.zeros(len(source), dtype=torch.bool)
         for passage in found:
             wanted[max(0, passage.start - AROUND) : passage.end + AROUND] = True
+        return Focus._of(wanted, source, far)
+
+    @staticmethod
+    def _of(wanted: Tensor, source: Tensor, far: int) -> Focus:
+        wanted = wanted | (source < 0)
+        wanted[far:] = True
         return Focus(wanted.nonzero()[:, 0], len(source))
 
     def behind(self, far: int) -> Tensor:

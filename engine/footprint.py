@@ -1,8 +1,8 @@
 """What a reading will keep and look at, worked out before it begins: what `Method.plan` tells the planner.
 
-All of it is arithmetic on sizes. The bytes follow the tensors that the memories allocate; `window_bytes` and
-`host_bytes` stand beside those tensors in `window.py` and `host_tier.py`, `slot_bytes` in `slot_plan.py`, and tests
-compare the two.
+All of it is arithmetic on sizes. The bytes follow the tensors that the memories allocate: `window_bytes` stands beside
+those tensors in `window.py`, `slot_bytes` in `slot_plan.py` and `host_bytes` in `tier_plan.py`, and tests compare the
+two.
 """
 
 from __future__ import annotations

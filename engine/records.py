@@ -11,7 +11,6 @@ from typing import TypeAlias
 from torch import Tensor
 
 DEVICE, HOST, DISK = "device", "host", "disk"
-TIERS = (DEVICE, HOST, DISK)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,7 +30,6 @@ from ingest import errors
 from ingest.clean import one_line
 from ingest.document import Document
 from ingest.errors import BrokenFile, IngestError, TooLarge
-from ingest.limits import Limits
 
 PAGE_SEC = 1800
 """Processor time for one page, or for all of a file that has none: long enough for the largest books."""
@@ -57,7 +55,6 @@ def ingest_apart(
     title: str | None = None,
     password: str | None = None,
     ocr: bool | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - frozen, so shared safely
     on_page: Callable[[int, int], None] = lambda done, total: None,
 ) -> Document:
     """As `ingest.ingest`, apart; `on_page` is also called between pages, with the same numbers again, 0 at first.
@@ -65,7 +62,7 @@ def ingest_apart(
     Raises:
         IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
     """
-    asked = {"title": title, "password": password, "ocr": ocr, "limits": asdict(limits)}
+    asked = {"title": title, "password": password, "ocr": ocr}
     return Document.from_json(_apart("document", path, asked, PAGE_SEC, on_page))
 
 
@@ -253,7 +250,7 @@ def _works() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], N
     from ingest import ingest
 
     def document(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> Any:
-        return ingest(path, **{**asked, "limits": Limits(**asked["limits"])}, on_page=on_page).to_json()
+        return ingest(path, **asked, on_page=on_page).to_json()
 
     def picture(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> Any:
         from ingest.picture import picture_of  # PyMuPDF takes a second to load

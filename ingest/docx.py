@@ -23,7 +23,7 @@ from ingest.formulas import M, of_word
 from ingest.limits import Limits, check_archive
 from ingest.numbering import Numbering, W, is_on, value, with_bases
 from ingest.office import MC, beside, bounded, damaged, lean_copy, misunderstood, reading, related
-from ingest.sections import SPLIT_DEPTH, Block, rows_of
+from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
 from ingest.table import Cell, lays_out, span, table_lines
 from ingest.xml import parse_xml
 
@@ -109,7 +109,7 @@ class _Walk:
         note = self.notes[kind].get(identity)
         if note is None:
             return ""
-        author, text = one_line(note.get(f"{W}author") or ""), _line(self._container(note))
+        author, text = one_line(note.get(f"{W}author") or ""), one_line_of(self._container(note))
         return f"{author}: {text}" if author and text else text
 
     def _container(self, element: Iterable[etree._Element]) -> Iterator[Block]:
@@ -127,7 +127,7 @@ class _Walk:
         self.listing = False
         rows = [list(_own(row, f"{W}tc")) for row in _own(table, f"{W}tr")]
         within = [[list(self._container(cell)) for cell in row] for row in rows]
-        words = [[_line(blocks) for blocks in row] for row in within]
+        words = [[one_line_of(blocks) for blocks in row] for row in within]
         nested = any(cell.find(f".//{W}tbl") is not None for row in rows for cell in row)
         headings = any(len(blocks) > 1 and any(block.level for block in blocks) for row in within for blocks in row)
         headed = table.find(f"{W}tr/{W}trPr/{W}tblHeader") is not None
@@ -203,10 +203,6 @@ class _Walk:
                 self.linked += 1
             else:
                 yield from self._runs(child)
-
-
-def _line(blocks: Iterable[Block]) -> str:
-    return " ".join(one_line(block.text) for block in blocks if block.text)
 
 
 def _cell(element: etree._Element, text: str) -> Cell:

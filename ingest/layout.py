@@ -200,7 +200,7 @@ class Paragrapher:
         self.trust_spaces = sum(line.spaced for line in hangul) * 10 > len(hangul)
 
     def page(self, sheet: Sheet) -> str:
-        """The text of one page: paragraphs parted by blank lines, lines that must stay apart by line ends."""
+        """The text of one page: paragraphs separated by blank lines, lines that must stay apart by line ends."""
         paragraphs: list[list[str]] = []  # each in pieces: joining strings one by one takes for ever on a huge page
         previous: Block = []
         columns = _columns(sheet.blocks)

@@ -20,7 +20,7 @@ from ingest.formulas import of_mathml
 from ingest.limits import Limits, check_archive, read_member
 from ingest.numbering import written
 from ingest.office import beside, bounded, damaged, reading
-from ingest.sections import SPLIT_DEPTH, Block, rows_of
+from ingest.sections import SPLIT_DEPTH, Block, one_line_of, rows_of
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
 from ingest.xml import parse_xml
 
@@ -168,7 +168,7 @@ class _Walk:
     def _table(self, table: etree._Element) -> Iterator[Block]:
         rows = [[cell for cell in row if cell.tag == f"{TABLE}table-cell"] for row in _rows(table)]
         within = [[list(self._container(cell)) for cell in row] for row in rows]
-        words = [[_line(blocks) for blocks in row] for row in within]
+        words = [[one_line_of(blocks) for blocks in row] for row in within]
         nested = any(cell.find(f".//{TABLE}table") is not None for row in rows for cell in row)
         headings = any(len(blocks) > 1 and any(block.level for block in blocks) for row in within for blocks in row)
         headed = table.find(f"{TABLE}table-header-rows") is not None
@@ -225,7 +225,7 @@ class _Walk:
     def _cite(self, body: etree._Element | None, author: str) -> str:
         number = len(self.notes)
         self.notes.append("")  # its place, which notes within it do not take
-        text = "" if body is None else _line(self._container(body))
+        text = "" if body is None else one_line_of(self._container(body))
         self.notes[number] = f"{author}: {text}" if author and text else text
         return f"[{number + 1}]"
 
@@ -372,10 +372,6 @@ def _mathematics(document: etree._Element | None) -> str:
 
 def _is_hidden(section: etree._Element) -> bool:
     return bool(section.get(f"{TEXT}display") == "none" or section.get(f"{TEXT}is-hidden") == "true")
-
-
-def _line(blocks: Iterable[Block]) -> str:
-    return " ".join(one_line(block.text) for block in blocks if block.text)
 
 
 def _spaced(text: str | None) -> str:

@@ -6,6 +6,8 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from lxml import etree
+
 from ingest.clean import one_line
 from ingest.document import Reading, count
 from ingest.errors import BrokenFile, EmptyDocument, out_of_memory
@@ -52,6 +54,11 @@ def lean_copy(archive: zipfile.ZipFile, limits: Limits) -> io.BytesIO:
             is_xml = name.endswith((".xml", ".rels"))
             lean.writestr(name, with_usual_names(read_member(archive, name, limits)) if is_xml else b"")
     return copy
+
+
+def says_yes(element: etree._Element, attribute: str) -> bool:
+    """Whether an attribute that is true or false is true."""
+    return element.get(attribute) in ("1", "true")
 
 
 def related(relations: Mapping[str, Any]) -> Callable[[str], bytes | None]:

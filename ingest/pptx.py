@@ -20,7 +20,7 @@ from ingest.document import PARAGRAPH_SEPARATOR, Page, PageQuality, Reading, Toc
 from ingest.drawings import PLACES, A, Drawings, paragraph_text
 from ingest.errors import TooLarge
 from ingest.limits import Limits, check_archive
-from ingest.office import MC, damaged, lean_copy, misunderstood, related, without_text
+from ingest.office import MC, damaged, lean_copy, misunderstood, related, says_yes, without_text
 from ingest.reading_order import Box, in_reading_order
 from ingest.sections import LONGEST_LABEL, Block, paragraphs, rows_of
 from ingest.table import TALLEST, Cell, lays_out, span, table_lines
@@ -194,12 +194,12 @@ def _text(body: etree._Element, bullets: Bullets) -> Iterator[Block]:
 
 def _table(table: etree._Element) -> Iterator[Block]:
     rows = [
-        [cell for cell in row.iterfind(f"{A}tc") if not (_is_on(cell, "hMerge") or _is_on(cell, "vMerge"))]
+        [cell for cell in row.iterfind(f"{A}tc") if not (says_yes(cell, "hMerge") or says_yes(cell, "vMerge"))]
         for row in table.iterfind(f"{A}tr")
     ]
     words = [[_cell_text(cell) for cell in row] for row in rows]
     properties = table.find(f"{A}tblPr")
-    if lays_out(words, headed=properties is not None and _is_on(properties, "firstRow")):
+    if lays_out(words, headed=properties is not None and says_yes(properties, "firstRow")):
         yield from (Block(text) for row in words for text in row)
         return
     cells = [
@@ -217,10 +217,6 @@ def _cell_text(cell: etree._Element) -> str:
     return " ".join(
         one_line(block.text) for body in bodies for block in _text(body, Bullets(list(body.iterfind(f"{A}lstStyle"))))
     )
-
-
-def _is_on(element: etree._Element, attribute: str) -> bool:
-    return element.get(attribute) in ("1", "true")
 
 
 def _authors(relations: Iterable[Any]) -> dict[str | None, str]:

@@ -84,6 +84,11 @@ def first_heading(blocks: list[Block]) -> str | None:
     return next((one_line(block.text) for block in blocks[:12] if block.level), None)
 
 
+def one_line_of(blocks: Iterable[Block]) -> str:
+    """The text of blocks on one line."""
+    return " ".join(one_line(block.text) for block in blocks if block.text)
+
+
 def rows_of(lines: Iterable[str]) -> list[Block]:
     """The lines of one table, those without words left out."""
     return [Block(line, tight=True, first=not index) for index, line in enumerate(filter(None, lines))]

@@ -83,7 +83,7 @@ def read_text(path: Path, limits: Limits) -> Reading:
     return Reading(pages, toc, [named[1] if named else None], warnings)
 
 
-def plain_blocks(text: str, by_lines: bool = False) -> list[Block]:
+def plain_blocks(text: str, by_lines: bool) -> list[Block]:
     """Paragraphs and headings of plain text; `by_lines` keeps all its lines, and looks for no headings."""
     paragraphs = _paragraphs(text, by_lines)
     return [Block(each.text, code=True) for each in paragraphs] if by_lines else _with_chapters(paragraphs)
@@ -185,7 +185,7 @@ class _Paragraph:
         return Block(self.text, code="\n" in self.text)
 
 
-def _paragraphs(text: str, keep_lines: bool = False) -> list[_Paragraph]:
+def _paragraphs(text: str, keep_lines: bool) -> list[_Paragraph]:
     lines = [re.sub(r"^[ \t]+", lambda indent: indent[0].expandtabs(4), line.rstrip()) for line in text.split("\n")]
     filled = [line for line in lines if line]
     if not filled:

@@ -13,7 +13,7 @@ from lxml import etree
 from ingest.clean import joined, one_line, raised
 from ingest.limits import Limits
 from ingest.number_formats import BUILT_IN
-from ingest.office import RELATED
+from ingest.office import RELATED, says_yes
 from ingest.package import Package
 from ingest.sections import LONGEST_LABEL
 
@@ -53,9 +53,9 @@ class Workbook:
             for number, each in enumerate(root.iterfind("{*}sheets/{*}sheet"), 1)
             if (relation := relations.get(each.get(f"{RELATED}id") or ""))
         ]
-        self.of_macs = any(_is_on(each, "date1904") for each in root.iterfind("{*}workbookPr"))
+        self.of_macs = any(says_yes(each, "date1904") for each in root.iterfind("{*}workbookPr"))
         # Written by a program that does not calculate: results of 0 are none.
-        self.to_calculate = any(_is_on(each, "fullCalcOnLoad") for each in root.iterfind("{*}calcPr"))
+        self.to_calculate = any(says_yes(each, "fullCalcOnLoad") for each in root.iterfind("{*}calcPr"))
         self.codes = _codes(package.xml(parts.get("styles", "")))
         self.people = {
             person.get("id"): one_line(person.get("displayName") or "")
@@ -101,7 +101,3 @@ def _codes(styles: etree._Element | None) -> dict[str, str]:
 
 def _all(root: etree._Element | None, tag: str) -> Iterator[etree._Element]:
     return iter(()) if root is None else root.iter(f"{{*}}{tag}")
-
-
-def _is_on(element: etree._Element, attribute: str) -> bool:
-    return element.get(attribute) in ("1", "true")

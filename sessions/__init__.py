@@ -22,6 +22,7 @@ from sessions.files import disk_free, nearest, write_whole
 from sessions.parts import Part
 from sessions.processes import stamp
 from sessions.rows import (
+    SHOWN_TITLE,
     UNDER_WAY,
     ContextRow,
     DocumentRow,
@@ -38,6 +39,7 @@ from sessions.tensors import TensorFolder
 __all__ = [
     "DATABASE",
     "MOST_HITS",
+    "SHOWN_TITLE",
     "UNDER_WAY",
     "AlreadyRead",
     "ContextRow",

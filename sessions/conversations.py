@@ -6,12 +6,11 @@ from typing import Any
 from sessions.contexts import Contexts
 from sessions.errors import StoreError
 from sessions.processes import stamp
-from sessions.rows import SearchHit, SessionRow, TurnRow, clean, make_row, one_line, to_json
+from sessions.rows import SHOWN_TITLE, SearchHit, SessionRow, TurnRow, clean, make_row, one_line, to_json
 from sessions.tensors import TensorFolder
 
 NEW_TITLE = "New session"
 MOST_HITS = 1000  # of one search
-_TITLE_LETTERS = 60
 _SESSIONS = "SELECT sessions.*, (SELECT count(*) FROM turns WHERE session_id = sessions.id) AS turns FROM sessions"
 _TURN_COLUMNS = """
     turns.id, turns.session_id, turns.position, turns.question,
@@ -120,7 +119,7 @@ class Conversations(Contexts):
             changes: dict[str, Any] = {"updated_at": now}
             if session.title == NEW_TITLE and question.strip():
                 words = " ".join(question.split())
-                changes["title"] = words if len(words) <= _TITLE_LETTERS else words[: _TITLE_LETTERS - 1].rstrip() + "…"
+                changes["title"] = words if len(words) <= SHOWN_TITLE else words[: SHOWN_TITLE - 1].rstrip() + "…"
             self._update("session", session_id, changes)
         return self.turn(id)
 

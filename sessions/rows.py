@@ -15,6 +15,8 @@ UNDER_WAY, ENDED = ("queued", "running"), ("done", "failed", "cancelled")
 JOB_STATUSES = (*UNDER_WAY, *ENDED)
 LONGEST_TITLE = 200
 """Characters of a title that are kept."""
+SHOWN_TITLE = 60
+"""Of them, those that a list has room for."""
 _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 
 

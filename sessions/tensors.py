@@ -43,7 +43,7 @@ except ImportError:  # Windows: two savers of one folder are not kept apart ther
 _MANIFEST = "manifest.json"
 LAYOUT = 2  # of the manifest
 _SPARE_BYTES = 1 << 20  # for headers and the manifest
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class TensorFolder:
@@ -236,7 +236,7 @@ class TensorFolder:
                 try:
                     file.unlink()
                 except OSError as error:  # still mapped by somebody, on Windows; the next save tries again
-                    _log.info("cannot remove %s yet: %s", file, error)
+                    log.info("cannot remove %s yet: %s", file, error)
 
 
 @contextmanager

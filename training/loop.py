@@ -24,7 +24,7 @@ from training.settings import TrainingSettings
 from training.stopping import PATIENCE, Stopped
 
 Line = TypeVar("Line")
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Optimiser(Protocol):
@@ -141,7 +141,7 @@ def keep_before(*files: Path) -> None:
         shutil.copyfile(file, name)
     if there:
         names = " and ".join(name.name for name in there.values())
-        logger.warning("what an earlier training left in %s is kept there as %s", files[0].parent, names)
+        log.warning("what an earlier training left in %s is kept there as %s", files[0].parent, names)
 
 
 def _step_of(run: Run[Line], settings: TrainingSettings, saved: Path) -> Line:
@@ -182,14 +182,14 @@ def run_through(run: Run[Line], progress: Callable[[Line], None] | None) -> None
     log_path = log_of(settings)
     checkpoint.shorten_log(log_path, run.steps)
     saved = time.monotonic()
-    with open(log_path, "a", encoding="utf-8") as log, asked_to_stop(PATIENCE) as asked:
+    with open(log_path, "a", encoding="utf-8") as lines, asked_to_stop(PATIENCE) as asked:
         while run.steps < settings.steps and not asked():
             line = _step_of(run, settings, path)
-            log.write(json.dumps(asdict(line)) + "\n")  # type: ignore[call-overload]
+            lines.write(json.dumps(asdict(line)) + "\n")  # type: ignore[call-overload]
             if progress:
                 progress(line)
             if time.monotonic() - saved > settings.checkpoint_seconds:
-                log.flush()
+                lines.flush()
                 checkpoint.save(path, run.state())
                 saved = time.monotonic()
         checkpoint.save(path, run.state())

@@ -21,7 +21,7 @@ from app.commands.common import (
     print_json,
 )
 from app.errors import AppError, phrase, wrong_usage
-from app.words import printable, said_before
+from app.words import printable, said_before, shorten
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -110,7 +110,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--pages",
         metavar="PAGES",
         default="",
-        help="read these again before each answer, whatever is remembered of them: 12-14,20 are pages or sections, "
+        help="turn to these before each answer, whatever is remembered of them: 12-14,20 are pages or sections, "
         "3/40-45 paragraphs of section 3, 2:5 is page 5 of the second of several documents",
     )
     parser.add_argument(
@@ -221,7 +221,7 @@ def _answer(
     """Answer a question; Ctrl-C cancels that.
 
     Args:
-        pages: those that are to be read again before.
+        pages: those that are to be turned to before.
         quiet: nothing is printed but, on standard error, that it was stopped.
     """
     from app.shelf import titles_before_places
@@ -310,7 +310,7 @@ def _note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
     for source in turn.sources[:3]:
         quote = " ".join(source["quote"].split())
         place = titles.get(source["document"], "") + source["place"]
-        note(f"  {place} ({source['weight']:.0%}): {quote if len(quote) < 160 else quote[:157] + '...'}")
+        note(f"  {place} ({source['weight']:.0%}): {shorten(quote, 160)}")
     if measured:
         note(
             f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "

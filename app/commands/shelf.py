@@ -22,7 +22,6 @@ from app.words import byte_size, clock, percent, printable, shorten, speed
 if TYPE_CHECKING:
     from app.service import Service
 
-LONGEST_TITLE = 60
 COLUMNS = {
     "documents": {
         "id": "ID",
@@ -151,6 +150,7 @@ def _when(seconds: float) -> str:
 def run_list(arguments: Arguments) -> int:
     """List what there is."""
     from app.shelf import listing
+    from sessions import SHOWN_TITLE
 
     with open_service(arguments) as service:
         rows = listing(service, arguments.noun)
@@ -161,7 +161,7 @@ def run_list(arguments: Arguments) -> int:
     shown = [
         {
             **row,
-            "title": shorten(row["title"], LONGEST_TITLE),
+            "title": shorten(row["title"], SHOWN_TITLE),
             "size": byte_size(row.get("bytes_on_disk", 0)),
             "when": _when(row[key]),
         }
@@ -201,9 +201,9 @@ def run_show(arguments: Arguments) -> int:
 
 def _show_page(service: "Service", arguments: Arguments) -> int:
     from app.pages import page_of, picture_of_page
-    from app.shelf import find
+    from app.shelf import find_document
 
-    _, row = find(service, arguments.id, ("document",))
+    row = find_document(service, arguments.id)
     found = page_of(service, row.id, arguments.page)
     page, facts = found.page, {"document": row.id, "page": found.page.number, "place": found.page.label}
     if arguments.picture:

@@ -92,7 +92,7 @@ class NewBranch(Given):
 
 
 class NewTurn(Given):
-    """A question, the pages to be read again before, and how to answer it: see `AnswerOptions`."""
+    """A question, the pages to be turned to before, and how to answer it: see `AnswerOptions`."""
 
     question: str
     max_tokens: int = AnswerOptions.max_tokens

@@ -29,7 +29,7 @@ class Gauge:
         """The numbers now, for what a tab has chosen."""
         import engine
 
-        memory = {key: int(value) for key, value in engine.memory_report().items()}
+        memory = engine.memory_report()
         now = time.monotonic()
         if not self._memory or now - self._memory[-1][0] >= 1.0:
             self._memory.append((now, memory["process_bytes"]))

@@ -26,14 +26,13 @@ from app.shelf import find_context
 from app.turns import checked_question, keep_question, new_session
 from app.words import shorten
 from app.worker import Worker
-from sessions import ContextRow, SessionRow, StoreError, TurnRow
+from sessions import SHOWN_TITLE, ContextRow, SessionRow, StoreError, TurnRow
 
 PREFIX = "/v1"
 POLL_SEC = 0.05
 """The store is asked this often for more of an answer."""
 MOST_TOKENS = 4000
 """Of an answer, where a client does not say."""
-LONGEST_TITLE = 60
 Said = Sequence[tuple[str, str]]
 """Questions and their answers."""
 
@@ -178,7 +177,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
         context = find_context(service, given.model)
         plain = next(each.text.strip() for each in given.messages if each.role == "user")
         first = said[0][0] if said else question
-        title = None if first == plain else shorten(plain, LONGEST_TITLE)  # not what the system says before it
+        title = None if first == plain else shorten(plain, SHOWN_TITLE)  # not what the system says before it
         turn = worker.ask(lambda: session_saying(service, context.id, said, title).id, question, options)
         return context.id, turn
 
@@ -221,7 +220,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
                 if await request.is_disconnected():
                     break
         if now.status == "failed":
-            return error_response(now.error or "It could not be answered.", 500)
+            return JSONResponse(error_body(now.error or "It could not be answered.", 500), 500)
         message = {"role": "assistant", "content": now.answer.strip()}
         if now.reasoning:
             message["reasoning_content"] = now.reasoning
@@ -295,8 +294,3 @@ def error_body(sentence: str, status: int) -> dict[str, Any]:
     """An error as clients of that API expect it."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return {"error": {"message": sentence, "type": kind, "param": None, "code": None}}
-
-
-def error_response(sentence: str, status: int) -> JSONResponse:
-    """The same with its status."""
-    return JSONResponse(error_body(sentence, status), status)

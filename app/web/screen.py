@@ -257,7 +257,7 @@ class Screen:
             return "Opening the context"
         if work and work.done < work.total:
             return said_before(work.done, work.total)
-        return f"Reading pages {turn.pages} again" if turn.pages else "Thinking"
+        return f"Turning to pages {turn.pages}" if turn.pages else "Thinking"
 
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from app.service import Service
 
-log = logging.getLogger(__name__)
-
 
 def serve(arguments: Namespace) -> int:
     """Serve until stopped.

@@ -79,7 +79,7 @@ def build_talk() -> Talk:
                 )
                 pages = gr.Textbox(
                     placeholder="Pages",
-                    label="Pages to read again before answering, such as 12-14",
+                    label="Pages to turn to before answering, such as 12-14",
                     show_label=False,
                     elem_id="pages",
                     max_lines=1,

@@ -16,7 +16,7 @@ from typing import Any
 import gradio as gr
 from fastapi.concurrency import run_in_threadpool
 
-from app.errors import expected, phrase
+from app.errors import log_error, phrase
 from app.service import Service
 from app.web.actions import Actions, unasked
 from app.web.confirm import Confirm
@@ -112,7 +112,7 @@ class Wiring:
         self.slots = page.slots()
         self.tab = gr.State(Tab())
 
-    def updates(self, tab: Tab, shown: str = "") -> list[Any]:
+    def updates(self, tab: Tab, shown: str) -> list[Any]:
         """What differs from what this tab was sent before. shown: what was done in it is there, and is sent later."""
         tab.chosen = self.screen.settle(tab.chosen)
         props: Props = self.screen.props(tab.chosen)
@@ -124,7 +124,7 @@ class Wiring:
         return out
 
     def handler(
-        self, act: Callable[..., Any], extra: int = 0, quiet: bool = False, told: str = "", shown: str = ""
+        self, act: Callable[..., Any], extra: int, quiet: bool, told: str, shown: str
     ) -> Callable[..., Awaitable[list[Any]]]:
         """A handler that does something and then shows the result, or the sentence that says why not.
 
@@ -273,10 +273,5 @@ class Wiring:
 
 def refusal(error: Exception) -> Any:
     """The notice that says why something could not be done; what nobody expects is logged with its traceback."""
-    log.log(
-        logging.INFO if expected(error) else logging.ERROR,
-        "refused: %s",
-        error,
-        exc_info=None if expected(error) else error,
-    )
+    log_error(log, "refused", error)
     return gr.update(value=notice_of(phrase(error)))

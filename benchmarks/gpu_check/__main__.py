@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         "--host-memory", type=float, default=48.0, help="GiB of the host's, of what is free (default: 48)"
     )
     parser.add_argument("--models", type=words, default=list(SHAPES), help=f"of {','.join(SHAPES)} (default: all)")
-    parser.add_argument("--methods", type=words, default=list(every), help="parted by commas (default: all)")
+    parser.add_argument("--methods", type=words, default=list(every), help="separated by commas (default: all)")
     parser.add_argument("--out", type=Path, help="JSON file (default: benchmarks/results/gpu-check-DEVICE.json)")
     chosen = parser.parse_args(argv)
     if unknown := [name for name in chosen.models if name not in SHAPES]:

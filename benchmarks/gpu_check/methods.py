@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import time
 
+from benchmarks.asking import answer_to
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import Gauge, free_all, wait
 from benchmarks.gpu_check.growing import Growing
 from engine import (
-    Answer,
     Context,
     Conversation,
     Method,
     Model,
     Plan,
     Planner,
-    Sampling,
     make_method,
     suited_stores,
 )
@@ -133,7 +132,7 @@ def _warm_up(check: Check, model: Model, method: Method, chunk: int) -> None:
     growing.extend(check.lengths[0] // WARMING, chunk)
     for _ in growing.reads(growing.total):
         pass
-    _last(Conversation(growing.context()), _question(model), 2)
+    answer_to(Conversation(growing.context()), _question(model), 2)
     free_all(check.place)
 
 
@@ -177,21 +176,21 @@ def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) 
         return
     question, recorder = _question(context.model), context.model.recorder
     conversation = Conversation(context)
-    first = _last(conversation, question, 2)
+    first = answer_to(conversation, question, 2)
     if recorder.recorded(conversation.memory):  # which took most of its time
-        first = _last(conversation, question, 2)
+        first = answer_to(conversation, question, 2)
     each = max(first.decode_sec, 1e-6)  # of two tokens: the first took part of it, so this is an upper bound
     asked = time.monotonic()
     if asked + (asked - began) > over:  # there is no time to ask again
         second = first
     else:
         tokens = max(2, int(min(DECODED, (over - asked - first.time_to_first_token_sec) / each)))
-        known, second = conversation.memory.recordings, _last(conversation, question, tokens)
+        known, second = conversation.memory.recordings, answer_to(conversation, question, tokens)
         if conversation.memory.recordings is not known:  # it took part of its time, with three stages thrice
-            second = _last(conversation, question, tokens)
+            second = answer_to(conversation, question, tokens)
         if compare and recorder.recorded(conversation.memory):
             with recorder.stopped():
-                plain = _last(Conversation(context), question, tokens)
+                plain = answer_to(Conversation(context), question, tokens)
             row["tokens_per_second_without_graphs"] = plain.tokens_per_second
     row |= {
         "first_token_seconds": second.time_to_first_token_sec,
@@ -204,9 +203,3 @@ def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) 
 
 def _question(model: Model) -> str:
     return "a" * max(1, QUESTION - len(model.chat.turn("")))
-
-
-def _last(conversation: Conversation, question: str, tokens: int) -> Answer:
-    *_, last = conversation.ask(question, Sampling(max_tokens=tokens))
-    assert isinstance(last, Answer)
-    return last

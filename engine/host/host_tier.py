@@ -16,78 +16,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.host import tier_plan
 from engine.host.search import best_among, best_of_all
 from engine.host.slabs import Slab, page_of
+from engine.host.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
 from engine.host.transfers import Staging, homeward, pin_exactly
 from engine.measure import require_memory
-from engine.memories.coded import level_bytes
-from engine.records import DISK, HOST, LoadedParts, Part, Parts, Usage
+from engine.records import LoadedParts, Part, Parts
 from engine.seam import LayerSpec, ModelSpec
 from kernels import quantise
 from kernels.gathering import taken
 from kernels.rows import BANKS, Bank, Levels, Pages, Slabs, take
 
-SLAB = 32768  # entries
-FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
 SCORE_BYTES = 256 << 20  # room that the scores of one search may take, unless those of a single query need more
 TAIL = "host-tail"  # the part of what is not in slabs
-
-
-def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int) -> int:
-    """Bytes of the slabs of a reading that puts `entries` there and announced `expected` of them.
-
-    Slabs are allocated whole; only the last one is cut to what is still expected. Codes: whole pages are in slabs, the
-    rest waits in the model's dtype.
-    """
-    page = page_of(dtype)
-    paged = entries // page * page
-    capacity = min(-(-paged // SLAB) * SLAB, max(expected // page * page, paged))
-    if page == 1:
-        return capacity * (spec.entry_width * dtype.itemsize + 4)
-    coded = sum(2 * layer.kv_heads * quantise.width(dtype, layer.head_size) for layer in spec.layers)
-    scales = capacity // page * sum(2 * layer.kv_heads for layer in spec.layers) * 4
-    waiting = (entries - paged) * (spec.entry_bytes + 4)
-    return capacity * (coded + 4) + scales + waiting + (level_bytes(spec) if paged else 0)
-
-
-def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
-    """Of the entries of such a reading, those in full slabs."""
-    page = page_of(dtype)
-    paged = entries // page * page
-    return paged if paged and paged == expected // page * page else paged // SLAB * SLAB
-
-
-def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Bytes of slabs alone, with room for so many entries; of codes, for whole pages."""
-    paged = entries // page_of(dtype) * page_of(dtype)
-    levels = level_bytes(spec) if page_of(dtype) > 1 and paged else 0
-    return host_bytes(spec, dtype, paged, paged) - levels
-
-
-def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
-    """Of so many entries that were saved, those that whoever goes on from them uses where they are mapped: none for a
-    GPU, for which slabs are copied into pinned memory.
-    """
-    return 0 if spec.device.type == "cuda" else entries // page_of(dtype) * page_of(dtype)
-
-
-def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int, mapped: int, leaving: bool) -> Usage:
-    """What such a reading has in host memory and on disk in the end.
-
-    mapped: entries of them in slabs of before (`mapped_entries`); leaving: whether full slabs leave memory.
-    """
-    rest, coming = entries - mapped, expected - mapped
-    full = full_entries(dtype, rest, coming) if leaving else 0
-    kept, away = host_bytes(spec, dtype, rest, coming) - slab_bytes(spec, dtype, full), mapped + full
-    if not away:
-        return Usage({HOST: entries}, {HOST: kept})
-    return Usage({HOST: entries - away, DISK: away}, {HOST: kept, DISK: slab_bytes(spec, dtype, away)})
-
-
-def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
-    """Bytes of what is beside the slabs at most: of codes, a page that is not full, and the levels."""
-    page = page_of(dtype)
-    return host_bytes(spec, dtype, 2 * page - 1, page) - slab_bytes(spec, dtype, page)
 
 
 class Arriving(NamedTuple):
@@ -141,7 +83,7 @@ class HostTier:
 
     def _new_slab(self, stored: int) -> Slab:
         own = sum(slab.capacity for slab in self.slabs[self.shared :])
-        capacity = min(SLAB, max(FIRST_OF_CONVERSATION, own)) if self.forked else SLAB
+        capacity = min(tier_plan.SLAB, max(FIRST_OF_CONVERSATION, own)) if self.forked else tier_plan.SLAB
         if self.expected // self.page * self.page > stored:
             capacity = min(capacity, self.expected // self.page * self.page - stored)
         banks = [
@@ -175,8 +117,9 @@ class HostTier:
         """
         rest = max(0, self.expected - self.length)
         # A slab is there twice while it is saved, or on its way to disk while the next one fills.
-        held = min(rest, SLAB) if leaving else rest
-        needed = host_bytes(self.spec, self.dtype, held, held) + slab_bytes(self.spec, self.dtype, min(rest, SLAB))
+        held = min(rest, tier_plan.SLAB) if leaving else rest
+        twice = slab_bytes(self.spec, self.dtype, min(rest, tier_plan.SLAB))
+        needed = host_bytes(self.spec, self.dtype, held, held) + twice
         require_memory(needed, torch.device("cpu"), f"Keeping {held:,} tokens")
 
     def append(self, keys: list[Tensor], values: list[Tensor], source: Tensor) -> None:
@@ -262,10 +205,7 @@ class HostTier:
         """Sees all entries so far; appends into slabs of its own. What waits in the context fills its first page."""
         assert not self.forked, "a conversation is a fork of a context, not of another conversation"
         self._rest()
-        slabs = list(self.slabs)
-        if slabs:
-            last = slabs[-1]
-            slabs[-1] = dataclasses.replace(last)
+        slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
         return HostTier(
             self.spec,
             self.dtype,
@@ -342,7 +282,7 @@ class HostTier:
         """The source positions of all entries on a device, so that none is fetched for each that a query chooses."""
         known, start = self.mirror
         if known is None or self.stored > len(known):
-            grown = torch.empty(max(self.stored, start + SLAB // 16), dtype=torch.int32, device=device)
+            grown = torch.empty(max(self.stored, start + tier_plan.SLAB // 16), dtype=torch.int32, device=device)
             if known is not None:
                 grown[:start] = known[:start]
             known = grown

@@ -39,7 +39,7 @@ class Stage:
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
-    """Stages written as "b_q:l_c:k:n_refresh", parted by blanks, coarse to fine.
+    """Stages written as "b_q:l_c:k:n_refresh", separated by spaces, coarse to fine.
 
     Raises:
         SettingsError: what cannot be read, or stages that do not nest.
@@ -50,7 +50,7 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
         stages = ()
     require(
         bool(stages) and all(min(dataclasses.astuple(stage)) >= 1 for stage in stages),
-        f"A stage is written query_block:chunk:keep:refresh, several parted by blanks: '64:32:8192:8', not '{text}'.",
+        f"A stage is written query_block:chunk:keep:refresh, a space between two: '64:32:8192:8', not '{text}'.",
     )
     for stage in stages:
         require(

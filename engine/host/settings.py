@@ -8,9 +8,9 @@ import math
 import torch
 
 from engine.footprint import Footprint, Task
-from engine.host.host_tier import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.host.retrieving import parted, picked_in_pass
 from engine.host.slabs import page_of
+from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.memories.coded import CODES
 from engine.memories.window import plan_window
 from engine.method import require

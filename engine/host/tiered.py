@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from engine.focus import WIDEST, Gaze
+from engine.focus import WIDEST, Focus, Gaze
 from engine.host.host_tier import HostTier
 from engine.memories.memory import Memory
 from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
@@ -31,6 +31,7 @@ class TieredMemory(Memory):
         self.looks = looks
         self.answering = False  # in a conversation
         self.gaze = Gaze(looks - 1)
+        self.named: Focus | None = None  # what somebody named to look at
         self.looked_at: Tensor | None = None  # of this pass: the entries of the host tier to look at, all if None
 
     @property
@@ -54,16 +55,29 @@ class TieredMemory(Memory):
     def reach(self, far: int) -> None:
         """A pass begins that may look up the first `far` entries: they must be there, and of them those to look at."""
         self.host.settle(needed=far)
-        focus = self.gaze.focus
+        focus = self.focused
         self.looked_at = None if focus is None else focus.behind(far)
+
+    @property
+    def focused(self) -> Focus | None:
+        """Where the next pass looks, None for everywhere."""
+        return self.gaze.focus or self.named
+
+    def look_at(self, named: Tensor) -> None:
+        """Of the host tier."""
+        self.named = Focus.named(named, self.host.source(), self.far)
 
     def looks_again(self) -> bool:
         """In a conversation, once more is far than may stand out."""
-        return self.gaze.again > 0 and self.answering and self.far > WIDEST
+        looked_at = self.far if self.named is None else len(self.named.behind(self.far))
+        return self.gaze.again > 0 and self.answering and looked_at > WIDEST
 
     def focus(self, mass: Tensor | None) -> None:
-        """What has stood out of all that is far."""
-        self.gaze = Gaze(self.looks - 1) if mass is None else self.gaze.after(mass, self.host.source(), self.far)
+        """What has stood out of all that is far, or of what was named."""
+        if mass is None:
+            self.gaze, self.named = Gaze(self.looks - 1), None
+        else:
+            self.gaze = self.gaze.after(mass, self.host.source(), self.far)
 
     def fork(self) -> Self:
         """The host tier is shared."""

@@ -27,7 +27,7 @@ class Slots:
 
     ROWS: ClassVar[tuple[str, ...]] = ("keys", "rotated", "values", "source", "score")  # a row of each for every entry
 
-    def __init__(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, surplus: int = 0) -> None:
+    def __init__(self, layer: LayerSpec, spec: ModelSpec, first_slot: int, capacity: int, surplus: int) -> None:
         """Empty slots that begin at position first_slot, for the heads that `layer` describes.
 
         surplus: entries that these heads hold above the memory's average, negative below.

@@ -146,6 +146,17 @@ class Memory(ABC):
         """One of that kind, over what the memory holds now. Only where there is one."""
         raise AssertionError(f"{type(self).__name__} has no static pass")
 
+    def look_at(self, named: Tensor) -> None:
+        """Look only at these tokens of the text, int64 [N], and at what is no part of it, until `focus(None)`. Only for
+        memories that let nothing go.
+        """
+        raise AssertionError(f"{type(self).__name__} does not look for what it shows")
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While in it, what comes is read as a text is, also in a conversation."""
+        yield
+
     def looks_again(self) -> bool:
         """Whether a question that comes now is to be asked once more after it, with `focus` between."""
         return False

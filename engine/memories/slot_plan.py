@@ -24,7 +24,7 @@ def slot_bytes(spec: ModelSpec, capacity: int, coding: Coding | None = None) -> 
     return saved_bytes(spec, capacity, coding) + rotated
 
 
-def saved_bytes(spec: ModelSpec, entries: int, coding: Coding | None = None) -> int:
+def saved_bytes(spec: ModelSpec, entries: int, coding: Coding | None) -> int:
     """Bytes of so many entries on disk, where keys are not rotated."""
     if coding is not None:
         return coding.slot_bytes(spec, entries)

@@ -15,7 +15,8 @@ LogN-Scaling (https://arxiv.org/abs/2309.16609; Chiang and Cholak, https://arxiv
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -113,6 +114,15 @@ class ExactMemory(RetrievingMemory):
         super().__init__(spec, settings.sinks, window, dtype, tier=settings.tier, looks=settings.looks)
         self.settings = settings
         self._growth: Tensor | None = None  # of this pass: what its queries are multiplied by, [T, 1]
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Nothing is searched."""
+        answering, self.answering = self.answering, False
+        try:
+            yield
+        finally:
+            self.answering = answering
 
     def pass_limit(self) -> int:
         """Without a search a pass may be of any length."""

@@ -209,7 +209,7 @@ class InfiniteHiPMemory(RetrievingMemory):
 
     def picks(self) -> int:
         """At a second look, as many as the last stage leaves."""
-        return 0 if self.gaze.focus is None else self.stages[-1].keep
+        return 0 if self.focused is None else self.stages[-1].keep
 
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         """Sinks, what the last stage leaves, and the stream."""

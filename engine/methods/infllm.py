@@ -225,7 +225,7 @@ class InfLLMMemory(RetrievingMemory):
 
     def picks(self) -> int:
         """At a second look, as many as all units together."""
-        return 0 if self.gaze.focus is None else self.settings.units * self.settings.block
+        return 0 if self.focused is None else self.settings.units * self.settings.block
 
     def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Judge the entries behind the last unit by these queries, and make the units that fill up."""

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from engine.footprint import Footprint, Task
-from engine.host.host_tier import SLAB, host_usage, mapped_entries, slab_bytes
 from engine.host.pruning import LayerRule, Pruning, compared, parse_stages
 from engine.host.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.host.settings import (
@@ -32,6 +31,7 @@ from engine.host.settings import (
     on_their_way,
 )
 from engine.host.slabs import page_of
+from engine.host.tier_plan import SLAB, host_usage, mapped_entries, slab_bytes
 from engine.host.tiered import TieredMemory
 from engine.memories.attention import Lists, Segment, Shown
 from engine.memories.memory import NOT_IN_SOURCE, Memory
@@ -225,7 +225,7 @@ class RecallingMemory(TieredMemory, SlotMemory):
         """Where queries search, no more than what they pick has room for."""
         limit, recall = super().pass_limit(), self.settings_of_recall
         searching = recall.select == "exact" and (self.answering or recall.while_reading)
-        if self.gaze.focus is None and not searching:
+        if self.focused is None and not searching:
             return limit
         return min(limit, pickable(self.spec, recall.selected))
 
@@ -322,7 +322,8 @@ class RecallingMemory(TieredMemory, SlotMemory):
         limits, top = torch.full((q.shape[1],), self.far), self.settings_of_recall.selected
         best, index = picked(self.host, layer, q, self._distance, limits, top, self.looked_at)
         index = index.to(q.device, non_blocking=True)
-        by_head = index.view(self.spec.layers[layer].kv_heads, -1, index.shape[2])
+        heads = self.spec.layers[layer].kv_heads
+        by_head = index.view(heads, len(q) // heads * q.shape[1], index.shape[2])  # of none, if none is to be looked at
         known = _among(self.held_by_heads(layer), by_head).view(index.shape)
         return [dataclasses.replace(best, seen=best.seen & ~known)], [index]
 

@@ -143,7 +143,7 @@ class Chat:
         """Ids that stand between a question and an answer that was given in an earlier turn, without its reasoning."""
         return self._ids(self._answered)
 
-    def told(self, question: str, answer: str, first: bool = True) -> list[int]:
+    def told(self, question: str, answer: str, first: bool) -> list[int]:
         """Ids of a turn that was said before, up to the end of its answer and without reasoning; first: see `question`.
 
         Where the answer has the ids that it was generated as, these are what a conversation remembers of the turn.
@@ -151,7 +151,7 @@ class Chat:
         between = self.answered() if self.marks else self.opening(first)
         return [*self.question(question, first), *between, *self._plain(answer)]
 
-    def opens_reasoning(self, first: bool = True) -> bool:
+    def opens_reasoning(self, first: bool) -> bool:
         """Whether the opening ends in the sign after which the model reasons."""
         return self.marks is not None and self._openings[not first].rstrip().endswith(self.marks.open)
 

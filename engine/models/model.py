@@ -59,7 +59,6 @@ class Model:
         self.spec: ModelSpec = attach(network, folder)
         _check_windows(network.config.model_type, planned, self.spec.layers)
         self.recorder = Recorder(network)
-        self.window = self.spec.window
         self.stop_ids = _stop_ids(network, tokenizer)
 
     @property

@@ -73,7 +73,6 @@ class Plan:
     weights the method lacks for this model; beyond: that it has the model attend to more at once than the model was
     trained for; a sentence each, empty if there is nothing to say.
     disk_bytes: while the reading is saved, what is written anew each time beside what was saved before.
-    reading_flops: operations of the whole reading (`flops.py`).
     """
 
     method: Method
@@ -90,7 +89,6 @@ class Plan:
     host_limit: int
     fits: bool
     longest: int | None
-    reading_flops: float
     reading_sec: float | None
     first_token_sec: float | None
     answer_tokens_per_sec: float | None
@@ -176,7 +174,6 @@ class Planner:
             host_limit=self.machine.host,
             fits=device <= self.machine.device and host <= self.machine.host and storable,
             longest=None,
-            reading_flops=self._operations(method, footprint),
             reading_sec=reading,
             first_token_sec=first,
             answer_tokens_per_sec=speed,

@@ -20,7 +20,7 @@ SHORT = AnswerOptions(max_tokens=4)
 
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.host.host_tier.SLAB", 256)
+    monkeypatch.setattr("engine.host.tier_plan.SLAB", 256)
 
 
 def flip(file: Path) -> None:

@@ -43,7 +43,7 @@ def text_of(service: Service, context: ContextRow, pages: str) -> str:
     """What the tokens of pages say."""
     opened = open_context(service, context.id)
     ids = context.document_ids
-    tokens = tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library)
+    tokens = tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library, None)
     return opened.model.decode(opened.stream.ids[tokens].tolist())
 
 
@@ -141,20 +141,26 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(service: Service, 
     )
     named = named_pages("1", ["d-empty"], service.library)
     with pytest.raises(UsageError, match="There is no text on pages 1"):
-        tokens_of(named, ["d-empty"], renamed, service.library)
+        tokens_of(named, ["d-empty"], renamed, service.library, None)
 
 
-def test_named_pages_are_read_again_before_the_answer(service: Service, worker: Worker, context: ContextRow) -> None:
-    """By the worker, as the page and the API have it; and the turn says which."""
+@pytest.mark.parametrize("method", ["exact", "streaming"])
+def test_named_pages_are_turned_to_before_the_answer(
+    service: Service, worker: Worker, context: ContextRow, method: str
+) -> None:
+    """By the worker, as the page and the API have it; and the turn says which, and how."""
+    if method != context.method:
+        context = read(service, begin(service, context.document_ids, method, BUDGET).id, lambda _: None)
     session = service.store.add_session(context.id).id
     for pages in ("2:3-3,1:1/2", ""):
         job = worker.ask(lambda: session, "Who?", AnswerOptions(max_tokens=4), pages)
         assert ended(service, service.store.jobs(subject_id=job.id)[0].id) == "done"
     turn, plain = service.store.turns(session)
     assert turn.pages == "2:3, 1:1/2"
-    assert turn.measurements["read_again_tokens"] > PARAGRAPHS
+    assert (turn.measurements["read_again_tokens"] > PARAGRAPHS) == (method == "streaming")
     shown = turn_article(turn, {each: each for each in context.document_ids})
-    assert "pages 2:3, 1:1/2 read again" in shown
+    how = {"exact": "looked at pages 2:3, 1:1/2 alone", "streaming": "pages 2:3, 1:1/2 read again"}
+    assert how[method] in shown
     assert re.search(r'data-pages="[12]:\d/\d-\d">?', shown)
     assert plain.pages == ""
     assert plain.measurements["read_again_tokens"] == 0

@@ -102,7 +102,7 @@ def test_the_time_that_is_left_knows_whether_the_last_tokens_take_longer(
 def test_full_slabs_leave_memory_and_the_answers_are_the_same(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.host.host_tier.SLAB", 256)
+    monkeypatch.setattr("engine.host.tier_plan.SLAB", 256)
     ids = add(service, book)
     answers, kept = [], []
     for tier in ("host", "disk"):
@@ -120,7 +120,7 @@ def test_full_slabs_leave_memory_and_the_answers_are_the_same(
 def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(
     service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.host.host_tier.SLAB", 256)
+    monkeypatch.setattr("engine.host.tier_plan.SLAB", 256)
     row = begin(service, add(service, book), "exact", {**BUDGET, "tier": "disk"})
     steps: list[Report] = []
 

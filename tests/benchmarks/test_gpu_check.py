@@ -382,7 +382,7 @@ def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, mo
     model = random_model(NAME, config_of(NAME, tiny=True), CPU, torch.float32, True, check.folder)
     context = read(model, make_method("streaming"), noise(model, 300))
     asked: list[int] = []
-    plain = methods._last
+    plain = methods.answer_to
 
     def last(conversation: Conversation, question: str, tokens: int) -> Answer:
         if len(asked) in (0, 2):
@@ -390,7 +390,7 @@ def test_an_answer_in_which_passes_were_recorded_is_given_again(check: Check, mo
         asked.append(conversation.turns)
         return plain(conversation, question, tokens)
 
-    monkeypatch.setattr(methods, "_last", last)
+    monkeypatch.setattr(methods, "answer_to", last)
     plan = MagicMock(first_token_sec=None)
     methods._answer(row := {}, context, plan, math.inf, compare=True)
     assert row["status"] == "done"

@@ -46,7 +46,7 @@ def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: di
     """By hand, or by the place that an answer rested on; and for the edited question again."""
     session = asked(server, reading, "Who kept the lamp?")
     visit(tab, server, f"?context={reading['id']}&session={session}")
-    field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to read again")
+    field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to turn to")
     pages.fill("9")
     field.fill("Who was Tobias Renn?")
     pages.press("Enter")
@@ -60,7 +60,7 @@ def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: di
     named = pages.input_value()
     field.press("Enter")
     last = tab.locator("#past .turn").nth(1)
-    expect(last).to_contain_text(f"pages {named} read again")
+    expect(last).to_contain_text(f"looked at pages {named} alone")
     expect(pages).to_have_value("")
     last.get_by_role("button", name="Edit question 2").click()
     expect(pages).to_have_value(named)
@@ -74,7 +74,7 @@ def test_pages_stay_with_the_question_they_were_typed_for(tab: Page, server: Ser
     """Those of one session went along to another; those for the next question went with the answer to the last."""
     first, second = (asked(server, reading, question) for question in ("Who built it first?", "Who kept it then?"))
     visit(tab, server, f"?context={reading['id']}&session={first}")
-    field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to read again")
+    field, pages = tab.locator("#question textarea"), tab.get_by_label("Pages to turn to")
     pages.fill("1/2-3")
     tab.locator("#sessions").get_by_text("Who kept it then?").click()
     expect(tab).to_have_url(re.compile(f"session={second}"))

@@ -29,7 +29,7 @@ HEADS, QUERY_HEADS, SIZE, LAYERS = 2, 6, 8, 3
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slabs of 64 entries, so that a few hundred fill several."""
-    monkeypatch.setattr("engine.host.host_tier.SLAB", 64)
+    monkeypatch.setattr("engine.host.tier_plan.SLAB", 64)
 
 
 def entries(count: int, seed: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
@@ -220,7 +220,7 @@ def test_slab_size_does_not_change_an_answer(model: Model, ids: Tensor, monkeypa
     method = make_method("exact", budget=96, top_k=24, store="float32")
     question = torch.tensor([1, 80, 81, 82, 2])
     small = next_logits(model, method, read(model, method, ids).memory, question)
-    monkeypatch.setattr("engine.host.host_tier.SLAB", 32768)
+    monkeypatch.setattr("engine.host.tier_plan.SLAB", 32768)
     large = next_logits(model, method, read(model, method, ids).memory, question)
     torch.testing.assert_close(small, large, atol=2e-5, rtol=1e-4)
 
@@ -366,7 +366,7 @@ def test_what_found_no_memory_is_not_lost(model: Model, dtype: torch.dtype, monk
 
 def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each one that follows doubles what it has, and none is larger than a text's."""
-    monkeypatch.setattr("engine.host.host_tier.SLAB", 1024)
+    monkeypatch.setattr("engine.host.tier_plan.SLAB", 1024)
     fork = tier.fork()
     for number in range(25):
         fork.append(*entries(100, number))
@@ -375,7 +375,7 @@ def test_a_conversation_begins_with_a_small_slab(tier: HostTier, monkeypatch: py
 
 def test_so_does_one_over_a_text_that_left_nothing_here(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """A text no longer than the sinks: its conversation took a whole slab, of an 8B model 4 GiB."""
-    monkeypatch.setattr("engine.host.host_tier.SLAB", 1024)
+    monkeypatch.setattr("engine.host.tier_plan.SLAB", 1024)
     fork = HostTier(model.spec, torch.float32).fork()
     fork.append(*entries(10, 0))
     assert [slab.capacity for slab in fork.slabs] == [256]

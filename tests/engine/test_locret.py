@@ -170,9 +170,6 @@ def test_a_conversation_may_be_condensed_many_times(model: Model, ids: Tensor) -
     assert len(set(sizes[2:])) == 1, "memory stays what it is once the tail has been condensed"
 
 
-# -- what the heads see -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("kind", "projections"), [("llama", ("q_proj", "k_proj", "v_proj")), ("phi3", ("qkv_proj",))])
 def test_heads_see_the_projections_before_rope(kind: str, projections: tuple[str, ...], tmp_path: Path) -> None:
     """Queries, keys and values side by side, all heads, exactly as the projections give them; Phi-3 fuses them."""
@@ -207,9 +204,6 @@ def test_heads_see_the_projections_before_rope(kind: str, projections: tuple[str
         fc1, fc2 = (weights[f"model.layers.{number}.self_attn.fc{i}.weight"].float() for i in (1, 2))
         expected = F.silu(torch.cat(outputs[number], dim=-1) @ fc1.T) @ fc2.T
         torch.testing.assert_close(memory.own[number].score[:, :30], expected.T, atol=6e-4, rtol=0)
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
 
 
 def spec_like(layers: int, query_heads: int, kv_heads: int, head_size: int) -> ModelSpec:

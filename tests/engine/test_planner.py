@@ -141,7 +141,6 @@ def test_what_the_beginning_of_a_text_takes_grows_to_what_all_of_it_takes(model:
     """With full attention the last tokens take longer than the first; a fixed budget makes all of them alike."""
     method, planner, total = make_method(name), Planner.of_loaded(model, ROOMY), 100_000
     whole = planner.operations(method, total, total)
-    assert whole == planner.plan(method, total).reading_flops
     shares = [planner.operations(method, total * eighth // 8, total) / whole for eighth in range(1, 9)]
     assert shares == sorted(shares)
     if name == "full":
@@ -162,7 +161,7 @@ def test_reading_takes_the_operations_that_were_planned(model: Model, name: str)
     fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_operations}
     with FlopCounterMode(display=False, custom_mapping=fused) as counted:
         read(model, method, ids, 64)
-    planned = Planner.of_loaded(model, ROOMY).plan(method, len(ids)).reading_flops
+    planned = Planner.of_loaded(model, ROOMY).operations(method, len(ids), len(ids))
     assert 0.5 < planned / counted.get_total_flops() < 2
 
 
@@ -371,7 +370,7 @@ def test_no_save_of_a_reading_takes_more_disk_than_planned(
     model: Model, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reading that just fitted the disk was stopped by it at 93 %: what a save replaces stays until it is whole."""
-    for module in ("host.host_tier", "host.settings", "methods.recall"):
+    for module in ("host.tier_plan", "host.settings", "methods.recall"):
         monkeypatch.setattr(f"engine.{module}.SLAB", 1024)
     ids = torch.randint(4, 260, (2000,), generator=torch.Generator().manual_seed(3))
     reader = Reader(model, with_store(name), ids, 256)

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from engine import Answer, Context, Conversation, Method, Model, Reader, Sampling, make_method
+from engine.focus import WIDEST
+from engine.host.host_tier import HostTier
 from engine.passes import condense
 from engine.records import DEVICE
 from engine.rereading import AROUND, MOST, to_read_again
@@ -263,7 +265,11 @@ def named() -> Tensor:
     return torch.cat([torch.arange(120, 150), torch.arange(201, 211)])
 
 
-@every
+LOOKING = [name for name in TIGHT if TIGHT[name].family == "retrieving" or name.startswith("exact")]
+READING_AGAIN = [name for name in TIGHT if name not in LOOKING]
+
+
+@pytest.mark.parametrize("name", READING_AGAIN)
 def test_what_a_person_named_is_forgotten_with_the_answer(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
     for answer in answers_that_leave_no_trace(read(model, TIGHT[name], ids), lambda talk: asked_of(talk, ids, named)):
         assert answer.read_again == len(named)
@@ -286,7 +292,7 @@ def test_cancelled_while_named_pages_are_read(model: Model, ids: Tensor, named: 
         assert all(torch.equal(before[part], after[part]) for part in before)
 
 
-@pytest.mark.parametrize("name", [name for name in TIGHT if TIGHT[name].budget is not None])
+@pytest.mark.parametrize("name", [name for name in READING_AGAIN if TIGHT[name].budget is not None])
 def test_the_budget_holds_while_named_pages_are_read(model: Model, ids: Tensor, name: str) -> None:
     """However many they are, and whatever has been said."""
     method = TIGHT[name]
@@ -381,7 +387,7 @@ def test_what_condenses_only_when_it_is_full_is_not_made_to(
             assert answer.held_again > 0
 
 
-@every
+@pytest.mark.parametrize("name", READING_AGAIN)
 def test_sentences_rest_on_what_the_answer_did(model: Model, ids: Tensor, named: Tensor, name: str) -> None:
     """Their shares were those of a question that was asked once more to be remembered."""
     conversation = Conversation(read(model, TIGHT[name], ids))
@@ -393,6 +399,56 @@ def test_sentences_rest_on_what_the_answer_did(model: Model, ids: Tensor, named:
     assert [each.start for each in sentence.passages] == [each.start for each in answer.passages]
     weights = [each.weight for each in answer.passages]
     assert [each.weight for each in sentence.passages] == pytest.approx(weights, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_who_keeps_everything_looks_at_what_was_named_alone(
+    model: Model, ids: Tensor, named: Tensor, name: str
+) -> None:
+    """Nothing is read again, which took a minute for three pages of a long text; the next question looks anywhere."""
+    context = read(model, TIGHT[name], ids)
+    conversation = Conversation(context)
+    memory: Any = conversation.memory
+    near = torch.cat([memory.host.source()[memory.far :], torch.arange(getattr(memory, "sinks", 0))])
+    answer = asked_of(conversation, ids, named)
+    assert (answer.read_again, answer.held_again, answer.alone) == (0, 1, False)
+    seen = conversation.mass.total.nonzero()[:, 0]
+    assert torch.isin(seen, torch.cat([named, near])).all()
+    assert torch.isin(named, seen).any()
+    assert conversation.memory.focused is None  # type: ignore[attr-defined]
+    asked(conversation, None)
+    assert not torch.isin(conversation.mass.total.nonzero()[:, 0], torch.cat([named, near])).all()
+
+
+def test_among_many_pages_a_question_still_looks_twice(model: Model, text: Tensor) -> None:
+    conversation = Conversation(read(model, make_method("exact", budget=96, top_k=24), text))
+    memory: Any = conversation.memory
+    memory.look_at(torch.arange(200, 300))
+    assert not memory.looks_again()
+    memory.look_at(torch.arange(WIDEST + 300))
+    assert memory.looks_again()
+    memory.focus(attention(150))
+    assert memory.focused is memory.gaze.focus is not None
+
+
+def test_of_what_was_not_read_yet_nothing_is_searched_before_the_question(
+    model: Model, text: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(model, make_method("exact", budget=96, top_k=24, looks=1), text, chunk=64)
+    next(step for step in reader.run() if step.tokens_done >= 600)
+    searched: list[int] = []
+    search = HostTier.search
+
+    def noting(tier: HostTier, layer: int, q: Tensor, *rest: Any) -> Any:
+        searched.append(q.shape[1])
+        return search(tier, layer, q, *rest)
+
+    monkeypatch.setattr(HostTier, "search", noting)
+    ask = partial(asked_of, text=text, named=torch.arange(1200, 1300))
+    for answer in answers_that_leave_no_trace(reader.so_far(), ask):
+        assert (answer.read_again, answer.held_again) == (100, 1)
+        assert any(1200 <= passage.start < 1300 for passage in answer.passages)
+    assert 0 < max(searched) < 100
 
 
 @pytest.mark.parametrize("name", [name for name in TIGHT if name.startswith("recall")])

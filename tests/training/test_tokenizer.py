@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from engine.models.chat import INSTRUCTION
 from training.pocket.prepare import Materials
-from training.pocket.tokenizer import SYSTEM, load_tokenizer
+from training.pocket.tokenizer import load_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -37,12 +38,12 @@ def test_digits_stand_alone(materials: Materials) -> None:
 
 def test_chat_template(materials: Materials) -> None:
     messages = [
-        {"role": "system", "content": SYSTEM + "Text."},
+        {"role": "system", "content": INSTRUCTION + "Text."},
         {"role": "user", "content": "q1"},
         {"role": "assistant", "content": "a1"},
     ]
     rendered = materials.tokenizer.apply_chat_template(messages, tokenize=False)
-    assert rendered == f"<|bos|>{SYSTEM}Text.<|user|>q1<|assistant|>a1<|end|>"
+    assert rendered == f"<|bos|>{INSTRUCTION}Text.<|user|>q1<|assistant|>a1<|end|>"
     messages.append({"role": "user", "content": "q2"})
     rendered = materials.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert rendered.endswith("a1<|end|><|user|>q2<|assistant|>")

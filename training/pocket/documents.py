@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from transformers import PreTrainedTokenizerFast
 
+from engine.models.chat import INSTRUCTION
 from training.pocket import facts, questions
 from training.pocket.facts import Fact, FactMaker, Subject
 from training.pocket.prose import Prose
-from training.pocket.tokenizer import ASSISTANT, BOS, END, PAD, SYSTEM, USER
+from training.pocket.tokenizer import ASSISTANT, BOS, END, PAD, USER
 
 REFUSAL_WEIGHT, QUOTE_WEIGHT, LIST_WEIGHT = 0.8, 0.4, 0.3  # of answer tokens; those of values weigh 1
 ABSENT = "That is not in the text."
@@ -121,14 +122,12 @@ class Builder:
             return tokenizer.get_vocab()[token]
 
         self.bos, self.user, self.assistant, self.end, self.pad = (special(t) for t in (BOS, USER, ASSISTANT, END, PAD))
-        self.system = self.encode([SYSTEM])[0]
+        self.system = self.encode([INSTRUCTION])[0]
         self.filler = self.encode([" " + s.strip() + "." for s in FILLER.strip().rstrip(".").split(".")])
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Token ids of each text."""
         return self.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-
-    # -- facts -------------------------------------------------------------------------------------------------
 
     def present(self, rng: random.Random, recipe: Recipe, count: int) -> list[Fact]:
         """`count` facts as the recipe wants them: all of one relation in some rows, all value first in some."""
@@ -187,8 +186,6 @@ class Builder:
             found.append(self.maker.fact(rng, subject, relation, self.reserved))
         rng.shuffle(found)
         return found
-
-    # -- conversations -----------------------------------------------------------------------------------------
 
     def turns(self, rng: random.Random, recipe: Recipe, present: list[Fact], prose: range) -> list[Turn]:
         """Questions about `present` (and about what is not there), at most `recipe.turns`."""
@@ -275,8 +272,6 @@ class Builder:
                 if whole.count(word.lower()) == 1:
                     return word, sentence.strip()
         return "", ""
-
-    # -- rows --------------------------------------------------------------------------------------------------
 
     def build(self, rng: random.Random, recipe: Recipe) -> Row:
         """One row of `recipe.length` tokens."""

@@ -198,7 +198,7 @@ def main() -> None:
         "--cells",
         type=_cells,
         default=QUICK,
-        help="task:tokens:method:documents, parted by commas (default: a quick set)",
+        help="task:tokens:method:documents, separated by commas (default: a quick set)",
     )
     parser.add_argument("--window", type=int, default=256, help="sliding window of exact, in tokens")
     parser.add_argument("--top-k", type=int, default=64, help="far keys a head and token")

@@ -4,7 +4,7 @@ Straight question answering over prose does not start to look within an hour of 
 Each stage mixes recipes by weight; a stage's share of the whole run is its `share`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from training.pocket.documents import Recipe
 
@@ -36,7 +36,7 @@ class Stage:
     share: float
     mixes: tuple[Mix, ...]
     language: float = 0.0
-    rate: float = field(default=1.0)
+    rate: float = 1.0
 
 
 def _chat(length: int, low: int, high: int, turns: int = 8, **more: float) -> Recipe:

@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from training.pocket import workers
 
 _A, _B, _C = 3.4445, -4.7750, 2.0315  # quintic coefficients of the reference implementation
+_STEPS, _MOMENTUM = 5, 0.95
 
 
-def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
+def orthogonalise(matrices: Tensor) -> Tensor:
     """Push the singular values of each matrix to about one. matrices: [N, rows, columns], float32."""
     tall = matrices.shape[-2] > matrices.shape[-1]
     x: Tensor = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(steps):
+    for _ in range(_STEPS):
         gram = x @ x.mT
         x = _A * x + (_B * gram + _C * gram @ gram) @ x
     return x.mT if tall else x
@@ -29,8 +30,8 @@ def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
 class Muon:
     """Nesterov momentum, orthogonalised, for two-dimensional parameters."""
 
-    def __init__(self, parameters: list[nn.Parameter], momentum: float = 0.95, decay: float = 0.0) -> None:
-        self.momentum, self.decay = momentum, decay
+    def __init__(self, parameters: list[nn.Parameter], decay: float) -> None:
+        self.decay = decay
         self.groups: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
         for parameter in parameters:
             self.groups[tuple(parameter.shape)].append(parameter)
@@ -42,12 +43,12 @@ class Muon:
         updates = {}
         for shape, group in self.groups.items():
             gradients = torch.stack([p.grad if p.grad is not None else torch.zeros_like(p) for p in group])
-            buffer = self.buffers[shape].lerp_(gradients, 1 - self.momentum)
+            buffer = self.buffers[shape].lerp_(gradients, 1 - _MOMENTUM)
             updates[shape] = torch.zeros_like(buffer)
             mine = slice(
                 workers.rank(), None, workers.size()
             )  # each worker does its share; `total` brings them together
-            updates[shape][mine] = orthogonalise(gradients[mine].lerp(buffer[mine], self.momentum))
+            updates[shape][mine] = orthogonalise(gradients[mine].lerp(buffer[mine], _MOMENTUM))
         workers.total(list(updates.values()))
         for shape, group in self.groups.items():
             scale = max(1.0, shape[0] / shape[1]) ** 0.5
@@ -67,9 +68,7 @@ class Muon:
 class Optimiser:
     """Muon and AdamW over one network, with one rate factor for both."""
 
-    def __init__(
-        self, network: nn.Module, muon_rate: float = 2e-2, adam_rate: float = 3e-3, decay: float = 0.0
-    ) -> None:
+    def __init__(self, network: nn.Module, muon_rate: float, adam_rate: float, decay: float = 0.0) -> None:
         """decay: of the matrices, towards zero; 0 for weights that begin as something worth keeping."""
         matrices: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
@@ -82,16 +81,15 @@ class Optimiser:
         self.muon = Muon(matrices, decay=decay)
         self.adam = torch.optim.AdamW(rest, lr=adam_rate, betas=(0.9, 0.98), weight_decay=0.0)
 
-    def step(self, factor: float) -> float:
-        """Clip, update with rates times `factor`, clear the gradients; returns the gradient norm before clipping."""
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, 1.0))
+    def step(self, factor: float) -> None:
+        """Clip, update with rates times `factor`, clear the gradients."""
+        nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.muon.step(self.muon_rate * factor)
         for group in self.adam.param_groups:
             group["lr"] = self.adam_rate * factor
         self.adam.step()
         for parameter in self.parameters:
             parameter.grad = None
-        return norm
 
     def state_dict(self) -> dict[str, Any]:
         """Both optimisers' states."""

@@ -9,15 +9,16 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerFast
 
 from engine import SettingsError
+from engine.models.chat import INSTRUCTION
 from training.pocket import facts
 from training.pocket.documents import CATALYSTS, Builder
 from training.pocket.facts import FactMaker
 from training.pocket.prose import HELD_OUT_BOOKS, Prose, common_nouns, read_books, split_sentences, tokenise
 from training.pocket.questions import Passages, load_passages
 from training.pocket.settings import PocketSettings
-from training.pocket.tokenizer import SYSTEM, is_pocket, load_tokenizer, train_tokenizer
+from training.pocket.tokenizer import is_pocket, load_tokenizer, train_tokenizer
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -81,14 +82,14 @@ def _make(settings: PocketSettings, folder: Path) -> None:
     held_out = [text for name, text in books if name in HELD_OUT_BOOKS]
     nouns = common_nouns(train, 1500)
     if settings.start is None:
-        logger.info("training the tokenizer on %d books", len(train))
+        log.info("training the tokenizer on %d books", len(train))
         tokenizer = train_tokenizer([*train, *_sample(nouns, settings.seed)], settings.vocabulary, settings.window)
     else:
         tokenizer = _start_tokenizer(settings.start)
     tokenizer.save_pretrained(folder, save_jinja_files=False)
     for name, texts in (("train", train), ("held_out", held_out)):
         prose = tokenise([s for text in texts for s in split_sentences(text)], tokenizer)
-        logger.info("%s: %d sentences, %d tokens", name, len(prose), len(prose.tokens))
+        log.info("%s: %d sentences, %d tokens", name, len(prose), len(prose.tokens))
         prose.save(folder / f"{name}.npz")
     (folder / "nouns.json").write_text(json.dumps(nouns))
 
@@ -97,7 +98,7 @@ def _sample(nouns: list[str], seed: int) -> list[str]:
     """Statements and questions, so that their wording gets whole tokens: about 3 MB beside 14 MB of books."""
     rng = random.Random(seed)
     maker = FactMaker(nouns)
-    texts = [SYSTEM, *CATALYSTS] * 300
+    texts = [INSTRUCTION, *CATALYSTS] * 300
     for _ in range(16000):
         subject = facts.make_subject(rng, False)
         fact = maker.fact(rng, subject, maker.relation(rng, subject.kind, set()), False)

@@ -11,7 +11,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 BOS, USER, ASSISTANT, END, PAD = "<|bos|>", "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"
-SYSTEM = "Answer questions about the text below. If the answer is not in it, say so.\n\n"
 _WORDS = r"'s|\d| ?\p{L}+| ?[^\s\p{L}\d]+|\s+(?!\S)|\s"
 CHAT_TEMPLATE = (
     "{{ bos_token }}"

@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from training.room import check_room
 from training.scoring import scored
 from training.stopping import PATIENCE, Stopped
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 AVERAGE = 0.997  # decay of the running average, a step
 DECAY = 0.1  # with less, queries and keys grow until every softmax is saturated, and then nothing more is learned
 FALL = 0.8  # part of a run in which the rate falls: answers get better only while it does
@@ -130,7 +130,7 @@ def build_network(settings: PocketSettings, builder: Builder) -> PocketNetwork:
     return network
 
 
-def make_batch(builder: Builder, mix: Mix, rng: random.Random, window: int, scale: float = 1.0) -> Batch:
+def make_batch(builder: Builder, mix: Mix, rng: random.Random, window: int, scale: float) -> Batch:
     """The rows of one step."""
     rows = [builder.build(rng, mix.recipe) for _ in range(max(1, round(mix.rows * scale)))]
     longest = max(row.used for row in rows)
@@ -351,22 +351,22 @@ def _work(settings: PocketSettings, stages: tuple[Stage, ...], report: Callable[
     first = workers.rank() == 0
     if settings.resume:
         run.restore(checkpoint.load(path))
-        logger.info("resumed at step %d, %.1f M tokens", run.steps, run.tokens / 1e6)
+        log.info("resumed at step %d, %.1f M tokens", run.steps, run.tokens / 1e6)
     saved = time.monotonic()
     log_path = settings.work_dir / "log.jsonl"
     if first:
         checkpoint.shorten_log(log_path, run.steps)
     reply = PATIENCE if workers.size() == 1 else ""  # the process that launched them says it for all
-    with open(log_path if first else os.devnull, "a", encoding="utf-8") as log, asked_to_stop(reply) as asked:
+    with open(log_path if first else os.devnull, "a", encoding="utf-8") as lines, asked_to_stop(reply) as asked:
         while run.fraction < 1 and not run.stopping:
             line = run.step(asked() or workers.stop_asked())
             if not first:
                 continue
-            log.write(json.dumps(line.__dict__) + "\n")
+            lines.write(json.dumps(asdict(line)) + "\n")
             if not run.stopping:
                 report(line)
             if time.monotonic() - saved > settings.checkpoint_seconds:
-                log.flush()
+                lines.flush()
                 checkpoint.save(path, run.state())
                 saved = time.monotonic()
         if first:

@@ -87,7 +87,7 @@ def _map(live: Live) -> str:
     )
 
 
-def _figure(name: str, value: str, title: str = "") -> str:
+def _figure(name: str, value: str, title: str) -> str:
     return f'<div title="{esc(title)}"><dt>{esc(name)}</dt><dd>{esc(value)}</dd></div>'
 
 

@@ -22,7 +22,7 @@ def page_link(document: str, number: int, words: str, place: str = "", hint: str
     return f'<a href="documents/{esc(document)}/pages/{number}{place}" target="_blank" rel="noopener"{said}>{words}</a>'
 
 
-def bar(share: float, label: str, kind: str = "") -> str:
+def bar(share: float, label: str, kind: str) -> str:
     """A horizontal bar. share: 0 to 1; label: what it says to those who cannot see it; kind: a style."""
     percent = max(0.0, min(1.0, share)) * 100
     return (

@@ -126,10 +126,12 @@ def _measured(turn: TurnRow) -> str:
 
 
 def _read_again(tokens: int, pages: str) -> str:
-    if not tokens:
-        return ""
+    if pages and not tokens:
+        return f'<span title="As was asked; all of them were remembered">looked at pages {esc(pages)} alone</span>'
     if pages:
         return f'<span title="{plural(tokens, "token")}, as was asked">pages {esc(pages)} read again</span>'
+    if not tokens:
+        return ""
     why = "The passages that the question looked at, and of which words had been forgotten, were read again first"
     return f'<span title="{why}">{plural(tokens, "token")} read again</span>'
 

@@ -1,0 +1,71 @@
+"""What a host tier takes, counted before anything is read; tests compare it with the slabs of `host_tier.py`."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.host.slabs import page_of
+from engine.memories.coded import level_bytes
+from engine.records import DISK, HOST, Usage
+from engine.seam import ModelSpec
+from kernels import quantise
+
+SLAB = 32768  # entries
+FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
+
+
+def host_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int) -> int:
+    """Bytes of the slabs of a reading that puts `entries` there and announced `expected` of them.
+
+    Slabs are allocated whole; only the last one is cut to what is still expected. Codes: whole pages are in slabs, the
+    rest waits in the model's dtype.
+    """
+    page = page_of(dtype)
+    paged = entries // page * page
+    capacity = min(-(-paged // SLAB) * SLAB, max(expected // page * page, paged))
+    if page == 1:
+        return capacity * (spec.entry_width * dtype.itemsize + 4)
+    coded = sum(2 * layer.kv_heads * quantise.width(dtype, layer.head_size) for layer in spec.layers)
+    scales = capacity // page * sum(2 * layer.kv_heads for layer in spec.layers) * 4
+    waiting = (entries - paged) * (spec.entry_bytes + 4)
+    return capacity * (coded + 4) + scales + waiting + (level_bytes(spec) if paged else 0)
+
+
+def full_entries(dtype: torch.dtype, entries: int, expected: int) -> int:
+    """Of the entries of such a reading, those in full slabs."""
+    page = page_of(dtype)
+    paged = entries // page * page
+    return paged if paged and paged == expected // page * page else paged // SLAB * SLAB
+
+
+def slab_bytes(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
+    """Bytes of slabs alone, with room for so many entries; of codes, for whole pages."""
+    paged = entries // page_of(dtype) * page_of(dtype)
+    levels = level_bytes(spec) if page_of(dtype) > 1 and paged else 0
+    return host_bytes(spec, dtype, paged, paged) - levels
+
+
+def mapped_entries(spec: ModelSpec, dtype: torch.dtype, entries: int) -> int:
+    """Of so many entries that were saved, those that whoever goes on from them uses where they are mapped: none for a
+    GPU, for which slabs are copied into pinned memory.
+    """
+    return 0 if spec.device.type == "cuda" else entries // page_of(dtype) * page_of(dtype)
+
+
+def host_usage(spec: ModelSpec, dtype: torch.dtype, entries: int, expected: int, mapped: int, leaving: bool) -> Usage:
+    """What such a reading has in host memory and on disk in the end.
+
+    mapped: entries of them in slabs of before (`mapped_entries`); leaving: whether full slabs leave memory.
+    """
+    rest, coming = entries - mapped, expected - mapped
+    full = full_entries(dtype, rest, coming) if leaving else 0
+    kept, away = host_bytes(spec, dtype, rest, coming) - slab_bytes(spec, dtype, full), mapped + full
+    if not away:
+        return Usage({HOST: entries}, {HOST: kept})
+    return Usage({HOST: entries - away, DISK: away}, {HOST: kept, DISK: slab_bytes(spec, dtype, away)})
+
+
+def waiting_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Bytes of what is beside the slabs at most: of codes, a page that is not full, and the levels."""
+    page = page_of(dtype)
+    return host_bytes(spec, dtype, 2 * page - 1, page) - slab_bytes(spec, dtype, page)
