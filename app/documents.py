@@ -25,8 +25,8 @@ OnPage = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How files are turned into documents. title: of a single file's document, or of what is read of several together;
-    ocr: None to decide page by page.
+    """How files are turned into documents. title: of a single new file's document, or of what is read of several
+    together or of a document that is known; ocr: None to decide page by page.
     """
 
     title: str | None = None
@@ -89,8 +89,13 @@ def add_documents(
             added.failures.append(error)
             added.warnings.append(f"{LEFT_OUT}{phrase(error)}")
             continue
-        if all(row.id != other.id for other in added.documents):
-            added.documents.append(row)
+        if options.title and options.title.strip() != row.title:  # it was known: other readings of it keep their title
+            added.title = options.title
+        if any(row.id == other.id for other in added.documents):
+            if isinstance(source, Path):
+                added.warnings.append(f"{LEFT_OUT}{name} is the same as {row.title!r}, which is read once.")
+            continue
+        added.documents.append(row)
         added.warnings += [f"{row.title}: {warning}" for warning in row.warnings]
     if not added.documents:
         if len(added.failures) == 1:
@@ -102,8 +107,6 @@ def add_documents(
 def _add(service: Service, source: Path | DocumentRow, options: Options, on_page: OnPage) -> DocumentRow:
     known = source if isinstance(source, DocumentRow) else _find(service, source)
     if known is not None and not (options.ocr and _ocr_may_help(service, known)):
-        if options.title and options.title.strip() != known.title:
-            known = service.store.rename_document(known.id, options.title)
         return known
     was_read = known is not None and service.store.contexts(known.id) and ingest.ocr_languages()
     if isinstance(source, DocumentRow) or was_read:

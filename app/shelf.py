@@ -20,10 +20,11 @@ from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
 class Found:
     """What was searched for: a context or a session that is called so, or a turn that says it, and its session.
 
-    `highlights` are (start, end) offsets of the matching words in `snippet`.
+    how: the context was read; `highlights` are (start, end) offsets of the matching words in `snippet`.
     """
 
     row: ContextRow | SessionRow
+    how: str
     turn: TurnRow | None = None
     snippet: str = ""
     highlights: list[tuple[int, int]] = field(default_factory=list)
@@ -32,8 +33,10 @@ class Found:
     def line(self) -> str:
         """What is shown below the title."""
         if isinstance(self.row, ContextRow):
-            return plural(self.row.tokens, "token")
-        return " ".join(self.snippet.split()) if self.turn else plural(self.row.turns, "question")
+            said = plural(self.row.tokens, "token")
+        else:
+            said = " ".join(self.snippet.split()) if self.turn else plural(self.row.turns, "question")
+        return f"{said} · {self.how}"
 
     def to_json(self) -> dict[str, Any]:
         """A plain object; a context that was found has no session, and what is called so no turn."""
@@ -49,6 +52,11 @@ class Found:
             "answer": self.turn and self.turn.answer,
             "sources": self.turn.sources if self.turn else [],
         }
+
+
+def read_with(context: ContextRow) -> str:
+    """How a context was read, in short: "exact · 512"."""
+    return f"{context.method} · {context.budget:,}" if context.budget else context.method
 
 
 Titled = DocumentRow | ContextRow | SessionRow
@@ -227,12 +235,21 @@ def search(service: Service, query: str, limit: int) -> list[Found]:
         sessions.StoreError: a limit below 1 or above MOST_HITS.
     """
     most = sessions.MOST_HITS if 1 <= limit <= sessions.MOST_HITS else limit  # which is refused
+    contexts = service.store.contexts()
+    how = {row.id: read_with(row) for row in contexts}
     # All of them, since a session that only later ones are in has said it too.
-    said = [Found(hit.session, hit.turn, hit.snippet, hit.highlights) for hit in service.store.search(query, most)]
+    said = [
+        Found(hit.session, how.get(hit.session.context_id, ""), hit.turn, hit.snippet, hit.highlights)
+        for hit in service.store.search(query, most)
+    ]
     there = {each.row.id for each in said}
-    contexts = map(Found, called(service.store.contexts(), query))
-    talks = (Found(row) for row in called(service.store.sessions(), query) if row.id not in there)
-    return [*contexts, *talks, *said][:limit]
+    named = (Found(row, how[row.id]) for row in called(contexts, query))
+    talks = (
+        Found(row, how.get(row.context_id, ""))
+        for row in called(service.store.sessions(), query)
+        if row.id not in there
+    )
+    return [*named, *talks, *said][:limit]
 
 
 def details(service: Service, kind: str, row: Row) -> dict[str, Any]:

@@ -207,7 +207,8 @@ class _Probe:
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
         self.layers.append(LayerSpec(q.shape[0], k.shape[0], k.shape[-1], self._window, self._rope))
-        return v.repeat_interleave(q.shape[0] // v.shape[0], dim=0)
+        shown = v.repeat_interleave(q.shape[0] // v.shape[0], dim=0)  # what attention to the one token there is gives
+        return shown if bool((q.sum() + k.sum()).isfinite()) else shown * torch.nan
 
 
 def rope_of(module: nn.Module, rotary: nn.Module) -> Rope:

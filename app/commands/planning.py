@@ -5,7 +5,7 @@ from typing import Any
 
 from app.commands.common import Arguments, Commands, add_json_flag, note, print_json, table
 from app.commands.reading import add_weights, settings_of
-from app.words import byte_size, clock, printable, speed
+from app.words import byte_size, clock, printable, short_seconds, speed
 
 PLAN_COLUMNS = {
     "method": "METHOD",
@@ -169,7 +169,9 @@ def _advice(result: dict[str, Any], *, named: bool) -> str:
         return "Nothing fits: choose a smaller model, a shorter text, or a machine with more memory."
     weights = "" if best["quantize"] == "none" else f" and weights in {best['quantize']}"
     label = "Best of all methods" if named else "Best here"
-    return f"{label}: {in_words(best['method'], best['settings'])}{weights}: {best['reason']}."
+    first, speed_of = best["first_token_seconds"], best["answer_tokens_per_second"]
+    times = "" if first is None else f" Answers begin after {short_seconds(first)}, at {speed(speed_of)} tokens/s."
+    return f"{label}: {in_words(best['method'], best['settings'])}{weights}: {best['reason']}.{times}"
 
 
 def _count(parameters: int) -> str:

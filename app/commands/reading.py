@@ -19,7 +19,7 @@ from app.commands.common import (
     print_json,
 )
 from app.errors import AppError, UsageError, phrase
-from app.words import byte_size, clock, plural
+from app.words import byte_size, clock, plural, tokens_of
 
 if TYPE_CHECKING:
     from app.documents import Added
@@ -189,7 +189,7 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     if as_json:
         print_json(result)
     else:
-        print(in_words(result))
+        print(in_words(result, row.tokens_read))
     return 0
 
 
@@ -287,8 +287,8 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
     }
 
 
-def in_words(result: dict[str, Any]) -> str:
-    """The same for a person."""
+def in_words(result: dict[str, Any], tokens_read: int) -> str:
+    """The same for a person. tokens_read: of the text's."""
     lines = []
     for document in result["documents"]:
         sizes = plural(document["pages"], "page"), plural(document["characters"], "character")
@@ -296,8 +296,8 @@ def in_words(result: dict[str, Any]) -> str:
     budget = "no budget" if result["budget"] is None else f"budget {result['budget']:,}"
     kv = ", ".join(f"{byte_size(size)} on the {tier}" for tier, size in result["kv_bytes"].items() if size)
     lines += [
-        f"Read {result['tokens']:,} tokens in {clock(result['seconds'])} ({result['tokens_per_second']:,.0f} tokens/s) "
-        f"with {result['method']}, {budget}.",
+        f"Read {tokens_of(tokens_read, result['tokens'])} in {clock(result['seconds'])} "
+        f"({result['tokens_per_second']:,.0f} tokens/s) with {result['method']}, {budget}.",
         f"It holds {result['kv_entries']:,} entries per KV head and layer on the device; {kv or 'nothing kept'}.",
         f'Context {result["context"]}. Ask it: stockpot ask {result["context"]} "..."',
     ]

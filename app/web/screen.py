@@ -27,6 +27,7 @@ Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
 """Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
 EMPTY = "It has been read. Ask for a name, a number, a place, or the passage that mentions something."
+EMPTY_YET = "Ask what has been read so far for a name, a number, a place, or the passage that mentions something."
 OF_POCKET = (
     "The pocket model is a small one: it looks up what the text states, and cannot sum it up or give reasons. For that "
     "read with a larger model, under More settings."
@@ -271,7 +272,7 @@ class Screen:
 def _empty(context: ContextRow) -> str:
     """What stands where no question has been asked yet."""
     more = f"<p>{OF_POCKET}</p>" if split_model(context.model)[0] == POCKET else ""
-    return f'<div class="empty"><p>{EMPTY}</p>{more}</div>'
+    return f'<div class="empty"><p>{EMPTY if context.status == "ready" else EMPTY_YET}</p>{more}</div>'
 
 
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
@@ -291,8 +292,7 @@ def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
 
 
 def _state_of(context: ContextRow, share: float) -> str:
-    budget = f" · {context.budget:,}" if context.budget else ""
-    how = f"{context.method}{budget}"
+    how = shelf.read_with(context)
     states = {
         "ready": f"{how} · {context.tokens:,} tokens",
         "reading": f"{how} · reading {share:.0%}",

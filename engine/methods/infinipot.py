@@ -89,7 +89,12 @@ class InfiniPot(Method):
         )
         require(0.0 <= self.novelty_share <= 1.0, f"novelty_share must be between 0 and 1, not {self.novelty_share}.")
         require(self.pooling >= 1 and self.pooling % 2 == 1, f"pooling is odd and positive, not {self.pooling}.")
-        require(bool(self.prompt), "prompt is G, G1, G2, Q, U, P or a text of your own; it cannot be empty.")
+        known = f"{', '.join(PROMPTS)} or a text of your own"
+        require(bool(self.prompt), f"prompt is {known}; it cannot be empty.")
+        require(
+            self.prompt in PROMPTS or len(self.prompt.split()) > 1,
+            f"prompt is {known}, of two words at least; not {self.prompt!r}.",
+        )
         require(self.prompt != "Q" or bool(self.question), "prompt Q needs a question: set question=...")
 
     def needs_novelty(self) -> bool:

@@ -36,7 +36,8 @@ LEAST_CHUNK = 64
 PREFIX = 32  # tokens of a chat template before the text, where no tokenizer says
 GPU_BASE = 600 << 20  # what a CUDA context and its libraries take of a GPU
 LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
-SLOWEST = 1.0  # tokens per second of an answer below which a method is not recommended
+SLOWEST = 5.0  # tokens per second of an answer, about as fast as people read; below it a method is not recommended
+FIRST = 15.0  # seconds to the first token; nor is one that takes longer
 STRETCH = 1.25  # times its window that a model may attend to while tokens pass (docs/methods/locret.md)
 PATIENCE = 10  # times the quickest reading of all that fit: what takes longer is not recommended either
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
@@ -97,8 +98,8 @@ class Plan:
 
     @property
     def reading_tokens_per_sec(self) -> float | None:
-        """Speed of reading."""
-        return self.tokens / self.reading_sec if self.reading_sec else None
+        """Speed of reading, of the tokens that are read."""
+        return min(self.tokens, self.footprint.passed) / self.reading_sec if self.reading_sec else None
 
 
 @dataclass(frozen=True)
@@ -354,7 +355,8 @@ def _bearable(plan: Plan, others: list[Plan]) -> bool:
     if plan.answer_tokens_per_sec is None or plan.reading_sec is None:
         return True
     quickest = min(other.reading_sec or 0.0 for other in others)
-    return plan.answer_tokens_per_sec >= SLOWEST and plan.reading_sec <= PATIENCE * quickest
+    answers = plan.answer_tokens_per_sec >= SLOWEST and (plan.first_token_sec or 0.0) <= FIRST
+    return answers and plan.reading_sec <= PATIENCE * quickest
 
 
 def _fastest(plans: Iterable[Plan]) -> Plan:

@@ -96,13 +96,14 @@ def test_ask_prints_one_object_and_goes_on_with_the_session(
     assert out.rstrip("\n") == printable(shown["turns"][1]["answer"]).rstrip("\n")
 
 
-def test_ask_reads_pages_again_that_are_named(
+def test_ask_turns_to_pages_that_are_named(
     read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli, result, _ = read
     again: Any = cli.json("ask", result["context"], "Who was the keeper?", "--max-tokens", "4", "--pages", "1/21 - 22")
     assert again["pages"] == "1/21-22"
-    assert again["read_again_tokens"] > 50
+    assert again["read_again_tokens"] == 0
+    assert {source["page"] for source in again["sources"]} == {1}
     status, _, err = in_process(cli.home, capsys, "ask", result["context"], "Who?", "--max-tokens", "4", "--pages", "1")
     assert status == 0
     assert "still held" not in err, "exact holds everything"
@@ -181,9 +182,11 @@ def test_a_document_that_is_kept_is_read_again_without_its_file(
     keeper.unlink()
     again = json.loads(ingest(document["id"], "--method", "streaming", "--budget", "256", "--title", "The Keeper")[1])
     assert [each["id"] for each in again["documents"]] == [document["id"]]
-    assert (again["method"], again["documents"][0]["title"]) == ("streaming", "The Keeper")
+    assert (again["method"], again["documents"][0]["title"]) == ("streaming", "Keeper")
+    with Store(tmp_path / "home") as store:  # the other reading was called after it too
+        assert [store.context(each["context"]).title for each in (first, again)] == ["Keeper", "The Keeper"]
     both = json.loads(ingest("Fox.txt", document["id"][:5], document["id"], "--method", "streaming")[1])
-    assert [each["title"] for each in both["documents"]] == ["Fox", "The Keeper"]
+    assert [each["title"] for each in both["documents"]] == ["Fox", "Keeper"]
     fox.write_text("The fox slept under boat number 8.", encoding="utf-8")
     status, out, err = ingest("Fox.txt", "d-222222")
     assert (status, out) == (1, "")
@@ -631,3 +634,13 @@ def test_without_a_network_a_hub_id_is_refused_at_once_and_one_in_the_cache_is_r
     read = Cli(tmp_path / "home", "somebody/tiny").run("ingest", str(book), "--json")
     assert json.loads(read.stdout)["tokens"] > 100
     assert "etry" not in refused.stderr + read.stderr
+
+
+def test_truncate_says_how_much_it_has_read(tmp_path: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It claimed to have read all of a book of which it read the beginning and the end."""
+    (tmp_path / "Keeper.txt").write_text(book_text(60), encoding="utf-8")
+    given = ("ingest", str(tmp_path / "Keeper.txt"), "--method", "truncate", "--budget", "300", "--set", "tail=32")
+    status, out, _ = in_process(tmp_path / "home", capsys, "--model", str(tiny), *given)
+    assert status == 0
+    read, tokens = map(int, re.search(r"Read (\d+) of ([\d,]+) tokens", out.replace(",", "")).groups())  # type: ignore[union-attr]
+    assert read < 300 < tokens

@@ -178,3 +178,23 @@ def test_what_the_caller_raises_ends_it_and_is_no_fault_of_a_file(service: Servi
     with pytest.raises(InUse) as caught:
         add_documents(service, [book, book], Options(), on_page)
     assert caught.value is locked
+
+
+def test_files_that_are_the_same_are_read_once_and_that_is_said(service: Service, tmp_path: Path) -> None:
+    """The second was mentioned nowhere, as if it had never been given."""
+    for name in ("Keeper.txt", "Copy.txt"):
+        (tmp_path / name).write_text("The keeper lit the lamp.", encoding="utf-8")
+    added = add_documents(service, [tmp_path / "Keeper.txt", tmp_path / "Copy.txt"], Options(), lambda *_: None)
+    assert [row.title for row in added.documents] == ["Keeper"]
+    assert added.warnings == ["Left out: Copy.txt is the same as 'Keeper', which is read once."]
+    again = add_documents(service, [*added.documents, *added.documents], Options(), lambda *_: None)
+    assert not again.warnings, "an id that is named twice"
+
+
+def test_a_title_for_a_document_that_is_known_is_that_of_the_reading(service: Service, tmp_path: Path) -> None:
+    """It renamed the document, and with it every other reading of it."""
+    (tmp_path / "Keeper.txt").write_text("The keeper lit the lamp.", encoding="utf-8")
+    [row] = add_documents(service, [tmp_path / "Keeper.txt"], Options(), lambda *_: None).documents
+    for source in (row, tmp_path / "Keeper.txt"):
+        added = add_documents(service, [source], Options(title="The Lamp"), lambda *_: None)
+        assert (added.title, [each.title for each in added.documents]) == ("The Lamp", ["Keeper"])

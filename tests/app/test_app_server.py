@@ -159,13 +159,13 @@ def test_documents_that_are_kept_are_read_again_alone_or_with_files(http: httpx.
     files = [("files", ("Fox.txt", b"The fox slept under boat number 7."))]
     given = {"documents": [document, document], "method": "streaming"}
     both = server.context_of(http.post("/api/contexts", files=files, data=given).json()["id"], "ready")
-    assert both["title"] == "Kept, Fox"
+    assert both["title"] == "Keeper, Fox"
     job = http.post("/api/contexts", files=files, data={**given, "title": " The fox and the keeper "}).json()
     titled = server.context_of(job["id"], "ready")  # the same reading, called otherwise
     assert (titled["id"], titled["title"]) == (both["id"], "The fox and the keeper")
-    assert [row["title"] for row in titled["documents"]] == ["Kept", "Fox"]
+    assert [row["title"] for row in titled["documents"]] == ["Keeper", "Fox"]
     again = http.patch(f"/api/contexts/{both['id']}", json={"title": ""}).json()
-    assert again["title"] == "Kept, Fox"
+    assert again["title"] == "Keeper, Fox"
 
     before = http.get("/api/documents").json()
     files = [("files", ("New.txt", b"Words that nobody has read yet."))]

@@ -129,9 +129,12 @@ def test_a_model_that_gives_no_numbers_says_so(ids: Tensor) -> None:
     network.lm_head.weight.data.fill_(float("nan"))
     with pytest.raises(ModelError, match="no numbers for its next word"):
         list(Conversation(context).ask("Who?"))
-    network.model.layers[1].mlp.up_proj.weight.data[3, 5] = float("nan")
-    with pytest.raises(ModelError, match="gives no numbers: its weights are damaged"):
-        Model(network, byte_tokenizer(), "tiny", "-")
+    for damaged in ("self_attn.q_proj", "self_attn.k_proj", "mlp.up_proj"):
+        torch.manual_seed(0)
+        network = LlamaForCausalLM(tiny_config())
+        network.get_submodule(f"model.layers.1.{damaged}").weight.data[3, 5] = float("nan")
+        with pytest.raises(ModelError, match="gives no numbers: its weights are damaged"):
+            Model(network, byte_tokenizer(), "tiny", "-")
 
 
 @pytest.mark.parametrize("mass", [[float("nan")] * 60, [0.0] * 60, [1.0] * 59 + [float("inf")]])

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.documents import LEFT_OUT
 from app.web.views.markup import bar, esc, page_link
-from app.words import byte_size, clock, plural, speed
+from app.words import byte_size, clock, plural, speed, tokens_of
 from ingest.document import noun_of_pages
 from sessions import ContextRow, DocumentRow, JobRow
 
@@ -133,7 +133,8 @@ def context_head(
     budget = f"budget {context.budget:,}" if context.budget else "no budget"
     model = context.model.rpartition("/")[2]
     done = "read by" if context.status == "ready" else "·"
-    how = f"{plural(context.tokens, 'token')} {done} {model} with {context.method}, {budget}"
+    read = context.tokens_read if context.status == "ready" else context.tokens
+    how = f"{tokens_of(read, context.tokens)} {done} {model} with {context.method}, {budget}"
     so_far = "" if context.status == "ready" else _so_far(context, share)
     formats = Counter(document.format.upper() for document in documents)
     kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())
