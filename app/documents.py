@@ -106,6 +106,8 @@ def add_documents(
 
 def _add(service: Service, source: Path | DocumentRow, options: Options, on_page: OnPage) -> DocumentRow:
     known = source if isinstance(source, DocumentRow) else _find(service, source)
+    if known is not None and isinstance(source, Path) and not service.store.has_content(known.id):
+        _mend(service, known, source, options, on_page)
     if known is not None and not (options.ocr and _ocr_may_help(service, known)):
         return known
     was_read = known is not None and service.store.contexts(known.id) and ingest.ocr_languages()
@@ -133,6 +135,27 @@ def _add(service: Service, source: Path | DocumentRow, options: Options, on_page
     if known:
         service.library.drop(known.id)
     return row
+
+
+def _mend(service: Service, known: DocumentRow, file: Path, options: Options, on_page: OnPage) -> None:
+    """Make the text of a known document anew from its file, where it was lost or altered.
+
+    Raises:
+        StoreCorrupt: it came out otherwise, so that what was read of it would not fit it.
+    """
+    document = ingest_apart(
+        file,
+        title=None,
+        password=options.password,
+        ocr=options.ocr,
+        on_page=lambda done, total: on_page(file.name, done, total),
+    )
+    content = document.to_json()
+    titles = (content["title"], known.title)  # one that it was given, if it is not called otherwise by now
+    if not any(service.store.mend_content(known.id, {**content, "title": title}) for title in titles):
+        service.store.document_content(known.id)  # which says what is wrong
+    service.library.drop(known.id)
+    log.warning("the text of %s was damaged, and is made anew from %s", known.id, file.name)
 
 
 def _find(service: Service, file: Path) -> DocumentRow | None:

@@ -17,7 +17,7 @@ from app.quotes import whole_sentences
 from app.readings import Stopped
 from app.service import Service
 from app.sources import check_quotations, find_sources, with_citations
-from app.words import plural, repeats_itself
+from app.words import plural, repeats_itself, said_before
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ WAIT_SEC = 0.1
 
 LONGEST_QUESTION = 20_000
 """Characters."""
+
+LONG_QUESTION = 256
+"""Tokens; of more it is told how far they are read."""
 
 
 def new_session(service: Service, context_id: str, title: str | None = None) -> SessionRow:
@@ -93,7 +96,7 @@ def answer(
     on_piece: Callable[[str], None] = lambda text: None,
     should_stop: Callable[[], bool] = lambda: False,
     on_reasoning: Callable[[str], None] = lambda text: None,
-    on_turn: Callable[[int, int], None] = lambda done, total: None,
+    on_stage: Callable[[str], None] = lambda words: None,
 ) -> TurnRow:
     """Answer a turn; what is generated is in the store as it comes.
 
@@ -101,7 +104,7 @@ def answer(
         on_piece: called with every piece of the answer; on_reasoning: of the reasoning before it, if there is any.
         should_stop: asked at every piece, and after every pass over the question and the turns that a branch begins
             with; the conversation is then as it was before the question.
-        on_turn: told how many of those turns are read, and how many there are.
+        on_stage: told in words how far the turns before, or a long question, are read; "" when they are.
 
     Returns:
         The turn: done, or cancelled with what there was of the answer.
@@ -111,7 +114,7 @@ def answer(
     """
     turn = service.store.turn(turn_id)
     try:
-        return _answer(service, turn, options, on_piece, should_stop, on_reasoning, on_turn)
+        return _answer(service, turn, options, on_piece, should_stop, on_reasoning, on_stage)
     except BaseException as error:
         service.conversations.drop(turn.session_id)
         with suppress(StoreError), service.store.together():  # the turn may have been deleted meanwhile
@@ -127,9 +130,12 @@ def _answer(
     on_piece: Callable[[str], None],
     should_stop: Callable[[], bool],
     on_reasoning: Callable[[str], None],
-    on_turn: Callable[[int, int], None],
+    on_stage: Callable[[str], None],
 ) -> TurnRow:
     import engine
+
+    def on_turn(done: int, total: int) -> None:
+        on_stage(said_before(done, total) if done < total else "")
 
     def on_pass() -> None:
         if should_stop():
@@ -144,6 +150,14 @@ def _answer(
     except Stopped:
         return service.store.finish_turn(turn.id, status="cancelled")
     opening_sec = time.perf_counter() - started
+    length, before = open_one.opened.model.turn_length(turn.question), open_one.conversation.memory.seen
+
+    def on_question() -> None:
+        on_pass()
+        done = open_one.conversation.memory.seen - before
+        if length > LONG_QUESTION and 0 < done < length:
+            on_stage(f"Reading the question: {done:,} of {plural(length, 'token')}")
+
     seed = service.seed if options.seed is None else options.seed
     sampling = engine.Sampling(
         temperature=options.temperature,
@@ -157,9 +171,10 @@ def _answer(
     named = _named(service, open_one.opened, turn.pages)
     text = open_one.opened.stream.ids if options.read_again or named is not None else None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    asked = open_one.conversation.ask(turn.question, sampling, on_pass, whole_sentences, text, named)
+    asked = open_one.conversation.ask(turn.question, sampling, on_question, whole_sentences, text, named)
     with suppress(Stopped), closing(asked) as events:
         for event in events:
+            on_stage("")
             if isinstance(event, engine.Answer):
                 done = replace(event, time_to_first_token_sec=opening_sec + event.time_to_first_token_sec)
                 continue

@@ -52,6 +52,16 @@ def tokens_of(read: int, tokens: int) -> str:
     return f"{read:,} of {plural(tokens, 'token')}" if read < tokens else plural(tokens, "token")
 
 
+def of_budget(entries: int, budget: int | None) -> str:
+    """Entries against a budget: "of 1,024 entries"; "entries: 1,024 and 512 on their way through" where a method lets
+    tokens pass behind it (locret).
+    """
+    if budget is None:
+        return "entries, no budget"
+    more = entries - budget
+    return f"entries: {budget:,} and {more:,} on their way through" if more > 0 else f"of {budget:,} entries"
+
+
 def either(names: Sequence[str]) -> str:
     """Names to choose from: "one", "one or two", "one, two or three"."""
     return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

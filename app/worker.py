@@ -156,6 +156,7 @@ class Worker(Intake):
     def _answer(self, job: JobRow) -> None:
         store = self.service.store
         asked = told = 0.0
+        stage = ""
 
         def should_stop() -> bool:
             nonlocal asked
@@ -164,14 +165,14 @@ class Worker(Intake):
             asked = time.monotonic()
             return self._stopping.is_set() or store.cancel_requested(job.id)
 
-        def on_turn(done: int, total: int) -> None:
-            nonlocal told
-            if time.monotonic() - told > 0.2 or done == total:
-                told = time.monotonic()
-                store.update_job(job.id, done=done, total=total)
+        def on_stage(words: str) -> None:
+            nonlocal stage, told
+            if words != stage and (time.monotonic() - told > 0.2 or not words):
+                told, stage = time.monotonic(), words
+                store.update_job(job.id, stage=words)
 
         options = AnswerOptions(**job.payload)
-        turn = turns.answer(self.service, job.subject_id, options, should_stop=should_stop, on_turn=on_turn)
+        turn = turns.answer(self.service, job.subject_id, options, should_stop=should_stop, on_stage=on_stage)
         self._end(job, turn.status)
 
 

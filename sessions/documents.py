@@ -140,17 +140,32 @@ class Documents(Base):
         """
         row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
         path = self.home / "documents" / id / _CONTENT
-        try:
-            whole = sha256_of(path) == row["content_sha256"]
-        except OSError:
-            whole = False
-        if not whole:
+        if not self.has_content(id):
             raise StoreCorrupt(
-                f"The text of document {id} ({row['title']!r}) at {path} is missing or altered: "
-                "delete the document and read its file again."
+                f"The text of document {id} ({row['title']!r}) at {path} is missing or altered: read its file again, "
+                "which mends it, or delete the document."
             )
         content: dict[str, Any] = json.loads(path.read_bytes())
         return content
+
+    def has_content(self, id: str) -> bool:
+        """Whether a document's text is there, as it was written."""
+        row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
+        try:
+            return bool(sha256_of(self.home / "documents" / id / _CONTENT) == row["content_sha256"])
+        except OSError:
+            return False
+
+    def mend_content(self, id: str, content: dict[str, Any]) -> bool:
+        """Write a document's text once more, where it is the one that was written; whether it is."""
+        data = to_json(content).encode()
+        row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
+        if hashlib.sha256(data).hexdigest() != row["content_sha256"]:
+            return False
+        folder = self.home / "documents" / id
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_whole(folder / _CONTENT, data)
+        return True
 
     def document_file(self, id: str) -> Path | None:
         """The kept copy of the original file; None if it was not given, or has been removed from the folder."""

@@ -21,13 +21,15 @@ from app.commands.common import (
     print_json,
 )
 from app.errors import AppError, phrase, wrong_usage
-from app.words import printable, said_before, shorten
+from app.words import printable, shorten
 
 if TYPE_CHECKING:
     from app.service import Service
     from sessions import SessionRow, TurnRow
 
 
+ENDS = ("/quit", "/exit", "quit", "exit")
+"""Lines that end a conversation at the command line."""
 SOURCE = ("document", "page", "place", "quote", "weight", "start", "end")
 """What `ask --json` says of a source."""
 
@@ -51,8 +53,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "chat",
         parents=[shared],
         help="ask questions, one a line",
-        description="Ask questions one after another; end of input (Ctrl-D) ends it. Ctrl-C stops an answer; "
-        "at a terminal another question can be asked then, and otherwise the chat ends. A question that is too "
+        description="Ask questions one after another; /quit or the end of input (Ctrl-D) ends it. Ctrl-C stops an "
+        "answer; at a terminal another question can be asked then, and otherwise the chat ends. A question that is too "
         "long is left out; if it did not come from a terminal, the chat ends with 1 after the others.",
     )
     add_context(chat)
@@ -175,10 +177,12 @@ def run_chat(arguments: Arguments) -> int:
         sys.stdin.reconfigure(errors="replace")  # what is no UTF-8 is asked about all the same
     with open_service(arguments) as service:
         begin = _session_of(service, arguments)
-        note("End of input (Ctrl-D) ends it.")
+        note("/quit or the end of input (Ctrl-D) ends it.")
         for line in iter(_line, ""):
             if not line.strip():
                 continue
+            if line.strip().casefold() in ENDS:
+                break
             try:
                 question = checked_question(line)
                 if session is None:  # not before there is something to ask in it
@@ -230,15 +234,15 @@ def _answer(
 
     with asked_to_stop() as asked, ProgressLine() as progress:
 
-        def on_turn(done: int, total: int) -> None:
-            if done < total:
-                progress.show(said_before(done, total))
+        def on_stage(words: str) -> None:
+            if words:
+                progress.show(words)
             else:
                 progress.end()
 
         turn = keep_question(service, session.id, question, pages)
         show = (lambda text: None) if quiet else _show
-        turn = answer(service, turn.id, options, show, asked, _Thinking(), on_turn)
+        turn = answer(service, turn.id, options, show, asked, _Thinking(), on_stage)
     if not quiet:
         print(flush=True)
         _note_sources(turn, titles_before_places(service, session.context_id))

@@ -19,7 +19,7 @@ from app.commands.common import (
     print_json,
 )
 from app.errors import AppError, UsageError, phrase
-from app.words import byte_size, clock, plural, tokens_of
+from app.words import byte_size, clock, of_budget, plural, tokens_of
 
 if TYPE_CHECKING:
     from app.documents import Added
@@ -249,11 +249,10 @@ def describe(report: "Report", budget: int | None) -> str:
     if not report.usage:
         return report.stage
     entries = report.usage["entries"]["device"]
-    of_budget = f" of {budget:,}" if budget else ""
     return (
         f"{report.stage}: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
         f"{report.tokens_per_second:,.0f} tokens/s, {clock(report.seconds_left)} left, "
-        f"{entries:,}{of_budget} entries"
+        f"{entries:,} {of_budget(entries, budget)}"
     )
 
 

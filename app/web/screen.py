@@ -20,7 +20,7 @@ from app.web.views.live import panel
 from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
-from app.words import plural, said_before
+from app.words import plural
 from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
 
 Props = dict[str, dict[str, Any]]
@@ -256,8 +256,8 @@ class Screen:
             return "Waiting for its turn"
         if context.id not in self.service.contexts and not self.service.read_here(context.id):
             return "Opening the context"
-        if work and work.done < work.total:
-            return said_before(work.done, work.total)
+        if work and work.stage:
+            return work.stage
         return f"Turning to pages {turn.pages}" if turn.pages else "Thinking"
 
     def _coverage(self, document_id: str) -> str:

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import AppError, UsageError
+from app.errors import AppError, UsageError, phrase
 from app.home import ASSETS, home_folder, named_model
 from app.planning import bytes_of
 from app.web.guard import Guard, credentials, is_loopback
@@ -130,12 +130,13 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
 
     from app.pages import page_of
     from app.web import openai_api
-    from app.web.api import MOST_BODY, UNKEPT, add_error_handlers, router
+    from app.web.api import MOST_BODY, UNKEPT, add_error_handlers, router, status_of
     from app.web.incoming import Incoming
     from app.web.page import build_page
     from app.web.theme import make_head, make_theme
-    from app.web.views.document_page import document_page
+    from app.web.views.document_page import document_page, no_page
     from app.worker import Worker
+    from sessions import StoreError
 
     worker = Worker(service)
     if not any(other.alive for other in service.store.workers()):  # what is there may be another server's
@@ -159,7 +160,10 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     @app.get("/documents/{id}/pages/{number}", include_in_schema=False)
     def page_of_document(id: str, number: int, start: int = 0, end: int = 0) -> HTMLResponse:
         """A page of a document. start, end: characters of the document's text that are marked."""
-        return HTMLResponse(document_page(page_of(service, id, number), start, end), headers=UNKEPT)
+        try:
+            return HTMLResponse(document_page(page_of(service, id, number), start, end), headers=UNKEPT)
+        except (AppError, StoreError) as error:
+            return HTMLResponse(no_page(phrase(error)), status_of(error), headers=UNKEPT)
 
     app.include_router(router(service, worker), max_body_size=MOST_BODY)
     app.include_router(openai_api.router(service, worker), max_body_size=MOST_BODY)

@@ -83,9 +83,10 @@ def _read(method: str, key: str, value: Any, kind: str) -> Any:
     wanted = kind.removesuffix(" | None")
     kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
     if value is None or (isinstance(value, str) and value.lower() == "none"):
-        if not kind.endswith("None"):
+        if kind.endswith("None"):
+            return None
+        if value is None or wanted != "str":
             raise SettingsError(f"'{method}' needs {kinds[wanted]} for '{key}'.")
-        return None
     try:
         if wanted == "bool":
             return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]

@@ -51,7 +51,8 @@ class Chat:
             UnsupportedModel: the tokenizer has no chat template, or one that fails or loses the text.
         """
         if not tokenizer.chat_template:
-            raise UnsupportedModel("This model has no chat template: choose an instruction-tuned model.")
+            name = tokenizer.name_or_path or "This model"
+            raise UnsupportedModel(f"{name} has no chat template: choose an instruction-tuned model.")
         self.tokenizer = tokenizer
         first, following = self._first_turns()
         before, rest = first.split(TEXT, 1)

@@ -64,7 +64,7 @@ def read_config(source: str | Path) -> PretrainedConfig:
     """
     facts = _facts(source)
     if not facts.get("model_type"):
-        raise ModelNotFound(f"There is no model at '{source}': its config.json names no model_type.")
+        raise ModelNotFound(f"There is no model at '{source}': there is no config.json that names its model_type.")
     kind = str(facts["model_type"])
     if "vision_config" in facts or "audio_config" in facts:
         raise UnsupportedModel(

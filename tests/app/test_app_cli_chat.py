@@ -21,7 +21,7 @@ def test_chat_answers_every_line(
     read: tuple[Cli, dict[str, Any], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli, result, _ = read
-    monkeypatch.setattr("sys.stdin", io.StringIO("Who?\n\nWhere?\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("Who?\n\nWhere?\n /quit \nWhen?\n"))
     status, _, err = in_process(cli.home, capsys, "chat", result["context"][:4], "--max-tokens", "8")
     session = re.search(r"Session (s-\w+)", err)
     assert status == 0

@@ -2,16 +2,20 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app import documents
 from app.answer_options import AnswerOptions
+from app.documents import Options, add_documents
 from app.errors import phrase
 from app.opening import open_context, open_conversation
 from app.readings import Stopped, begin, read
 from app.service import Service
 from app.turns import answer, keep_question
+from ingest import ingest
 from sessions import ContextRow, StoreCorrupt, TurnRow
 from tests.app.helpers import BUDGET, add, read_through
 
@@ -129,6 +133,39 @@ def test_the_advice_helps(service: Service, book: Path, damage: Callable, told: 
     service.store.delete_context(row.id)
     again = read_through(service, ids)
     assert ask(service, service.store.add_session(again.id).id).answer == expected
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, Path.unlink], ids=["altered", "truncated", "missing"])
+@pytest.mark.parametrize("titles", [(None, None), ("The Lamp", "The Lamp"), (None, "Renamed")])
+def test_a_text_that_was_damaged_is_mended_from_its_file(
+    service: Service, book: Path, damage: Callable, titles: tuple[str | None, str | None]
+) -> None:
+    """It had to be deleted, with all that had been read of it and said about it."""
+    given, renamed = titles
+    [document] = add_documents(service, [book], Options(title=given), lambda *_: None).documents
+    if renamed:
+        service.store.rename_document(document.id, renamed)
+    row = read_through(service, [document.id])
+    session = service.store.add_session(row.id).id
+    expected = ask(service, session).answer
+    damage(service.home / "documents" / document.id / "content.json")
+    service.library.drop(document.id)
+    with pytest.raises(StoreCorrupt, match="read its file again, which mends it"):
+        service.library.document(document.id)
+    assert add(service, book) == [document.id]
+    assert service.library.document(document.id).text
+    assert ask(service, service.store.add_session(row.id).id).answer == expected
+
+
+def test_a_text_that_comes_out_otherwise_is_not_taken_for_the_one_that_was_read(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [id] = add(service, book)
+    truncate(service.home / "documents" / id / "content.json")
+    otherwise = replace(ingest(book), warnings=("Another version reads it otherwise.",))
+    monkeypatch.setattr(documents, "ingest_apart", lambda file, **_: otherwise)
+    with pytest.raises(StoreCorrupt, match="missing or altered"):
+        add(service, book)
 
 
 def test_untouched_contexts_stay_open(service: Service, book: Path) -> None:

@@ -301,3 +301,12 @@ def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx
     assert {names.get(id) for id, event in does["targets"] if event == "change"} == asked
     assert {(names.get(id), event) for id, event in does["targets"]} >= {(None, "load"), ("new-reading", "click")}
     assert does["queue"] is False
+
+
+def test_a_page_that_is_not_there_is_said_on_a_page(http: httpx.Client, server: Server) -> None:
+    """A browser showed JSON."""
+    [document] = server.read(("Lamp.txt", b"The lamp was lit."))["document_ids"]
+    for path, words in ((f"{document}/pages/9", "There is no page 9"), ("d-222222/pages/1", "d-222222")):
+        answer = http.get(f"/documents/{path}")
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert words in answer.text

@@ -1,6 +1,7 @@
 """Turns over readings, by a real engine with a tiny model."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,17 @@ def test_only_a_turn_that_is_being_answered_fails(
         with pytest.raises(ZeroDivisionError):
             answer(service, turn.id, SHORT)
     assert (service.store.turn(turn.id).status, service.store.turn(turn.id).answer) == ("done", "He.")
+
+
+def test_how_far_a_long_question_is_read_is_said_meanwhile(service: Service, book: Path) -> None:
+    """A page of code was "Thinking" for two minutes, as every token of it was searched for."""
+    context = read_through(service, add(service, book))
+    told: dict[str, list[str]] = {}
+    for question in ("Who?", "Who kept the lamp? " * 40):
+        turn = keep_question(service, service.store.add_session(context.id).id, question)
+        stages = told.setdefault(question, [])
+        answer(service, turn.id, SHORT, on_stage=stages.append)
+    short, long = told.values()
+    assert set(short) == {""}
+    assert re.fullmatch(r"Reading the question: [\d,]+ of [\d,]+ tokens", next(filter(None, long)))
+    assert long[-1] == ""

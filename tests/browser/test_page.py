@@ -36,7 +36,7 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
         card = tab.locator("#reading-card")
         expect(card).to_contain_text("The Keeper")
         expect(card).to_contain_text(re.compile(r"[1-9][\d,]* of [\d,]+ tokens"))
-        expect(card).to_contain_text("of a budget of 512")
+        expect(card).to_contain_text("of 512 entries")
         expect(tab.locator("#kv-entries")).to_be_visible()
         expect(tab).to_have_url(re.compile(r"\?context=c-"))
         # Closing the tab does not stop it, and coming back finds it.

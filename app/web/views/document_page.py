@@ -55,14 +55,25 @@ def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
     Its own words are in English; in which language those of the document are, nobody knows.
     """
     page = shown.page
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f"<title>{esc(page.label)} · {esc(shown.title)}</title>"
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
-        f'<body><main><header><h1 lang="">{esc(page.label)}</h1><p lang="">{esc(shown.title)}</p>{_elsewhere(shown)}'
+    return _whole(
+        f"{page.label} · {shown.title}",
+        f'<header><h1 lang="">{esc(page.label)}</h1><p lang="">{esc(shown.title)}</p>{_elsewhere(shown)}'
         f"{_contents(shown)}</header>"
         f'<div id="text" lang="">{_marked(page.text, start - shown.start, end - shown.start)}</div>'
-        f"{_printed(shown, start, end)}</main></body></html>"
+        f"{_printed(shown, start, end)}",
+    )
+
+
+def no_page(sentence: str) -> str:
+    """What stands in place of a page that cannot be shown."""
+    return _whole("No such page", f'<header><h1>No such page</h1><p role="alert">{esc(sentence)}</p></header>')
+
+
+def _whole(title: str, body: str) -> str:
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
+        f"<body><main>{body}</main></body></html>"
     )
 
 
@@ -74,7 +85,7 @@ def _marked(text: str, start: int, end: int) -> str:
 
 
 def _elsewhere(shown: DocumentPage) -> str:
-    """Its number, as it is named to be read again, the pages beside it, and the whole file."""
+    """Its number, as it is named for a question, the pages beside it, and the whole file."""
     number, (first, last) = shown.page.number, shown.numbers
     here = f"<span>{number:,} of {last:,}</span>" if last > first else ""
     links = [(str(number - 1), "Previous")] if number > first else []

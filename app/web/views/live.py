@@ -6,7 +6,7 @@ from typing import Any
 
 from app.memory_map import Remembered, tenths
 from app.web.views.markup import bar, esc, sparkline, strip, thin
-from app.words import byte_size, percent, short_seconds, speed
+from app.words import byte_size, of_budget, percent, short_seconds, speed
 
 TIERS = {
     "device": ("Device", "Where the model computes"),
@@ -53,7 +53,7 @@ def _kept(live: Live) -> str:
         )
     entries, size = live.usage["entries"], live.usage["bytes"]
     device = entries["device"]
-    of = f"of {live.budget:,} entries" if live.budget else "entries, no budget"
+    of = of_budget(device, live.budget)
     main = f'<p class="big"><strong id="kv-entries">{device:,}</strong> <span>{of}</span></p>'
     full = bar(device / live.budget, f"{device:,} {of} on the device", "wide budget") if live.budget else ""
     most = max(size.values()) or 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.documents import LEFT_OUT
 from app.web.views.markup import bar, esc, page_link
-from app.words import byte_size, clock, plural, speed, tokens_of
+from app.words import byte_size, clock, of_budget, plural, speed, tokens_of
 from ingest.document import noun_of_pages
 from sessions import ContextRow, DocumentRow, JobRow
 
@@ -102,14 +102,12 @@ def kept(context: ContextRow, usage: Mapping[str, Any]) -> str:
     if not usage:
         return ""
     entries, size = usage["entries"]["device"], usage["bytes"]
+    limit, line = of_budget(entries, context.budget), ""
     if context.budget:
-        limit = f"of a budget of {context.budget:,}"
-        line = bar(entries / context.budget, f"{entries:,} entries {limit}", "wide budget")
-    else:
-        limit, line = "and no budget", ""
+        line = bar(entries / context.budget, f"{entries:,} {limit}", "wide budget")
     sizes = " · ".join(f"{byte_size(size[tier])} on the {tier}" for tier in ("device", "host", "disk") if size[tier])
     return (
-        f'<div class="kept"><p><strong>{entries:,}</strong> entries per KV head and layer {esc(limit)}</p>{line}'
+        f'<div class="kept"><p><strong>{entries:,}</strong> {esc(limit)} per KV head and layer</p>{line}'
         f'<p class="quiet">{esc(sizes)}</p></div>'
     )
 
