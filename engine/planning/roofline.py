@@ -6,9 +6,11 @@ rates that were measured on this machine or stated for another (`rates.py`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from engine.footprint import Footprint
+from engine.host.host_tier import SCORE_BYTES
 from engine.models.skeleton import Skeleton
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -44,7 +46,8 @@ class Roofline:
         asking = self._pass_sec(footprint, QUESTION, footprint.answering, 0, True)
         answering = self._pass_sec(footprint, 1, footprint.answering, self.model.head, True)
         answering += self._brought_sec(footprint, footprint.brought_answering)
-        first = footprint.looks * (asking + self._search_sec(footprint, QUESTION)) + answering + searching
+        # At a second look there is little left to search, where something stood out.
+        first = footprint.looks * asking + self._search_sec(footprint, QUESTION) + answering + searching
         return reading, first, 1 / (answering + searching / footprint.search_every)
 
     def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
@@ -81,8 +84,10 @@ class Roofline:
         products = 2 * footprint.searched * spec.query_width
         if footprint.in_place and not self.shared:  # a GPU reads them once for all tokens of a block
             return max(tokens * products / rates.flops, keys / rates.link)
-        moved = keys + 12 * spec.query_heads * footprint.searched
-        return tokens * max(products / rates.host_flops, moved / rates.host_memory)
+        scores = 4 * footprint.searched  # bytes of one head's
+        together = max(1, SCORE_BYTES // (scores * max(layer.query_heads for layer in spec.layers)))
+        moved = math.ceil(tokens / together) * keys + tokens * scores * spec.query_heads
+        return max(tokens * products / rates.host_flops, moved / rates.host_memory)
 
     def _brought_sec(self, footprint: Footprint, entries: float) -> float:
         """Of reading entries of the host tier from a GPU; on a CPU they count as attended to, and no more."""
