@@ -147,8 +147,14 @@ class Fixed(list[tuple[Bank, int]]):
         self.tables: dict[torch.device, Any] = {}
 
 
+def scored_in(slabs: Slabs) -> torch.dtype:
+    """What `score` makes of banks: their products in bfloat16 are that, all others float32."""
+    same = all(isinstance(bank, Tensor) and bank.dtype == torch.bfloat16 for bank, _ in slabs)
+    return torch.bfloat16 if same else torch.float32
+
+
 def score(bank: Bank, q: Tensor, out: Tensor) -> None:
-    """Write dot products of q [H, R, D] with the first N rows of a bank to `out` [H, R, N], both float32."""
+    """Write dot products of q [H, R, D], float32, with the first N rows of a bank to `out` [H, R, N]."""
     if isinstance(bank, Pages):
         bank.score(q, out)
     elif bank.dtype == torch.float16:  # which dot products that nobody has scaled outgrow

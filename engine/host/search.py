@@ -21,7 +21,8 @@ def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int)
     """As `HostTier.search`, of the first `visible` entries of the slabs of keys."""
     heads, queries, size = q.shape
     blocks = -(-visible // BLOCK)
-    scores = torch.full((heads, queries, blocks * BLOCK), float("-inf"))
+    scores = torch.empty(heads, queries, blocks * BLOCK, dtype=rows.scored_in(slabs))
+    scores[..., visible:] = float("-inf")
     q, at = q.to("cpu", torch.float32), 0
     for bank, length in slabs:
         end = min(at + length, visible)
