@@ -104,7 +104,8 @@ def answer(
         on_piece: called with every piece of the answer; on_reasoning: of the reasoning before it, if there is any.
         should_stop: asked at every piece, and after every pass over the question and the turns that a branch begins
             with; the conversation is then as it was before the question.
-        on_stage: told in words how far the turns before, or a long question, are read; "" when they are.
+        on_stage: told in words what is waited for, and how far the turns before, or a long question, are read; ""
+            when that is over.
 
     Returns:
         The turn: done, or cancelled with what there was of the answer.
@@ -143,8 +144,10 @@ def _answer(
 
     try:
         while service.store.is_behind(turn.id):  # another program answers in this session
+            on_stage("Waiting for the answer to the question before")
             on_pass()
             time.sleep(WAIT_SEC)
+        on_stage("")
         started = time.perf_counter()
         open_one = open_conversation(service, turn.session_id, on_pass, on_turn)
     except Stopped:

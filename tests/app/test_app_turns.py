@@ -187,3 +187,14 @@ def test_how_far_a_long_question_is_read_is_said_meanwhile(service: Service, boo
     assert set(short) == {""}
     assert re.fullmatch(r"Reading the question: [\d,]+ of [\d,]+ tokens", next(filter(None, long)))
     assert long[-1] == ""
+
+
+def test_who_waits_for_another_answer_is_told(service: Service, book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second question at the command line waited in silence."""
+    session = service.store.add_session(read_through(service, add(service, book)).id).id
+    behind = iter([True, True, False])
+    monkeypatch.setattr(service.store, "is_behind", lambda turn: next(behind))
+    told: list[str] = []
+    answer(service, keep_question(service, session, "Who?").id, SHORT, on_stage=told.append)
+    waiting = "Waiting for the answer to the question before"
+    assert told[:3] == [waiting, waiting, ""]
