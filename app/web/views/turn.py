@@ -127,7 +127,8 @@ def _measured(turn: TurnRow) -> str:
 
 def _read_again(tokens: int, pages: str) -> str:
     if pages and not tokens:
-        return f'<span title="As was asked; all of them were remembered">looked at pages {esc(pages)} alone</span>'
+        why = "As was asked: of the text only these, and the beginning and the end that are always seen"
+        return f'<span title="{why}">looked at pages {esc(pages)}</span>'
     if pages:
         return f'<span title="{plural(tokens, "token")}, as was asked">pages {esc(pages)} read again</span>'
     if not tokens:
