@@ -65,6 +65,7 @@ def _chunk_scores(
     rounds,
     offset,
     halvings,
+    query_heads,
     heads_per_group,
     KEY_FIRST: tl.constexpr,
     KEY_OTHER: tl.constexpr,
@@ -78,8 +79,9 @@ def _chunk_scores(
     REST_PAD: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    block, query_head = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
-    number = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE)
+    block, tile = tl.program_id(1).to(tl.int64), tl.program_id(0) // query_heads
+    query_head = (tl.program_id(0) % query_heads).to(tl.int64)  # those of a group run side by side, over the same keys
+    number = tile.to(tl.int64) * TILE + tl.arange(0, TILE)
     m_chunk = number < chunks
     row = tl.arange(0, QUERIES_PAD)
     m_q = row < queries
@@ -134,7 +136,7 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
     chunks, key_table = starts.shape[1], table(slabs, q.device)
     tile = tile_of(width, q.dtype, key_table.coded)
     out = torch.empty(query_heads, blocks, chunks, dtype=torch.float32, device=q.device)
-    _chunk_scores[(triton.cdiv(chunks, tile), blocks, query_heads)](
+    _chunk_scores[(triton.cdiv(chunks, tile) * query_heads, blocks)](
         q.contiguous(),
         starts.contiguous(),
         limits.contiguous(),
@@ -151,6 +153,7 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         (size - 1).bit_length(),
         places.offset,
         key_table.halvings,
+        query_heads,
         query_heads // slabs[0][0].shape[0],
         **key_table.constants("KEY"),
         DOT=factor_dtype(q.dtype),
