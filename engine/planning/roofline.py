@@ -42,11 +42,11 @@ class Roofline:
         each = self._pass_sec(footprint, rows, footprint.attended, head, footprint.explicit)
         kept = _far_bytes(footprint) / self.rates.link
         reading = through / rows * each + kept + self._brought_sec(footprint, through * footprint.brought)
-        searching = self._search_sec(footprint)
+        # At a second look something has stood out as a rule, and there is little left to search.
+        searching = self._search_sec(footprint) if footprint.looks == 1 else 0.0
         asking = self._pass_sec(footprint, QUESTION, footprint.answering, 0, True)
         answering = self._pass_sec(footprint, 1, footprint.answering, self.model.head, True)
         answering += self._brought_sec(footprint, footprint.brought_answering)
-        # At a second look there is little left to search, where something stood out.
         first = footprint.looks * asking + self._search_sec(footprint, QUESTION) + answering + searching
         return reading, first, 1 / (answering + searching / footprint.search_every)
 
@@ -84,10 +84,10 @@ class Roofline:
         products = 2 * footprint.searched * spec.query_width
         if footprint.in_place and not self.shared:  # a GPU reads them once for all tokens of a block
             return max(tokens * products / rates.flops, keys / rates.link)
-        scores = 4 * footprint.searched  # bytes of one head's
-        together = max(1, SCORE_BYTES // (scores * max(layer.query_heads for layer in spec.layers)))
-        moved = math.ceil(tokens / together) * keys + tokens * scores * spec.query_heads
-        return max(tokens * products / rates.host_flops, moved / rates.host_memory)
+        heads = max(layer.query_heads for layer in spec.layers)
+        together = max(1, SCORE_BYTES // (4 * heads * footprint.searched))  # tokens for which all keys are read once
+        moved = math.ceil(tokens / together) * keys + 12 * tokens * spec.query_heads * footprint.searched
+        return tokens * products / rates.host_flops + moved / rates.host_memory
 
     def _brought_sec(self, footprint: Footprint, entries: float) -> float:
         """Of reading entries of the host tier from a GPU; on a CPU they count as attended to, and no more."""
