@@ -15,6 +15,9 @@ from engine.records import Usage
 TurnTokens = Callable[[str], int]  # how many tokens a text takes when it is put to the model as a turn
 
 
+SCORE_BYTES = 256 << 20  # room that the scores of one search may take, unless those of a single query need more
+
+
 @dataclass(frozen=True)
 class Task:
     """What is to be read.

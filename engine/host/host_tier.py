@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.footprint import SCORE_BYTES
 from engine.host import tier_plan
 from engine.host.search import best_among, best_of_all
 from engine.host.slabs import Slab, page_of
@@ -28,7 +29,6 @@ from kernels import quantise
 from kernels.gathering import taken
 from kernels.rows import BANKS, Bank, Levels, Pages, Slabs, take
 
-SCORE_BYTES = 256 << 20  # room that the scores of one search may take, unless those of a single query need more
 TAIL = "host-tail"  # the part of what is not in slabs
 
 

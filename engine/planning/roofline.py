@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from engine.footprint import Footprint
-from engine.host.host_tier import SCORE_BYTES
+from engine.footprint import SCORE_BYTES, Footprint
 from engine.models.skeleton import Skeleton
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -77,9 +76,9 @@ class Roofline:
 
     def _search_sec(self, footprint: Footprint, tokens: int = 1) -> float:
         """Of comparing tokens' queries with keys of the host tier, which are half of its bytes."""
-        if not footprint.searched:
-            return 0.0
         spec, rates = self.model.spec.looking_far, self.rates
+        if not footprint.searched or not spec.query_heads:
+            return 0.0
         keys = _entry_bytes(footprint) / 2 * footprint.searched
         products = 2 * footprint.searched * spec.query_width
         if footprint.in_place and not self.shared:  # a GPU reads them once for all tokens of a block
