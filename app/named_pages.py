@@ -5,7 +5,7 @@ numbered as sources name them; "2:5" is page 5 of the second of several document
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -111,6 +111,17 @@ def around(page: int, paragraph: int | None, document: int | None = None) -> str
     return named.written(several=document is not None)
 
 
+def spans_of(named: Sequence[Named], document_ids: Sequence[str], library: Library) -> Iterator[tuple[str, int, int]]:
+    """The document, the first character and the end of each."""
+    for each in named:
+        id = document_ids[each.document - 1]
+        document = library.document(id)
+        if each.page is None:
+            yield id, document.span(each.first)[0], document.span(each.last)[1]
+        else:
+            yield id, *document.span(each.page, each.first, each.last)
+
+
 def tokens_of(
     named: Sequence[Named], document_ids: Sequence[str], stream: Stream, library: Library, most: int | None
 ) -> "torch.Tensor":
@@ -124,13 +135,7 @@ def tokens_of(
     import torch
 
     found: set[int] = set()
-    for each in named:
-        id = document_ids[each.document - 1]
-        document = library.document(id)
-        if each.page is None:
-            start, end = document.span(each.first)[0], document.span(each.last)[1]
-        else:
-            start, end = document.span(each.page, each.first, each.last)
+    for id, start, end in spans_of(named, document_ids, library):
         found.update(stream.between(id, start, end))
     pages = f"pages {written(named, document_ids)}"
     if not found:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
-from app.named_pages import MOST_TOKENS, named_pages, tokens_of, written
+from app.named_pages import MOST_TOKENS, named_pages, spans_of, tokens_of, written
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_begun, open_context, open_conversation, save_conversation
 from app.progress import usage_json
@@ -17,7 +17,7 @@ from app.quotes import whole_sentences
 from app.readings import Stopped
 from app.service import Service
 from app.sources import check_quotations, find_sources, with_citations
-from app.words import plural, repeats_itself, said_before
+from app.words import plural, repeats_itself, roughly, said_before
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ WAIT_SEC = 0.1
 
 LONGEST_QUESTION = 20_000
 """Characters."""
+
+SURELY = 1.5
+"""Times as many tokens as can be read again: with so many pages are refused before they are counted."""
 
 LONG_QUESTION = 256
 """Tokens; of more it is told how far they are read."""
@@ -68,11 +71,23 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     """Pages as they are written; "" for none.
 
     Raises:
-        UsageError: they name none, or some that the documents do not have.
+        UsageError: they name none, or some that the documents do not have, or far more than can be read again.
     """
+    import engine
+
     if not pages.strip():
         return ""
-    return written(named_pages(pages, context.document_ids, service.library), context.document_ids)
+    ids, library = context.document_ids, service.library
+    named = named_pages(pages, ids, library)
+    characters = sum(end - start for _, start, end in spans_of(named, ids, library))
+    share = characters / max(1, sum(row.characters for row in service.store.context_documents(context.id)))
+    forgets = engine.METHODS[context.method].family in ("condensing", "baseline")
+    if forgets and share * context.tokens > SURELY * MOST_TOKENS:
+        raise UsageError(
+            f"There are about {roughly(share * context.tokens)} tokens on pages {written(named, ids)}, and "
+            f"{MOST_TOKENS:,} at most are read again for one question: name fewer."
+        )
+    return written(named, ids)
 
 
 def checked_question(question: str) -> str:

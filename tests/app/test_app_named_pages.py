@@ -119,14 +119,21 @@ def test_pages_are_written_as_they_are_named() -> None:
     assert Named(2, 2, 2, page=7).written(several=True) == "2:7/2"
 
 
-def test_pages_without_text_and_too_many_cannot_be_read_again(service: Service, tmp_path: Path) -> None:
+def test_pages_without_text_and_too_many_cannot_be_read_again(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     long = tmp_path / "Long.txt"
-    long.write_text(book_text(MOST_TOKENS // 30), encoding="utf-8")
+    long.write_text(book_text(MOST_TOKENS // 15), encoding="utf-8")
     context = read(service, begin(service, add(service, long), "streaming", BUDGET).id, lambda _: None)
     assert context.tokens > MOST_TOKENS
     document = service.library.document(context.document_ids[0])
     pages = f"1-{len(document.pages)}"
-    turn = keep_question(service, service.store.add_session(context.id).id, "Who?", pages)
+    session = service.store.add_session(context.id).id
+    with pytest.raises(UsageError, match=r"There are about [\d,]+ tokens on pages 1.*: name fewer"):
+        keep_question(service, session, "Who?", pages)
+    assert not service.store.turns(session)
+    monkeypatch.setattr("app.turns.SURELY", 1e9)  # as where it is not sure
+    turn = keep_question(service, session, "Who?", pages)
     with pytest.raises(UsageError, match=r"tokens on pages 1.*, and 16,384 at most are read again .* name fewer"):
         answer(service, turn.id, AnswerOptions(max_tokens=4))
     failed = service.store.turn(turn.id)
