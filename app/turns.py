@@ -73,10 +73,10 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     Raises:
         UsageError: they name none, or some that the documents do not have, or far more than can be read again.
     """
-    import engine
-
     if not pages.strip():
         return ""
+    import engine
+
     ids, library = context.document_ids, service.library
     named = named_pages(pages, ids, library)
     characters = sum(end - start for _, start, end in spans_of(named, ids, library))
