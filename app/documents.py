@@ -114,13 +114,7 @@ def _add(service: Service, source: Path | DocumentRow, options: Options, on_page
     if isinstance(source, DocumentRow) or was_read:
         assert known is not None
         raise AppError(f"{known.title!r} was read without OCR; delete {known.id}, then read the file again with it.")
-    document = ingest_apart(
-        source,
-        title=options.title or (known.title if known else None),
-        password=options.password,
-        ocr=options.ocr,
-        on_page=lambda done, total: on_page(source.name, done, total),
-    )
+    document = _ingested(source, options.title or (known.title if known else None), options, on_page)
     row = service.store.add_document(
         sha256=document.sha256,
         title=document.title,
@@ -137,20 +131,23 @@ def _add(service: Service, source: Path | DocumentRow, options: Options, on_page
     return row
 
 
+def _ingested(file: Path, title: str | None, options: Options, on_page: OnPage) -> ingest.Document:
+    return ingest_apart(
+        file,
+        title=title,
+        password=options.password,
+        ocr=options.ocr,
+        on_page=lambda done, total: on_page(file.name, done, total),
+    )
+
+
 def _mend(service: Service, known: DocumentRow, file: Path, options: Options, on_page: OnPage) -> None:
     """Make the text of a known document anew from its file, where it was lost or altered.
 
     Raises:
         StoreCorrupt: it came out otherwise, so that what was read of it would not fit it.
     """
-    document = ingest_apart(
-        file,
-        title=None,
-        password=options.password,
-        ocr=options.ocr,
-        on_page=lambda done, total: on_page(file.name, done, total),
-    )
-    content = document.to_json()
+    content = _ingested(file, None, options, on_page).to_json()
     titles = (content["title"], known.title)  # one that it was given, if it is not called otherwise by now
     if not any(service.store.mend_content(known.id, {**content, "title": title}) for title in titles):
         service.store.document_content(known.id)  # which says what is wrong

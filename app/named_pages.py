@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from app.errors import UsageError
 from app.library import Library
 from app.stream import Stream
-from app.words import plural
+from app.words import plural, roughly
 from ingest.document import noun_of_pages
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 16_384
 """Of all pages that are read again for one question; those that are only looked at may be any number."""
+
+SURELY = 1.5
+"""Times as many are too many by an estimate too."""
 
 BESIDE = 2
 """Paragraphs to each side of one that are named with it."""
@@ -122,12 +125,32 @@ def spans_of(named: Sequence[Named], document_ids: Sequence[str], library: Libra
             yield id, *document.span(each.page, each.first, each.last)
 
 
+def require_few(named: Sequence[Named], document_ids: Sequence[str], library: Library, per_character: float) -> None:
+    """Refuse pages of which surely not all can be read again, before their tokens are counted.
+
+    per_character: tokens, on average.
+
+    Raises:
+        UsageError: there are far too many.
+    """
+    about = per_character * sum(end - start for _, start, end in spans_of(named, document_ids, library))
+    if about > SURELY * MOST_TOKENS:
+        raise _too_many(f"about {roughly(about)} tokens", named, document_ids)
+
+
+def _too_many(tokens: str, named: Sequence[Named], document_ids: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"There are {tokens} on pages {written(named, document_ids)}, and {MOST_TOKENS:,} at most are read again for "
+        "one question: name fewer."
+    )
+
+
 def tokens_of(
-    named: Sequence[Named], document_ids: Sequence[str], stream: Stream, library: Library, most: int | None
+    named: Sequence[Named], document_ids: Sequence[str], stream: Stream, library: Library, read_again: bool
 ) -> "torch.Tensor":
     """The tokens of pages, each once, in the order of the text: int64 [N].
 
-    most: how many can be read again; None for any number.
+    read_again: whether they are to be, and not looked at alone.
 
     Raises:
         UsageError: there is no text on them, or more than can be read again.
@@ -137,12 +160,8 @@ def tokens_of(
     found: set[int] = set()
     for id, start, end in spans_of(named, document_ids, library):
         found.update(stream.between(id, start, end))
-    pages = f"pages {written(named, document_ids)}"
     if not found:
-        raise UsageError(f"There is no text on {pages}.")
-    if most is not None and len(found) > most:
-        raise UsageError(
-            f"There are {plural(len(found), 'token')} on {pages}, and {most:,} at most are read again for one "
-            "question: name fewer."
-        )
+        raise UsageError(f"There is no text on pages {written(named, document_ids)}.")
+    if read_again and len(found) > MOST_TOKENS:
+        raise _too_many(plural(len(found), "token"), named, document_ids)
     return torch.tensor(sorted(found))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
-from app.named_pages import MOST_TOKENS, named_pages, spans_of, tokens_of, written
+from app.named_pages import named_pages, require_few, tokens_of, written
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_begun, open_context, open_conversation, save_conversation
 from app.progress import usage_json
@@ -17,7 +17,7 @@ from app.quotes import whole_sentences
 from app.readings import Stopped
 from app.service import Service
 from app.sources import check_quotations, find_sources, with_citations
-from app.words import plural, repeats_itself, roughly, said_before
+from app.words import plural, repeats_itself, said_before
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
@@ -33,9 +33,6 @@ WAIT_SEC = 0.1
 
 LONGEST_QUESTION = 20_000
 """Characters."""
-
-SURELY = 1.5
-"""Times as many tokens as can be read again: with so many pages are refused before they are counted."""
 
 LONG_QUESTION = 256
 """Tokens; of more it is told how far they are read."""
@@ -79,14 +76,9 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
 
     ids, library = context.document_ids, service.library
     named = named_pages(pages, ids, library)
-    characters = sum(end - start for _, start, end in spans_of(named, ids, library))
-    share = characters / max(1, sum(row.characters for row in service.store.context_documents(context.id)))
-    forgets = engine.METHODS[context.method].family in ("condensing", "baseline")
-    if forgets and share * context.tokens > SURELY * MOST_TOKENS:
-        raise UsageError(
-            f"There are about {roughly(share * context.tokens)} tokens on pages {written(named, ids)}, and "
-            f"{MOST_TOKENS:,} at most are read again for one question: name fewer."
-        )
+    if engine.METHODS[context.method].family in ("condensing", "baseline"):
+        characters = sum(row.characters for row in service.store.context_documents(context.id))
+        require_few(named, ids, library, context.tokens / max(1, characters))
     return written(named, ids)
 
 
@@ -220,8 +212,8 @@ def _named(service: Service, opened: OpenContext, pages: str) -> "torch.Tensor |
     if not pages:
         return None
     ids = opened.row.document_ids
-    most = MOST_TOKENS if opened.context.memory.lets_go() else None
-    return tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library, most)
+    read_again = opened.context.memory.lets_go()
+    return tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library, read_again)
 
 
 def _finish(

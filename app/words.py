@@ -47,7 +47,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def tokens_of(read: int, tokens: int) -> str:
+def of_text(read: int, tokens: int) -> str:
     """Tokens of a text: "80,936 tokens"; "324 of 80,936 tokens" where no more of them were read."""
     return f"{read:,} of {plural(tokens, 'token')}" if read < tokens else plural(tokens, "token")
 

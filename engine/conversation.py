@@ -223,24 +223,24 @@ class Conversation:
             return self._look_at_named(named, text, on_pass)
         said = self._before_what_was_said()
         fits = self._make_room(len(named) + len(said or []) + beside)
-        alone = said is not None and not fits and self.memory.lets_go()
+        alone = said is not None and not fits
         if alone:
             self._forget_the_text(len(named))
         self._feed(text[named].tolist(), on_pass=on_pass, source=named.int())
         self._feed(said or [], on_pass=on_pass)
-        return Again(len(named), self._held(named), alone)
+        return Again(len(named), float(self._held(named).mean()), alone)
 
     def _look_at_named(self, named: Tensor, text: Tensor, on_pass: Callable[[], None]) -> Again:
         """Look only at these tokens of the text, and before that read those of them that have not been read yet."""
-        coming = named[self.memory.remembered(self.context.source_tokens)[named] == 0]
+        coming = named[self._held(named) == 0]
         with self.memory.reading():
             self._feed(text[coming].tolist(), on_pass=on_pass, source=coming.int())
         self.memory.look_at(named)
-        return Again(len(coming), self._held(named))
+        return Again(len(coming), float(self._held(named).mean())) if len(coming) else Again(0)
 
-    def _held(self, named: Tensor) -> float:
-        """Of the KV heads that are to hold these tokens of the text, the share that does."""
-        return float(self.memory.remembered(self.context.source_tokens)[named].clamp(max=1).mean())
+    def _held(self, named: Tensor) -> Tensor:
+        """Of the KV heads that are to hold each of these tokens of the text, the share that does [N]."""
+        return self.memory.remembered(self.context.source_tokens)[named].clamp(max=1)
 
     def _forget_the_text(self, coming: int) -> None:
         """Begin as if nothing had been read; so many tokens of text are to come."""

@@ -60,8 +60,7 @@ class Focus:
     @staticmethod
     def named(tokens: Tensor, source: Tensor, far: int) -> Focus:
         """The same of these tokens of the source, int64 [N]."""
-        wanted = torch.isin(source, tokens)
-        return Focus._of(wanted, source, far)
+        return Focus._of(torch.isin(source, tokens), source, far)
 
     @staticmethod
     def _on(found: list[Passage], source: Tensor, far: int) -> Focus:

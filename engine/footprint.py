@@ -18,6 +18,11 @@ TurnTokens = Callable[[str], int]  # how many tokens a text takes when it is put
 SCORE_BYTES = 256 << 20  # room that the scores of one search may take, unless those of a single query need more
 
 
+def searched_together(query_heads: int, entries: int) -> int:
+    """Queries of a layer that one search compares with so many entries, reading each of these once; at least one."""
+    return max(1, SCORE_BYTES // (4 * query_heads * max(entries, 1)))
+
+
 @dataclass(frozen=True)
 class Task:
     """What is to be read.

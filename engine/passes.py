@@ -180,8 +180,9 @@ def novelties(
         pieces = [torch.full((len(ids) - len(predicting),), float("inf"), device=hidden.device)]
     else:
         pieces = [predicted.logsumexp(dim=0) - predicted.gather(0, ids[:1])]
+    in_bfloat16 = _ranks_in_bfloat16(model.device)
     for at in range(0, len(predicting), NOVELTY_ROWS):
-        with torch.autocast("cpu", torch.bfloat16, enabled=_ranks_in_bfloat16(model.device)):
+        with torch.autocast("cpu", torch.bfloat16, enabled=in_bfloat16):
             logits = model.logits(predicting[at : at + NOVELTY_ROWS])
         pieces.append(F.cross_entropy(logits, targets[at : at + NOVELTY_ROWS], reduction="none"))
     return torch.cat(pieces)

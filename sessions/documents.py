@@ -138,12 +138,11 @@ class Documents(Base):
         Raises:
             StoreCorrupt: the file is missing or is not what was written.
         """
-        row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
-        path = self.home / "documents" / id / _CONTENT
+        path = self._content_of(id)
         if not self.has_content(id):
             raise StoreCorrupt(
-                f"The text of document {id} ({row['title']!r}) at {path} is missing or altered: read its file again, "
-                "which mends it, or delete the document."
+                f"The text of document {id} ({self.document(id).title!r}) at {path} is missing or altered: "
+                "read its file again, which mends it, or delete the document."
             )
         content: dict[str, Any] = json.loads(path.read_bytes())
         return content
@@ -152,7 +151,7 @@ class Documents(Base):
         """Whether a document's text is there, as it was written."""
         row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
         try:
-            return bool(sha256_of(self.home / "documents" / id / _CONTENT) == row["content_sha256"])
+            return bool(sha256_of(self._content_of(id)) == row["content_sha256"])
         except OSError:
             return False
 
@@ -162,10 +161,13 @@ class Documents(Base):
         row = self._one("SELECT * FROM documents WHERE id = ?", id, "document")
         if hashlib.sha256(data).hexdigest() != row["content_sha256"]:
             return False
-        folder = self.home / "documents" / id
-        folder.mkdir(mode=0o700, exist_ok=True)
-        write_whole(folder / _CONTENT, data)
+        path = self._content_of(id)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_whole(path, data)
         return True
+
+    def _content_of(self, id: str) -> Path:
+        return self.home / "documents" / id / _CONTENT
 
     def document_file(self, id: str) -> Path | None:
         """The kept copy of the original file; None if it was not given, or has been removed from the folder."""

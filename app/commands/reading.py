@@ -19,7 +19,7 @@ from app.commands.common import (
     print_json,
 )
 from app.errors import AppError, UsageError, phrase
-from app.words import byte_size, clock, of_budget, plural, tokens_of
+from app.words import byte_size, clock, of_budget, of_text, plural
 
 if TYPE_CHECKING:
     from app.documents import Added
@@ -295,7 +295,7 @@ def in_words(result: dict[str, Any], tokens_read: int) -> str:
     budget = "no budget" if result["budget"] is None else f"budget {result['budget']:,}"
     kv = ", ".join(f"{byte_size(size)} on the {tier}" for tier, size in result["kv_bytes"].items() if size)
     lines += [
-        f"Read {tokens_of(tokens_read, result['tokens'])} in {clock(result['seconds'])} "
+        f"Read {of_text(tokens_read, result['tokens'])} in {clock(result['seconds'])} "
         f"({result['tokens_per_second']:,.0f} tokens/s) with {result['method']}, {budget}.",
         f"It holds {result['kv_entries']:,} entries per KV head and layer on the device; {kv or 'nothing kept'}.",
         f'Context {result["context"]}. Ask it: stockpot ask {result["context"]} "..."',

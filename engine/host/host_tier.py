@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.footprint import SCORE_BYTES
+from engine.footprint import searched_together
 from engine.host import tier_plan
 from engine.host.search import best_among, best_of_all
 from engine.host.slabs import Slab, page_of
@@ -239,7 +239,7 @@ class HostTier:
         """
         visible = int(limits[-1])
         compared = visible if among is None else len(among)
-        step = max(1, SCORE_BYTES // (4 * q.shape[0] * max(compared, 1)))
+        step = searched_together(q.shape[0], compared)
         steps = [slice(at, at + step) for at in range(0, q.shape[1], step)]
         if among is None:
             found = [best_of_all(self.keys(layer), q[:, each], limits[each], top, visible) for each in steps]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from engine.footprint import SCORE_BYTES, Footprint
+from engine.footprint import Footprint, searched_together
 from engine.models.skeleton import Skeleton
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -83,8 +83,7 @@ class Roofline:
         products = 2 * footprint.searched * spec.query_width
         if footprint.in_place and not self.shared:  # a GPU reads them once for all tokens of a block
             return max(tokens * products / rates.flops, keys / rates.link)
-        heads = max(layer.query_heads for layer in spec.layers)
-        together = max(1, SCORE_BYTES // (4 * heads * footprint.searched))  # tokens for which all keys are read once
+        together = searched_together(max(layer.query_heads for layer in spec.layers), footprint.searched)
         moved = math.ceil(tokens / together) * keys + 12 * tokens * spec.query_heads * footprint.searched
         return tokens * products / rates.host_flops + moved / rates.host_memory
 

@@ -43,7 +43,7 @@ def text_of(service: Service, context: ContextRow, pages: str) -> str:
     """What the tokens of pages say."""
     opened = open_context(service, context.id)
     ids = context.document_ids
-    tokens = tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library, None)
+    tokens = tokens_of(named_pages(pages, ids, service.library), ids, opened.stream, service.library, False)
     return opened.model.decode(opened.stream.ids[tokens].tolist())
 
 
@@ -132,7 +132,7 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(
     with pytest.raises(UsageError, match=r"There are about [\d,]+ tokens on pages 1.*: name fewer"):
         keep_question(service, session, "Who?", pages)
     assert not service.store.turns(session)
-    monkeypatch.setattr("app.turns.SURELY", 1e9)  # as where it is not sure
+    monkeypatch.setattr("app.named_pages.SURELY", 1e9)  # as where it is not sure
     turn = keep_question(service, session, "Who?", pages)
     with pytest.raises(UsageError, match=r"tokens on pages 1.*, and 16,384 at most are read again .* name fewer"):
         answer(service, turn.id, AnswerOptions(max_tokens=4))
@@ -148,7 +148,7 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(
     )
     named = named_pages("1", ["d-empty"], service.library)
     with pytest.raises(UsageError, match="There is no text on pages 1"):
-        tokens_of(named, ["d-empty"], renamed, service.library, None)
+        tokens_of(named, ["d-empty"], renamed, service.library, False)
 
 
 @pytest.mark.parametrize("method", ["exact", "streaming"])

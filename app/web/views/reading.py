@@ -6,7 +6,7 @@ from typing import Any
 
 from app.documents import LEFT_OUT
 from app.web.views.markup import bar, esc, page_link
-from app.words import byte_size, clock, of_budget, plural, speed, tokens_of
+from app.words import byte_size, clock, of_budget, of_text, plural, speed
 from ingest.document import noun_of_pages
 from sessions import ContextRow, DocumentRow, JobRow
 
@@ -107,7 +107,7 @@ def kept(context: ContextRow, usage: Mapping[str, Any]) -> str:
         line = bar(entries / context.budget, f"{entries:,} {limit}", "wide budget")
     sizes = " · ".join(f"{byte_size(size[tier])} on the {tier}" for tier in ("device", "host", "disk") if size[tier])
     return (
-        f'<div class="kept"><p><strong>{entries:,}</strong> {esc(limit)} per KV head and layer</p>{line}'
+        f'<div class="kept"><p><strong>{entries:,}</strong> {esc(limit)} (per KV head and layer)</p>{line}'
         f'<p class="quiet">{esc(sizes)}</p></div>'
     )
 
@@ -132,7 +132,7 @@ def context_head(
     model = context.model.rpartition("/")[2]
     done = "read by" if context.status == "ready" else "·"
     read = context.tokens_read if context.status == "ready" else context.tokens
-    how = f"{tokens_of(read, context.tokens)} {done} {model} with {context.method}, {budget}"
+    how = f"{of_text(read, context.tokens)} {done} {model} with {context.method}, {budget}"
     so_far = "" if context.status == "ready" else _so_far(context, share)
     formats = Counter(document.format.upper() for document in documents)
     kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())

@@ -190,7 +190,7 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
     document = documents.index(source["document"]) + 1 if len(documents) > 1 else None
     named = around(int(source["page"]), None if paragraph is None else int(paragraph), document)
     return (
-        f'<button type="button" data-action="name" data-pages="{named}" title="Read it again before the next answer">'
+        f'<button type="button" data-action="name" data-pages="{named}" title="Turn to it for the next answer">'
         "Ask about this place</button>"
     )
 
