@@ -1,7 +1,7 @@
 """Intake: the files of uploads become documents, and these, or others that are kept, a context to be read.
 
-Files are opened in a thread beside the one that uses the model, so that nobody waits for a long reading to hear that
-one is encrypted or broken. Up to there an upload needs no model; then it waits for its turn.
+Files are opened and turned into tokens in a thread beside the one that uses the model, so that nobody waits for a long
+reading to hear that one is encrypted or broken, and the model for nothing but its turn.
 """
 
 import threading
@@ -18,7 +18,7 @@ from app.errors import AppError, phrase
 from app.progress import Report
 from app.readings import Stopped
 from app.service import Service
-from app.uploads import EXTRACTED, INGEST, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
+from app.uploads import INGEST, WAITING, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
 from app.words import plural
 from ingest import PasswordNeeded, WrongPassword, fingerprint
 from sessions import DocumentRow, JobRow, NotFound, stamp
@@ -29,7 +29,7 @@ LOCKED = (PasswordNeeded, WrongPassword)
 
 
 class Upload(NamedTuple):
-    """An upload whose files have become documents, and what is to be done once a model is at hand."""
+    """An upload that is ready to be read, and what is to be done once the model is at hand."""
 
     job: JobRow
     rest: Generator[None]
@@ -42,7 +42,7 @@ class Intake(Claims):
         """service: the home to work for."""
         super().__init__(service)
         self._wake_intake = threading.Event()
-        self._extracted: dict[str, Upload] = {}  # uploads that wait for the model, by their jobs, oldest first
+        self._waiting: dict[str, Upload] = {}  # for the model, by their jobs, oldest first
         self._passwords: dict[str, str] = {}  # of uploads, by their jobs; never on disk
 
     def _call(self) -> None:
@@ -126,39 +126,39 @@ class Intake(Claims):
     # Doing it: the thread beside, and what is left for the one that uses the model.
 
     def _take_in(self) -> None:
-        """The thread beside: turn the files of uploads into documents, up to where a model is needed."""
+        """The thread beside: turn the files of uploads into documents and tokens, up to where the model is needed."""
         self._work(self._wake_intake, self._take_in_once)
 
     def _take_in_once(self) -> bool:
-        for job_id in list(self._extracted):
+        for job_id in list(self._waiting):
             if self.service.store.cancel_requested(job_id):
                 self._let_go(job_id)
         job = self._claimed(INGEST)
         if job is None:
             return False
-        self._do(job, self._extract)
+        self._do(job, self._make_ready)
         return True
 
-    def _extract(self, job: JobRow) -> None:
+    def _make_ready(self, job: JobRow) -> None:
         rest = self._ingest(job)
         for _ in rest:  # once, unless it has come to its end
-            self._extracted[job.id] = Upload(job, rest)
+            self._waiting[job.id] = Upload(job, rest)
             self._wake.set()
             return
 
-    def _next_extracted(self) -> Upload | None:
+    def _next_waiting(self) -> Upload | None:
         """The upload that has waited longest for a model, which then waits no more."""
-        job_id = next(iter(self._extracted), "")
-        return self._extracted.pop(job_id, None)
+        job_id = next(iter(self._waiting), "")
+        return self._waiting.pop(job_id, None)
 
     def _let_go(self, job_id: str) -> None:
         """End an upload that waits for the model, unless it does so no longer."""
-        if upload := self._extracted.pop(job_id, None):
+        if upload := self._waiting.pop(job_id, None):
             upload.rest.close()
 
     def _let_go_all(self) -> None:
         """No model will come any more."""
-        for job_id in list(self._extracted):
+        for job_id in list(self._waiting):
             self._taken(partial(self._let_go, job_id))
 
     def _ingest(self, job: JobRow) -> Generator[None]:
@@ -195,18 +195,18 @@ class Intake(Claims):
             if not (kept or files):
                 raise AppError("The documents were deleted before they were read.")
             self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
-            store.update_job(job.id, stage=EXTRACTED, progress={"documents": made()})
-            yield
-            context = readings.begin(
+            store.update_job(job.id, progress={"documents": made()})
+            prepared = readings.prepare(
                 self.service,
                 [row.id for row in added.documents],
                 payload["method"],
                 payload["settings"],
                 payload["model"],
-                added.warnings,
                 on_stage,
-                added.title,
             )
+            store.update_job(job.id, stage=WAITING)
+            yield
+            context = readings.begin(self.service, prepared, added.warnings, on_stage, added.title)
         except (Stopped, GeneratorExit):
             self._leave(job)
         except LOCKED:
@@ -236,7 +236,7 @@ class Intake(Claims):
             with store.together():
                 if store.context(context_id).status != "ready":
                     made["reading"] = self.read(context_id).id
-                if "reading" in made and store.cancel_requested(job.id):  # while the text was turned into tokens
+                if "reading" in made and store.cancel_requested(job.id):  # while the model was loaded
                     store.request_cancel(made["reading"])
                 store.update_job(job.id, stage="done", progress=made)
                 store.end_job(job.id, "done")

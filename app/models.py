@@ -44,15 +44,15 @@ class Models:
             return self._held[1]
 
     def chat(self, name: str) -> "engine.Chat":
-        """The chat template and tokenizer of a model, which is not loaded for it.
+        """The chat template and a tokenizer of a model, which is not loaded for it; nobody else uses that tokenizer.
 
         Raises:
             engine.ModelNotFound, engine.UnsupportedModel: it cannot be used.
         """
         import engine
 
-        held, source = self._held, model_source(name)
-        return held[1].chat if held and held[0] == name else engine.load_chat(source, engine.read_config(source))
+        source = model_source(name)
+        return engine.load_chat(source, engine.read_config(source))
 
     @property
     def held(self) -> str | None:

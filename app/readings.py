@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from app.checkpoints import CHECKPOINT_SEC, Checkpoints, save
 from app.documents import LEFT_OUT
@@ -18,6 +18,9 @@ from app.service import Service
 from app.stream import PART, Stream, compose
 from sessions import ContextRow, StoreError
 
+if TYPE_CHECKING:
+    import engine
+
 OnReport = Callable[[Report], None]
 
 
@@ -25,49 +28,74 @@ class Stopped(Exception):
     """The work was asked to stop. Of a reading a checkpoint is saved, and it can be taken up again."""
 
 
-def begin(
+@dataclass(frozen=True)
+class Prepared:
+    """Documents, encoded, and the model and method that are to read them: as much of a reading as needs no weights."""
+
+    model: str
+    method: "engine.Method"
+    document_ids: list[str]
+    stream: Stream
+
+
+def prepare(
     service: Service,
     document_ids: Sequence[str],
     method_name: str,
     settings: dict[str, Any],
     model_name: str | None = None,
+    report: OnReport = lambda report: None,
+) -> Prepared:
+    """Encode documents in this order; in any thread, also while another one reads.
+
+    Args:
+        settings: of the method, budget included; text values are read as the setting's type.
+
+    Raises:
+        engine.EngineError: the settings or the model cannot be.
+        Exception: whatever `report` raises, which ends it.
+    """
+    name = model_name or service.models.default
+    method = method_for(name, method_name, settings)
+    stream = compose(
+        service.models.chat(name),
+        [(each, service.library.document(each)) for each in document_ids],
+        lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
+    )
+    return Prepared(name, method, list(document_ids), stream)
+
+
+def begin(
+    service: Service,
+    prepared: Prepared,
     warnings: Sequence[str] = (),
     report: OnReport = lambda report: None,
     title: str | None = None,
 ) -> ContextRow:
-    """Prepare a reading of documents in this order: encode them and keep a row for it.
+    """Load the model, and keep a row for a reading.
 
     Args:
-        settings: of the method, budget included; text values are read as the setting's type.
         title: what it is to be called, also if it was read before; None leaves that as it is.
 
     Returns:
         A context of status "ready" if exactly this was read before, else "reading": pass it to `read`.
 
     Raises:
-        engine.EngineError: the settings or the model cannot be.
+        engine.EngineError: the model cannot be used, or the settings leave no room to read.
         Exception: whatever `report` raises, which ends it: nothing is kept.
         sessions.InUse: it is being read right now.
         AppError: it would not fit the memory that is free.
     """
     import engine
 
-    name = model_name or service.models.default
-    method = method_for(name, method_name, settings)
-    chat = service.models.chat(name)
-    stream = compose(
-        chat,
-        [(each, service.library.document(each)) for each in document_ids],
-        lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
-    )
-    ids = list(document_ids)
-    what = (name, method_name, method.settings(), ids)
+    name, method, ids, stream = prepared.model, prepared.method, prepared.document_ids, prepared.stream
+    what = (name, method.name, method.settings(), ids)
     rows = service.store.contexts(ids[0])
     begun = any(what == (row.model, row.method, row.settings, row.document_ids) for row in rows)
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
     # does what was begun need as much.
     if service.models.held is None and not begun:
-        require_memory(name, method, len(stream.ids), chat, service.models.device)
+        require_memory(name, method, len(stream.ids), service.models.chat(name), service.models.device)
     report(Report("loading the model"))
     model = service.models.get(name)
     fingerprint = engine.fingerprint(model, method, stream.ids)
@@ -84,7 +112,7 @@ def begin(
     require_disk(plan, service.home)
     return service.store.add_context(
         model=name,
-        method=method_name,
+        method=method.name,
         settings=method.settings(),
         budget=method.budget,
         fingerprint=fingerprint,

@@ -23,8 +23,8 @@ from sessions import UNDER_WAY, DiskFull, DocumentRow, JobRow, disk_free, is_dis
 
 INGEST = "ingest"
 """The kind of an upload's job."""
-EXTRACTED = "text extracted; waiting for its turn"
-"""The stage of one that needs a model now."""
+WAITING = "ready to be read; waiting for its turn"
+"""The stage of one that needs the model now."""
 UPLOADS = "uploads"
 """Their folder in the home; each upload has one of its own there."""
 MOST_BYTES = 1 << 30

@@ -87,7 +87,7 @@ class Worker(Intake):
         self._put_right()
         if job := self._claimed(ANSWER):
             self._do(job, self._answer)
-        elif upload := self._next_extracted():
+        elif upload := self._next_waiting():
             self._do(upload.job, lambda job: next(upload.rest, None))
         elif job := self._claimed(READ):
             self._do(job, self._read)

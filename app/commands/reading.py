@@ -134,26 +134,22 @@ def run(arguments: Arguments) -> int:
     _check_named(arguments.sources)
     import engine
     from app.methods import method_for
-    from app.readings import begin
+    from app.readings import begin, prepare
     from app.uploads import discard_locked
 
     method = arguments.method or engine.DEFAULT_METHOD
     progress = ProgressLine()
+
+    def on_stage(report: "Report") -> None:
+        progress.show(report.stage)
+
     with open_service(arguments) as service:
         method_for(service.models.default, method, settings)  # refuse what cannot be before any work
         added = _add_files(service, arguments, progress)
         ids = [row.id for row in added.documents]
         with progress:
-            row = begin(
-                service,
-                ids,
-                method,
-                settings,
-                None,
-                added.warnings,
-                lambda report: progress.show(report.stage),
-                added.title,
-            )
+            prepared = prepare(service, ids, method, settings, report=on_stage)
+            row = begin(service, prepared, added.warnings, on_stage, added.title)
         discard_locked(service, [each.sha256 for each in added.documents])
         note_warnings([each for each in row.warnings if each not in added.warnings])
         return _read(service, row, progress, as_json=arguments.json)

@@ -14,7 +14,7 @@ from app.errors import phrase
 from app.home import POCKET, split_model
 from app.opening import is_begun
 from app.service import Service
-from app.uploads import EXTRACTED, INGEST, is_listed, is_locked, name_of
+from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of
 from app.web.gauge import Gauge
 from app.web.views.live import panel
 from app.web.views.markup import day, esc
@@ -145,7 +145,7 @@ class Screen:
         for job in self.store.jobs(kind=INGEST):
             if not is_listed(self.service, job):
                 continue
-            running = "waiting" if job.stage == EXTRACTED else "opening"
+            running = "waiting" if job.stage == WAITING else "opening"
             states = {"queued": "waiting", "running": running, "failed": "could not be read"}
             state = "needs a password" if is_locked(self.service, job) else states[job.status]
             name = f"{name_of(self.service, job)}\n{state}"

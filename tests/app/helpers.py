@@ -10,17 +10,18 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app import readings
 from app.answer_options import AnswerOptions
 from app.cli import main
 from app.documents import Options, add_documents
-from app.readings import begin, read
+from app.readings import read
 from app.service import Service
 from app.uploads import copy_in
 from app.worker import Worker
@@ -227,7 +228,7 @@ def ended(service: Service, job_id: str) -> str:
 
 def work_once(worker: Worker) -> None:
     """The next job, by a worker whose threads do not run."""
-    if not worker._take_in_once() or worker._extracted:
+    if not worker._take_in_once() or worker._waiting:
         worker._work_once()
 
 
@@ -253,6 +254,19 @@ def read_book(service: Service, worker: Worker, tmp_path: Path, paragraphs: int,
 def add(service: Service, *files: Path) -> list[str]:
     """Turn files into documents; their ids."""
     return [row.id for row in add_documents(service, files, Options(), lambda *_: None).documents]
+
+
+def begin(
+    service: Service,
+    ids: list[str],
+    method: str,
+    settings: dict[str, Any],
+    model: str | None = None,
+    warnings: Sequence[str] = (),
+    title: str | None = None,
+) -> ContextRow:
+    """Prepare a reading, and begin it."""
+    return readings.begin(service, readings.prepare(service, ids, method, settings, model), warnings, title=title)
 
 
 def read_through(service: Service, ids: list[str], method: str = "exact") -> ContextRow:

@@ -10,14 +10,13 @@ import pytest
 import engine
 from app.documents import Options
 from app.errors import AppError, NotFound
-from app.readings import begin
 from app.service import Service
 from app.web.actions import Actions
 from app.web.screen import AT_ONCE, Chosen, Screen
 from app.words import byte_size
 from app.worker import Worker
 from sessions import InUse
-from tests.app.helpers import SETTINGS, add, book_text, read_through, upload, work_once
+from tests.app.helpers import SETTINGS, add, begin, book_text, read_through, upload, work_once
 from tests.app.test_app_find import add_context, add_document
 from tests.app.test_app_worker_uploads import fails
 

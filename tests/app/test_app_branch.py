@@ -11,14 +11,14 @@ import engine
 from app.answer_options import AnswerOptions
 from app.errors import AppError, UsageError
 from app.opening import open_conversation
-from app.readings import begin, read
+from app.readings import read
 from app.service import Service
 from app.turns import answer, keep_question
 from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from sessions import TurnRow
-from tests.app.helpers import SHORT, add, answered, read_through
+from tests.app.helpers import SHORT, add, answered, begin, read_through
 
 # Answered by all methods in words that the tokenizer gives the same tokens again, so that both sides have equally many.
 FIRST = ("Who is the mayor of Cape Orlen?", "Who built the lighthouse at Cape Orlen?")

@@ -23,7 +23,7 @@ import pytest
 from app.commands.common import ProgressLine, note
 from app.words import printable
 from sessions import Store
-from tests.app.helpers import PATIENCE_SEC, ROOT, book_text, in_process, wait_for
+from tests.app.helpers import PATIENCE_SEC, ROOT, begin, book_text, in_process, wait_for
 
 Process: TypeAlias = "subprocess.Popen[bytes]"
 
@@ -102,7 +102,7 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
     tmp_path: Path, tiny: Path, book: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from app.documents import Options, add_documents
-    from app.readings import Stopped, begin, read
+    from app.readings import Stopped, read
     from app.service import Service
 
     home = tmp_path / "home"
@@ -139,7 +139,7 @@ def test_a_reading_that_was_stopped_goes_on_by_its_id(
 def talkative(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> tuple[Path, str]:
     """A home with one short reading by a model that does not stop talking, and the context."""
     from app.documents import Options, add_documents
-    from app.readings import begin, read
+    from app.readings import read
     from app.service import Service
 
     folder = tmp_path_factory.mktemp("talkative")

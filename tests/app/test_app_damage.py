@@ -12,12 +12,12 @@ from app.answer_options import AnswerOptions
 from app.documents import Options, add_documents
 from app.errors import phrase
 from app.opening import open_context, open_conversation
-from app.readings import Stopped, begin, read
+from app.readings import Stopped, read
 from app.service import Service
 from app.turns import answer, keep_question
 from ingest import ingest
 from sessions import ContextRow, StoreCorrupt, TurnRow
-from tests.app.helpers import BUDGET, add, read_through
+from tests.app.helpers import BUDGET, add, begin, read_through
 
 SHORT = AnswerOptions(max_tokens=4)
 

@@ -10,12 +10,12 @@ import pytest
 import ingest
 from app.documents import Options, add_documents
 from app.errors import AppError
-from app.readings import begin
 from app.service import Service
 from ingest import BrokenFile, Document, Limits, OcrUnavailable, TooLarge
 from ingest.apart import ingest_apart
 from ingest.document import OCR_FOUND_NOTHING
 from sessions import ContextRow, DiskFull, DocumentRow, InUse
+from tests.app.helpers import begin
 from tests.ingest import makers
 
 OCR = Options(ocr=True)

@@ -10,13 +10,13 @@ from app.documents import Options, add_documents
 from app.errors import AppError
 from app.opening import open_conversation
 from app.progress import Report
-from app.readings import Stopped, begin, read
+from app.readings import Stopped, read
 from app.service import Service
 from app.turns import answer, keep_question, new_session
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from sessions import ContextRow, TurnRow
-from tests.app.helpers import SHORT, book_text, wait_for
+from tests.app.helpers import SHORT, begin, book_text, wait_for
 
 SETTINGS = {"exact": {"budget": 320}, "infinipot": {"budget": 320}}
 

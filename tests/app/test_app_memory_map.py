@@ -11,14 +11,14 @@ import torch
 from app.documents import Options, add_documents
 from app.library import Library
 from app.memory_map import STRETCHES, Remembered, keep_map, kept_map, memory_map, tenths
-from app.readings import begin, read
+from app.readings import read
 from app.service import Service
 from app.shelf import details
 from app.stream import Stream, Stretch
 from app.web.gauge import Gauge
 from app.web.views.live import Live, panel
 from ingest import Document, Page, PageQuality
-from tests.app.helpers import in_process
+from tests.app.helpers import begin, in_process
 
 
 def document(title: str, pages: int, letters: int) -> Document:

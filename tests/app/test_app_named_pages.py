@@ -10,13 +10,13 @@ from app.answer_options import AnswerOptions
 from app.errors import UsageError
 from app.named_pages import MOST_TOKENS, Named, around, named_pages, tokens_of
 from app.opening import open_context
-from app.readings import begin, read
+from app.readings import read
 from app.service import Service
 from app.turns import answer, keep_question
 from app.web.views.turn import turn_article
 from app.worker import Worker
 from sessions import ContextRow
-from tests.app.helpers import BUDGET, add, book_text, ended, work_once
+from tests.app.helpers import BUDGET, add, begin, book_text, ended, work_once
 
 SECTIONS = 4
 PARAGRAPHS = 6

@@ -11,7 +11,7 @@ import torch
 
 from app.opened import Asleep
 from app.opening import open_context, open_conversation
-from app.readings import begin, read
+from app.readings import read
 from app.service import Service
 from app.shelf import delete
 from app.turns import answer, keep_question
@@ -20,7 +20,7 @@ from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads, find_heads
 from sessions import ContextRow, Store
-from tests.app.helpers import BUDGET, SHORT, add, book_text, read_through, wait_for
+from tests.app.helpers import BUDGET, SHORT, add, begin, book_text, read_through, wait_for
 from tests.app.tiny import make_tiny_model
 
 

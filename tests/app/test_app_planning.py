@@ -19,12 +19,12 @@ from app.errors import AppError, UsageError
 from app.home import canonical_model, model_source, named_model, split_model
 from app.local_models import local_models
 from app.planning import bytes_of, estimate, measured_rates, rates_of, tokens_of
-from app.readings import begin, read
+from app.readings import read
 from app.service import Service
 from app.web.actions import Actions
 from app.web.screen import Screen
 from app.worker import Worker
-from tests.app.helpers import book_text
+from tests.app.helpers import begin, book_text
 
 PLAN = {
     "method",

@@ -21,14 +21,14 @@ from app.errors import AppError, UsageError, phrase
 from app.opening import open_context
 from app.planning import plan_reading, require_disk
 from app.progress import Report
-from app.readings import OnReport, Stopped, begin, read
+from app.readings import OnReport, Stopped, read
 from app.service import Service
 from app.turns import answer, keep_question, new_session
 from app.web.gauge import Gauge
 from engine import Machine, OutOfMemory, Planner, SettingsError, make_method
 from ingest import IngestError
 from sessions import AlreadyRead, ContextRow, DiskFull, StoreCorrupt
-from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, book_text, read_through
+from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, begin, book_text, read_through
 
 
 def state_of(service: Service, row: ContextRow) -> dict[str, torch.Tensor]:
@@ -162,13 +162,13 @@ from pathlib import Path
 import sessions.tensors
 from app.checkpoints import save
 from app.documents import Options, add_documents
-from app.readings import begin
+from app.readings import begin, prepare
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")
 ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], Options(), lambda *_: None).documents]
 sessions.tensors.write_whole = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-begin(service, ids, "exact", {"budget": "320"})
+begin(service, prepare(service, ids, "exact", {"budget": "320"}))
 """
 
 

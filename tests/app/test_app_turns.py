@@ -8,12 +8,12 @@ import pytest
 
 from app.answer_options import AnswerOptions
 from app.errors import UsageError
-from app.readings import begin, read
+from app.readings import read
 from app.service import Service
 from app.turns import answer, keep_question, new_session
 from app.web.views.turn import turn_article
 from sessions import TurnRow, stamp
-from tests.app.helpers import BUDGET, SHORT, add, book_text, read_through
+from tests.app.helpers import BUDGET, SHORT, add, begin, book_text, read_through
 
 
 def test_a_conversation_goes_on_after_everything_was_closed(tmp_path: Path, tiny: Path, book: Path) -> None:

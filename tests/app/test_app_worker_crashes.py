@@ -163,12 +163,12 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from app.documents import Options, add_documents
-from app.readings import begin, read
+from app.readings import begin, prepare, read
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")
 ids = [row.id for row in add_documents(service, [Path(sys.argv[3])], Options(), lambda *_: None).documents]
-row = begin(service, ids, "exact", {"budget": 320})
+row = begin(service, prepare(service, ids, "exact", {"budget": 320}))
 
 def report(now):
     if service.store.context(row.id).tokens_read > 0:

@@ -10,7 +10,7 @@ import pytest
 from app.documents import Options
 from app.service import Service
 from app.shelf import delete
-from app.uploads import EXTRACTED, discard, sweep
+from app.uploads import WAITING, discard, sweep
 from app.worker import Worker
 from ingest import Document
 from sessions import ContextRow, DiskFull, JobRow
@@ -85,8 +85,8 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
     following.stop()
 
 
-def test_files_are_opened_while_a_book_is_read(
-    held: threading.Event, service: Service, worker: Worker, tmp_path: Path
+def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
+    held: threading.Event, service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever dropped in a broken one heard of it when the book had been read."""
     held.set()
@@ -102,12 +102,13 @@ def test_files_are_opened_while_a_book_is_read(
     )
     assert ended(service, broken.id) == "failed"
     for job in (second, third):
-        wait_for(lambda job=job: service.store.job(job.id).stage == EXTRACTED, "the text")  # type: ignore[misc]
+        wait_for(lambda job=job: service.store.job(job.id).stage == WAITING, "the text")  # type: ignore[misc]
     assert len(service.store.documents()) == 3
     worker.cancel(third.id)  # of which nothing is kept, at once
     assert ended(service, third.id) == "cancelled"
     wait_for(lambda: len(service.store.documents()) == 2, "the document to go")
     assert (service.store.context(first).status, service.store.job(second.id).status) == ("reading", "running")
+    monkeypatch.setattr("app.readings.compose", lambda *_: pytest.fail("it is turned into tokens only now"))
     held.clear()
     assert ended(service, second.id) == "done"
     wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready", "ready"], "both readings")
@@ -119,7 +120,7 @@ def test_an_upload_that_waits_is_stopped_at_once(service: Service, tmp_path: Pat
     files = upload(service, tmp_path, "book.txt", book_text(20).encode())
     job = worker.ingest(files, "exact", SETTINGS, Options())
     assert worker._take_in_once()
-    assert service.store.job(job.id).stage == EXTRACTED
+    assert service.store.job(job.id).stage == WAITING
     worker.cancel(job.id)
     assert service.store.job(job.id).status == "cancelled"
     assert (service.store.documents(), [file.exists() for file in files]) == ([], [False])
@@ -136,7 +137,7 @@ def test_an_upload_that_waits_for_its_turn_when_the_server_ends_is_done_by_the_n
     wait_for(lambda: service.store.context(first).status == "reading", "the reading to begin")
     files = upload(service, tmp_path, "second.txt", book_text(21).encode())
     job = worker.ingest(files, "exact", SETTINGS, Options())
-    wait_for(lambda: service.store.job(job.id).stage == EXTRACTED, "the text")
+    wait_for(lambda: service.store.job(job.id).stage == WAITING, "the text")
     worker.stop()
     assert (service.store.job(job.id).status, service.store.job(job.id).attempts) == ("queued", 0)
     assert all(file.exists() for file in files)
