@@ -77,7 +77,7 @@ def check_model(
     """
     import engine
 
-    if engine.fingerprint(model, method, stream.ids) != row.fingerprint:
+    if engine.fingerprint(model, method, stream.ids, row.settings) != row.fingerprint:
         raise engine.ContextMismatch(
             f"Context {row.id} was read by another model than the one now found as {row.model!r}, by another "
             "version of it, or with other trained weights: use those, or read its documents again (they are kept)."

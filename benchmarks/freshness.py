@@ -59,10 +59,13 @@ def _method(row: Row) -> str:
 
 
 def _settings_changed(row: Row) -> bool:
-    """Whether a method's settings, where they are known, are not what its name stands for today."""
+    """Whether a method's settings, where they are known, are not what its name stands for today.
+
+    One that the method has had only since does not count: by default it does what was done before.
+    """
     if "settings" not in row:
         return False
     usual = [variant(row["method"], row["budget"]).settings()]
     if row["method"] in METHODS:
         usual.append(own_method(row["method"], row["budget"]).settings())  # beside presses
-    return row["settings"] not in usual
+    return not any(row["settings"].items() <= each.items() for each in usual)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +20,19 @@ from engine.records import LoadedParts, Parts, Usage
 STATE_VERSION = 3
 
 
-def fingerprint(model: Model, method: Method, ids: Tensor) -> str:
+def fingerprint(model: Model, method: Method, ids: Tensor, settings: Mapping[str, Any] | None = None) -> str:
     """A hash of all that a saved state depends on: model, tokenizer, method, settings, weights, tokens.
+
+    Args:
+        settings: of the method, as they were kept when the state was made: it may have others besides by now. None for
+            those of today.
 
     Raises:
         SettingsError: the method needs trained weights, and there are none that fit this model.
     """
     digest = hashlib.sha256()
-    facts = [STATE_VERSION, model.fingerprint, method.name, method.settings(), method.weights_digest(model.spec)]
+    settings = method.settings() if settings is None else dict(settings)
+    facts = [STATE_VERSION, model.fingerprint, method.name, settings, method.weights_digest(model.spec)]
     digest.update(json.dumps(facts, sort_keys=True).encode())
     digest.update(ids.cpu().int().numpy().tobytes())
     return digest.hexdigest()

@@ -71,11 +71,7 @@ def suited_stores(window: int, name: str, /, **settings: Any) -> list[Method]:
     """The method as it suits a model, with its host tier, if it has one, in ever fewer bits: the least lossy first."""
     if make_method(name).settings().get("store") not in HOST_STORES:
         return [suited_method(window, name, **settings)]
-    methods = []
-    for store in HOST_STORES:
-        with suppress(SettingsError):  # not every method can look up what is stored in codes
-            methods.append(suited_method(window, name, store=store, **settings))
-    return methods
+    return [suited_method(window, name, store=store, **settings) for store in HOST_STORES]
 
 
 def _read(method: str, key: str, value: Any, kind: str) -> Any:

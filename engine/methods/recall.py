@@ -7,7 +7,8 @@ exact search, and attends to the gist and to what was selected in one softmax. W
 is hidden, head by head, so that nothing counts twice.
 
 The budget is shared: what selection may bring is taken off the gist's. The host tier holds the text and nothing of a
-conversation, whose turns are condensed as the gist's own method does it.
+conversation, whose turns are condensed as the gist's own method does it. Where it keeps codes, what does not fill a
+page of them cannot be looked up, and stays in the gist.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ from engine.host.settings import (
     DTYPES,
     LOOKS,
     OPERATIONS,
+    TIERS,
     on_their_way,
 )
-from engine.host.slabs import page_of
-from engine.host.tier_plan import SLAB, host_usage, mapped_entries, slab_bytes
+from engine.host.tier_plan import SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.host.tiered import TieredMemory
 from engine.memories.attention import Lists, Segment, Shown
+from engine.memories.coded import check_codes
 from engine.memories.memory import NOT_IN_SOURCE, Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
@@ -42,7 +44,7 @@ from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret, RetainedMemory
 from engine.methods.static_pruned import StaticRecalling
 from engine.positions import PRUNING_RULES, TRUE, FarPlaces, QueryBlocks, require_between
-from engine.records import LoadedParts, Parts, Usage
+from engine.records import DISK, HOST, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
 from kernels.rows import Slabs
 
@@ -60,7 +62,7 @@ class Recall(Method):
     InfiniteHiP, the last of which says how many entries are selected; top_k: entries selected by exact search, for each
     query of each head; pruning: position rule while pruning; attention: rule for selected keys, streaming (numbered
     before the gist) or infllm (one distance); while_reading: whether the text's own tokens select too; looks: see
-    `LOOKS`; store: dtype of the host tier.
+    `LOOKS`; store: of the host tier, a key of `DTYPES`; tier: host, or disk for full slabs.
     """
 
     name: ClassVar[str] = "recall"
@@ -77,8 +79,8 @@ class Recall(Method):
         "pruning": PRUNING_RULES,
         "attention": PLACES,
         "looks": LOOKS,
-        # No codes: entries are looked up as soon as the gist lets go of them, before they fill a page of those.
-        "store": [name for name, dtype in DTYPES.items() if page_of(dtype) == 1],
+        "store": DTYPES,
+        "tier": TIERS,
     }
 
     budget: int | None = 1024
@@ -91,6 +93,7 @@ class Recall(Method):
     while_reading: bool = False
     looks: int = 2
     store: str = "bfloat16"
+    tier: str = HOST
 
     def __post_init__(self) -> None:
         """Stages must nest, and a gist be left."""
@@ -144,7 +147,8 @@ class Recall(Method):
 
         Raises:
             WeightsError: no retaining heads for this model.
-            SettingsError: the catalyst prompt leaves no room to read, or the gist none for the rule `dynamic`.
+            SettingsError: codes that this model or its device cannot have; the catalyst prompt leaves no room to read,
+                or the gist none for the rule `dynamic`.
         """
         if self.budget is None:
             return SlotMemory(spec)
@@ -170,7 +174,8 @@ class Recall(Method):
         by_search = self.select == "exact" or self.looks > 1
         dtype, looking = DTYPES[self.store], spec.looking_far
         mapped = mapped_entries(looking, dtype, task.read)
-        stored = host_usage(looking, dtype, task.tokens, task.total, mapped, leaving=False)
+        stored = host_usage(looking, dtype, task.tokens, task.total, mapped, leaving=self.tier == DISK)
+        in_place = self.select == "infinitehip" and self.tier == HOST
         return dataclasses.replace(
             plain,
             usage=Usage({**plain.usage.entries, **stored.entries}, {**plain.usage.bytes, **stored.bytes}),
@@ -178,15 +183,16 @@ class Recall(Method):
             widest=plain.widest + (far if self.while_reading else 0),
             answering=plain.answering + far,
             searched=searched,
-            in_place=self.select == "infinitehip",
+            in_place=in_place,
             search_every=1 if self.select == "exact" else parse_stages(self.stages)[0].refresh,
             brought_answering=far,
-            recorded=self.looks == 1 and self.select == "infinitehip" and self.pruning != TRUE,
+            recorded=self.looks == 1 and in_place and self.pruning != TRUE,
             looks=min(self.looks, 2),
             explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
             operations=OPERATIONS,
             host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, task.tokens - mapped)),  # copied to be saved
             spare_bytes=plain.spare_bytes + on_their_way(looking, task.chunk),
+            saved_bytes=plain.saved_bytes + waiting_bytes(looking, dtype),
             tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
         )
 
@@ -200,7 +206,8 @@ class RecallingMemory(TieredMemory, SlotMemory):
     def recall(self, settings: Recall) -> None:
         """Set up, once, before anything is read."""
         self.settings_of_recall = settings
-        self.keep_on_host(DTYPES[settings.store], settings.looks)
+        check_codes(self.spec, DTYPES[settings.store])
+        self.keep_on_host(DTYPES[settings.store], settings.looks, settings.tier)
         rules = [LayerRule(settings.pruning, settings.selected)] * len(self.spec.layers)
         self.pruning = Pruning(self.spec, parse_stages(settings.stages), rules)
         self._far = 0
@@ -209,7 +216,7 @@ class RecallingMemory(TieredMemory, SlotMemory):
 
     @property
     def far(self) -> int:
-        """Entries of the host tier that may be selected: what has come since is all in the gist."""
+        """Entries of the host tier that may be selected: what has come since, or waits there, is all in the gist."""
         return self._far
 
     def begin(self, source: Tensor) -> None:
@@ -351,9 +358,25 @@ class RecallingMemory(TieredMemory, SlotMemory):
         return StaticRecalling(self, kind)
 
     def condense(self) -> None:
-        """Whatever has been read so far may be missing from now on."""
+        """Whatever has been read so far may be missing from now on, but for what does not fill a page."""
         super().condense()
-        self._far = self.host.length
+        self._far = self._paged
+
+    @property
+    def _paged(self) -> int:
+        """Entries of the host tier that lie in pages, once the last pass is there."""
+        return self.host.length // self.host.page * self.host.page
+
+    def keep_best(self, scores: Mapping[int, Tensor], size: int, spared: int) -> None:
+        """What waits to fill a page stays before all others."""
+        if self._paged < self.host.length:
+            scores = {
+                number: score.clamp_max(torch.finfo(score.dtype).max).masked_fill(
+                    self._column(number, "source") >= self._paged, float("inf")
+                )
+                for number, score in scores.items()
+            }
+        super().keep_best(scores, size, spared)
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Send the text's tokens to the host tier as well; what the template puts before them stays out."""

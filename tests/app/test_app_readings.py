@@ -25,7 +25,7 @@ from app.readings import OnReport, Stopped, read
 from app.service import Service
 from app.turns import answer, keep_question, new_session
 from app.web.gauge import Gauge
-from engine import Machine, OutOfMemory, Planner, SettingsError, make_method
+from engine import Machine, Method, OutOfMemory, Planner, SettingsError, make_method
 from ingest import IngestError
 from sessions import AlreadyRead, ContextRow, DiskFull, StoreCorrupt
 from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, begin, book_text, read_through
@@ -115,6 +115,29 @@ def test_full_slabs_leave_memory_and_the_answers_are_the_same(
         assert usage.bytes["disk"] > usage.bytes["host"]
     assert answers[0] == answers[1]
     assert kept[1] < kept[0]
+
+
+def test_what_was_read_before_a_method_had_another_setting_is_opened_and_read_on(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused as read by another model."""
+    settings = Method.settings
+    ids, steps = add(service, book), list[Report]()
+    with monkeypatch.context() as before:
+        before.setattr(
+            Method,
+            "settings",
+            lambda self: {name: value for name, value in settings(self).items() if name != "tier"},
+        )
+        done = read_through(service, ids)
+        begun = begin(service, ids, "exact", {"budget": "384"})
+        with pytest.raises(Stopped):
+            read(service, begun.id, steps.append, lambda: len(steps) > 3)
+    assert "tier" not in done.settings
+    service.forget_open()
+    session = service.store.add_session(done.id)
+    assert answer(service, keep_question(service, session.id, "Who?").id, SHORT).status == "done"
+    assert read(service, begun.id, steps.append).status == "ready"
 
 
 def test_a_full_disk_ends_the_reading_and_it_goes_on_when_there_is_room(

@@ -40,6 +40,7 @@ CASES: dict[str, dict[str, Any]] = {
     "exact-int8": {"store": "int8"},
     "infllm-int4": {"store": "int4", "budget": 1300},
     "infinitehip-int4": {"store": "int4"},
+    "recall-int8": {"store": "int8"},
     "full-int8": {"store": "int8"},
 }
 EVERY = [(LLAMA, case) for case in CASES] + [(PHI, case) for case in ("exact", "infllm", "infinitehip", "full")]
@@ -98,7 +99,7 @@ def test_what_is_filled_in_is_as_much_as_what_is_read(name: str, case: str, mode
     assert growing.read <= 2 * LAST * CHUNK or growing.total < LENGTHS[0], "but for the ends nothing was read"
 
 
-@pytest.mark.parametrize(("name", "store"), [("exact", "int4"), ("recall", "bfloat16")])
+@pytest.mark.parametrize(("name", "store"), [("exact", "int4"), ("recall", "bfloat16"), ("recall", "int4")])
 def test_a_million_tokens_take_what_was_planned(name: str, store: str, models: dict[str, Model]) -> None:
     """With the settings for long windows, to the byte."""
     method = make_method(name, preset="wide", store=store)
@@ -140,7 +141,7 @@ def test_units_of_what_is_filled_in_are_made_by_infllm_itself(models: dict[str, 
         torch.testing.assert_close(units.own[: units.total], expected, rtol=0.02, atol=0.05)
 
 
-@pytest.mark.parametrize("case", ["full", "infinitehip", "infinitehip-int4", "recall", "locret", "streaming"])
+@pytest.mark.parametrize("case", ["full", "infinitehip", "infinitehip-int4", "recall-int8", "locret", "streaming"])
 def test_recorded_passes_over_what_is_filled_in_say_what_others_say(
     case: str, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:

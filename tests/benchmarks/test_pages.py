@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from benchmarks import freshness, pages
 from benchmarks.options import POCKET, VARIANTS
 from benchmarks.report import RESULTS, named
-from engine import load_model
+from engine import load_model, make_method
 
 
 def _let_go(figure: Figure, name: str) -> str:
@@ -76,6 +76,15 @@ def test_what_two_runs_asked_alike_is_counted_once() -> None:
     cell = {"method": "exact", "budget": 512, "tokens": 2048, "depth": None, "kind": "facts", "earlier": False}
     rows = [{**cell, "asked": asked} for asked in (40, 160)] + [{**cell, "tokens": 8192, "asked": 40}]
     assert pages.asked_once(rows) == rows[1:]
+
+
+def test_a_row_is_marked_if_a_setting_has_changed_and_not_if_one_has_come_since() -> None:
+    row = {"method": "recall", "budget": 1024, "settings": make_method("recall", budget=1024).settings()}
+    del row["settings"]["tier"]
+    result = now = {"model": "", "weights": ""}
+    assert not freshness.is_earlier({**result, "benchmark": "latency"}, row, now)
+    row["settings"]["looks"] = 1
+    assert freshness.is_earlier({**result, "benchmark": "latency"}, row, now)
 
 
 def test_a_check_of_a_gpu_is_no_part_of_the_page(tmp_path: Path) -> None:

@@ -260,11 +260,11 @@ def test_a_pass_that_is_recorded_neither_waits_nor_copies(
     assert elsewhere(costs_of_a_recorded_pass, name, kernels, few_bytes, PRUNED.get(name, 1)) == []
 
 
-def recorded_where(kernels: str, tier: str) -> bool:
-    """Whether tokens of infinitehip go through a static pass."""
+def recorded_where(name: str, kernels: str, tier: str) -> bool:
+    """Whether tokens of a method go through a static pass."""
     sim, device = world()[1:]
     with pytest.MonkeyPatch.context() as patch, device:
-        method = replace(STATIC["infinitehip"], tier=tier, cache=0)  # type: ignore[type-var]
+        method = replace(STATIC[name], tier=tier)  # type: ignore[type-var]
         conversation = Conversation(read(sim, method, text(), 37))
         conversation._feed([70, 71, 72])
         patch.setattr(graphs, "choice", lambda: "static")
@@ -276,15 +276,16 @@ def recorded_where(kernels: str, tier: str) -> bool:
     return sim.recorder.recorded(conversation.memory)
 
 
+@pytest.mark.parametrize("name", ["infinitehip", "recall"])
 @pytest.mark.parametrize(
     ("kernels", "tier", "recorded"),
     [("triton", "host", True), ("triton", "disk", False), ("reference", "host", False)],
 )
 def test_a_pass_is_not_recorded_where_the_host_reads_the_host_tier(
-    elsewhere: Elsewhere, kernels: str, tier: str, recorded: bool
+    elsewhere: Elsewhere, name: str, kernels: str, tier: str, recorded: bool
 ) -> None:
     """It was tried and failed, and from then on no method's passes were recorded."""
-    assert elsewhere(recorded_where, kernels, tier) == recorded
+    assert elsewhere(recorded_where, name, kernels, tier) == recorded
 
 
 def packed_alike(most_bytes: int) -> int:

@@ -258,8 +258,10 @@ def test_slabs_that_were_saved_leave_memory_as_planned(model: Model, ids: Tensor
         ("exact", {"budget": 160, "top_k": 24, "store": "int8"}),
         ("exact", {"budget": 160, "top_k": 24, "tier": "disk"}),
         ("recall", {"budget": 400, "gist": "infinipot", "select": "exact", "top_k": 24}),
+        ("recall", {"budget": 400, "gist": "infinipot", "select": "exact", "top_k": 24, "store": "int8"}),
+        ("recall", {"budget": 400, "gist": "infinipot", "select": "exact", "top_k": 24, "tier": "disk"}),
     ],
-    ids=["exact", "int8", "disk", "recall"],
+    ids=["exact", "int8", "disk", "recall", "recall-int8", "recall-disk"],
 )
 def test_who_goes_on_reading_needs_room_for_the_rest_alone(
     model: Model, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]

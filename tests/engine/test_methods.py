@@ -65,6 +65,8 @@ TIGHT: dict[str, Method] = {
     "recall-while-reading": make_method(
         "recall", budget=160, stages="1:8:48:1 1:2:16:1", while_reading=True, store="float32"
     ),
+    "recall-int8": make_method("recall", budget=160, stages="16:16:64:4 8:4:24:2", store="int8"),
+    "recall-pot-int4": make_method("recall", budget=344, gist="infinipot", select="exact", top_k=24, store="int4"),
     "exact-int8": make_method("exact", budget=160, top_k=24, store="int8"),
     "exact-fp8": make_method("exact", budget=160, top_k=24, store="fp8"),
     "infllm-int4": make_method("infllm", budget=176, block=8, units=4, query_block=16, store="int4"),
@@ -165,7 +167,9 @@ def test_so_it_does_where_layers_differ_in_rope_and_window(kind: str, name: str,
     torch.testing.assert_close(logits, expected, **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["locret-int4-all", "exact-int8", "infllm-int4", "infinitehip-int8", "recall"])
+@pytest.mark.parametrize(
+    "name", ["locret-int4-all", "exact-int8", "infllm-int4", "infinitehip-int8", "recall", "recall-int8"]
+)
 def test_kernels_answer_as_the_references_do(
     model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -165,7 +165,7 @@ def test_reading_takes_the_operations_that_were_planned(model: Model, name: str)
     assert 0.5 < planned / counted.get_total_flops() < 2
 
 
-@pytest.mark.parametrize("name", [*sorted(METHODS), "infinipot:int8", "locret:int4"])
+@pytest.mark.parametrize("name", [*sorted(METHODS), "infinipot:int8", "locret:int4", "recall:int8"])
 def test_a_conversation_takes_no_more_than_planned(model: Model, ids: Tensor, name: str) -> None:
     method = with_store(name)
     footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
@@ -222,7 +222,7 @@ def test_slots_of_a_conversation_are_never_more_than_planned(model: Model, ids: 
         assert planned < taken <= planned + footprint.tail_bytes
 
 
-@pytest.mark.parametrize("name", ["exact", "exact:int8", "infllm", "infinitehip", "recall"])
+@pytest.mark.parametrize("name", ["exact", "exact:int8", "infllm", "infinitehip", "recall", "recall:int4"])
 def test_saving_takes_no_more_than_planned(model: Model, ids: Tensor, name: str) -> None:
     """A slab that is not full is copied, so that only what counts of it is written."""
     method = with_store(name)
@@ -365,7 +365,9 @@ def test_what_is_kept_has_to_fit_the_disk_where_that_is_known() -> None:
     assert planner.plan(make_method("infinipot"), 1000, "nf4").longest is None
 
 
-@pytest.mark.parametrize("name", ["exact", "exact:int8", "infllm", "recall", "full", "full:int4", "locret:int8"])
+@pytest.mark.parametrize(
+    "name", ["exact", "exact:int8", "infllm", "recall", "recall:int8", "full", "full:int4", "locret:int8"]
+)
 def test_no_save_of_a_reading_takes_more_disk_than_planned(
     model: Model, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
