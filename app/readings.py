@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import engine
 
 OnReport = Callable[[Report], None]
+FURTHEST = ("ready", "paused", "failed", "cancelled", "reading")
+"""Statuses of readings of the same: which of them is gone on with, first."""
 
 
 class Stopped(Exception):
@@ -89,24 +91,22 @@ def begin(
     import engine
 
     name, method, ids, stream = prepared.model, prepared.method, prepared.document_ids, prepared.stream
-    what = (name, method.name, method.settings(), ids)
-    rows = service.store.contexts(ids[0])
-    begun = any(what == (row.model, row.method, row.settings, row.document_ids) for row in rows)
+    alike = [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
+    begun = any(row.model == name for row in alike)
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
     # does what was begun need as much.
     if service.models.held is None and not begun:
         require_memory(name, method, len(stream.ids), service.models.chat(name), service.models.device)
     report(Report("loading the model"))
     model = service.models.get(name)
-    fingerprint = engine.fingerprint(model, method, stream.ids)
-    for status in ("ready", "paused", "failed", "cancelled", "reading"):
-        if known := service.store.find_context(fingerprint, ids, status):
-            known = service.store.take_reading(known.id)
-            if title:
-                known = service.store.rename_context(known.id, title)
-            lasting = [each for each in known.warnings if not each.startswith(LEFT_OUT)]
-            now = list(dict.fromkeys([*lasting, *warnings]))  # this time other files may have been left out, or none
-            return known if now == known.warnings else service.store.update_context(known.id, warnings=now)
+    same = [row for row in alike if engine.fingerprint(model, method, stream.ids, row.settings) == row.fingerprint]
+    if same:
+        known = service.store.take_reading(min(same, key=lambda row: FURTHEST.index(row.status)).id)
+        if title:
+            known = service.store.rename_context(known.id, title)
+        lasting = [each for each in known.warnings if not each.startswith(LEFT_OUT)]
+        now = list(dict.fromkeys([*lasting, *warnings]))  # this time other files may have been left out, or none
+        return known if now == known.warnings else service.store.update_context(known.id, warnings=now)
     plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit, before any of it is taken
     method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
     require_disk(plan, service.home)
@@ -115,7 +115,7 @@ def begin(
         method=method.name,
         settings=method.settings(),
         budget=method.budget,
-        fingerprint=fingerprint,
+        fingerprint=engine.fingerprint(model, method, stream.ids),
         document_ids=ids,
         tokens=len(stream.ids),
         warnings=[*warnings, *filter(None, [plan.beyond])],
@@ -123,6 +123,16 @@ def begin(
         # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
         save=lambda row: save(service, row, stream, model, {}),
     )
+
+
+def _method_of(row: ContextRow) -> "engine.Method | None":
+    """What read a context, with defaults for settings that it did not have then; None if there is no such method."""
+    import engine
+
+    try:
+        return engine.make_method(row.method, **row.settings)
+    except engine.SettingsError:
+        return None
 
 
 def read(

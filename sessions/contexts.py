@@ -1,6 +1,5 @@
 """Contexts: readings of documents. Rows here, tensors in a `TensorFolder` beside the database."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -93,18 +92,6 @@ class Contexts(Documents):
             values = [document_id]
         rows = self._rows(f"{_SELECT} {where} ORDER BY created_at DESC, rowid DESC", values)
         return [make_row(ContextRow, row) for row in rows]
-
-    def find_context(self, fingerprint: str, document_ids: list[str], status: str = "ready") -> ContextRow | None:
-        """The newest reading of exactly these documents, in this order, with this fingerprint and status.
-
-        "ready" (so that the same reading is not done twice) or, say, "paused" (so that it is taken up again).
-        """
-        rows = self._rows(
-            f"{_SELECT} WHERE fingerprint = ? AND status = ? ORDER BY created_at DESC, rowid DESC",
-            [fingerprint, status],
-        )
-        same = [row for row in rows if json.loads(row["document_ids"]) == document_ids]
-        return make_row(ContextRow, same[0]) if same else None
 
     def update_context(self, id: str, **changes: Any) -> ContextRow:
         """Change status, tokens, tokens_read, seconds, usage, warnings or error; the rest of a reading is fixed.

@@ -137,6 +137,8 @@ def test_what_was_read_before_a_method_had_another_setting_is_opened_and_read_on
     service.forget_open()
     session = service.store.add_session(done.id)
     assert answer(service, keep_question(service, session.id, "Who?").id, SHORT).status == "done"
+    assert begin(service, ids, "exact", BUDGET).id == done.id  # it is not read again
+    assert begin(service, ids, "exact", {**BUDGET, "tier": "disk"}).id not in (done.id, begun.id)
     assert read(service, begun.id, steps.append).status == "ready"
 
 
@@ -414,6 +416,7 @@ def test_another_title_is_no_other_reading(service: Service, book: Path, tmp_pat
         service.store.rename_document(id, f"Renamed {id}")
     titles = ", ".join(f"Renamed {id}" for id in context.document_ids)
     assert begin(service, add(service, book, second), "exact", BUDGET) == replace(context, title=titles)
+    assert begin(service, context.document_ids[::-1], "exact", BUDGET).id != context.id
     called = begin(service, context.document_ids, "exact", BUDGET, title="Both")
     assert (called.id, called.title) == (context.id, "Both")
     assert begin(service, context.document_ids, "exact", BUDGET).title == "Both"

@@ -111,19 +111,13 @@ def test_a_document_that_was_read_is_not_replaced(filled: Any) -> None:
     assert not list((store.home / "incoming").iterdir())
 
 
-def test_contexts_are_found_by_fingerprint_documents_and_status(filled: Any) -> None:
+def test_contexts_know_their_documents_in_order(filled: Any) -> None:
     store = filled.store
     one, two = filled.document("1" * 64), filled.document("2" * 64)
     both = filled.context(one, two)
     assert both.document_ids == [one.id, two.id]
     assert store.context_documents(both.id) == [one, two]
-    assert store.find_context("print", [one.id, two.id]) == both
-    assert store.find_context("print", [two.id, one.id]) is None
-    assert store.find_context("print", [one.id]) is None
-    assert store.find_context("other", [one.id, two.id]) is None
     paused = filled.context(one, status="paused")
-    assert store.find_context("print", [one.id]) is None
-    assert store.find_context("print", [one.id], status="paused") == paused
     assert store.contexts(two.id) == [both]
     assert store.contexts() == [paused, both]
 
