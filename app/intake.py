@@ -180,8 +180,10 @@ class Intake(Claims):
             look_for_stop()
             if time.monotonic() - last > 0.2 or done == total:
                 last = time.monotonic()
-                stage, progress = f"extracting text: {name}", {"documents": made()}
-                store.update_job(job.id, stage=stage, done=done, total=total, progress=progress)
+                progress = {"documents": made()}
+                if added.failures:
+                    progress["left_out"] = [phrase(each) for each in added.failures]
+                store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total, progress=progress)
 
         def on_stage(report: Report) -> None:
             look_for_stop()

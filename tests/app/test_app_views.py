@@ -222,6 +222,14 @@ def test_an_upload_that_needs_a_password_says_what_else_is_the_matter() -> None:
     assert "<li>torn.pdf cannot be opened.</li>" in shown
 
 
+def test_a_file_that_cannot_be_read_is_said_while_the_others_are_opened() -> None:
+    """It was named only when all had been, which takes long where one of them is large."""
+    running = replace(JOB, status="running", progress={"left_out": ["torn.pdf cannot be opened."]})
+    assert "1 file cannot be read" in ingest_card(running, "Books")
+    assert "<li>torn.pdf cannot be opened.</li>" in ingest_card(running, "Books")
+    assert "cannot be read" not in ingest_card(replace(running, status="failed"), "Books")  # the reason names it
+
+
 def test_one_place_is_listed_once() -> None:
     """Two passages of one paragraph looked like two places of the same name."""
     passages = [("d-a", "page 3", "First.", 0.3), ("d-b", "page 3", "Other.", 0.2), ("d-a", "page 3", "Second.", 0.1)]

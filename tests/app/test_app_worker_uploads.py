@@ -13,6 +13,7 @@ from app.shelf import delete
 from app.uploads import WAITING, discard, sweep
 from app.worker import Worker
 from ingest import Document
+from ingest.apart import ingest_apart
 from sessions import ContextRow, DiskFull, JobRow
 from tests.app.helpers import SETTINGS, book_text, ended, read_book, upload, wait_for, work_once
 
@@ -28,6 +29,24 @@ def test_files_left_out_are_named_also_where_the_rest_was_read_before(
     assert ended(service, job.id) == "done"
     assert service.store.job(job.id).progress["context"] == context
     assert "torn.pdf" in service.store.context(context).warnings[0]
+
+
+def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, told = Worker(service), list[str]()
+    torn = upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 nonsense")
+    book = upload(service, tmp_path, "book.txt", book_text(20).encode())
+    job = worker.ingest([*torn, *book], "exact", SETTINGS, Options())
+
+    def noted(file: Path, **options: Any) -> Document:
+        told.extend(service.store.job(job.id).progress.get("left_out", ["nothing"]))
+        return ingest_apart(file, **options)
+
+    monkeypatch.setattr("app.documents.ingest_apart", noted)
+    work_once(worker)
+    assert told[0] == "nothing"
+    assert "torn.pdf" in told[1]
 
 
 def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(

@@ -34,6 +34,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
         kept: how many documents there are of it.
     """
     head = f"<h1>{esc(name)}</h1>"
+    missing = job.progress.get("left_out", [])
     if job.status == "failed":
         if job.progress.get("locked"):
             said = f"{plural(kept, 'other file')} {'is' if kept == 1 else 'are'} ready and kept here."
@@ -41,8 +42,8 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
             whose, them = ("Its text", "it") if kept == 1 else (f"The text of {plural(kept, 'document')}", "them")
             said = f"{whose} is kept: New reading lists {them}, to be read in another way."
         quiet = f'<p class="quiet">{said}</p>' if kept else ""
-        missing = job.progress.get("left_out", [])
-        quiet += _folded(f"{plural(len(missing), 'other file')} cannot be read", missing, "left-out", expanded=True)
+        if job.progress.get("locked"):  # else the reason names them all
+            quiet += _folded(f"{plural(len(missing), 'other file')} cannot be read", missing, "left-out", expanded=True)
         reason = f'<p class="note failed" role="alert">{esc(job.error or "")}</p>'
         return f'<section class="card">{head}{reason}{quiet}</section>'
     if job.status == "cancelled":
@@ -51,9 +52,10 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
     pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
     share = job.done / job.total if job.total else 0.0
     line = bar(share, f"Pages: {pages or 'none yet'}", "wide")
+    left_out = _folded(f"{plural(len(missing), 'file')} cannot be read", missing, "left-out", expanded=True)
     return (
         f'<section class="card">{head}<p class="stage" role="status">{esc(stage)}</p>'
-        f'{line}<p class="figures"><span>{pages}</span></p></section>'
+        f'{line}<p class="figures"><span>{pages}</span></p>{left_out}</section>'
     )
 
 
