@@ -123,6 +123,7 @@ PLAN = [
     Run("facts-far", "needle", f"--methods recall,{RETRIEVING},locret --budgets 1024 --tokens 128K --trials 2"),
     Run("facts-recall-1m", "needle", "--methods recall --budgets 1024 --tokens 1M --trials 1"),
     Run("facts-infllm-1m", "needle", "--methods infllm --budgets 1024 --tokens 1M --trials 1", False),
+    Run("facts-infinitehip-1m", "needle", f"--methods {THREE} --budgets 1024 --tokens 1M --trials 1", False),
     Run("facts-read-again", "needle", f"{AGAIN} --methods locret --tokens 2K,8K,32K --trials 20"),
     Run("facts-read-again-pot", "needle", f"{AGAIN} --methods {POTS} --tokens 2K,8K,32K --trials 5"),
     Run("facts-read-again-128k", "needle", f"{AGAIN} --methods locret --tokens 128K --trials 2"),
