@@ -3,7 +3,8 @@
     python -m benchmarks.cache --tokens 8K --units 24,32,48,64
 
 One text is read once by InfLLM without a cache, and what its blocks of queries look up, with the attention that they
-give to it, is written down; then every policy and size replays the same list. So all see the very same look-ups.
+give to it, is written down; then every policy and size replays the same list. So all see the very same look-ups. Tokens
+that do not fill a unit yet are looked up as well, and are no unit: they are left out.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Recorder(DeviceCache):
     def __init__(self, spec: ModelSpec, units: int, size: int) -> None:
         """units: as many as the text has."""
         super().__init__(spec, units, size, "frequency")
+        self.remainder = size - 1  # entries that come last in a look-up
         self.calls: list[tuple[int, int, Tensor, Tensor]] = []
         self.latest: dict[int, int] = {}  # layer -> entries that the host tier held at its look-up
 
@@ -42,7 +44,8 @@ class Recorder(DeviceCache):
 
     def attended(self, layer: int, index: Tensor, probability: Tensor) -> None:
         """Write the look-up down with what it was given."""
-        self.calls.append((layer, self.latest[layer], index, probability))
+        whole = slice(0, index.shape[1] - self.remainder)
+        self.calls.append((layer, self.latest[layer], index[:, whole], probability[:, whole]))
 
 
 class Table(DeviceCache):
@@ -65,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("Miss rate of the device's cache by policy and number of units (InfLLM's Figure 4).")
     parser.add_argument("--tokens", type=shared.length, default=8192, help="length of the text (default: 8K)")
-    parser.add_argument("--units", type=shared.sizes, default=[17, 24, 32, 48, 64], help="sizes of the cache")
+    parser.add_argument("--units", type=shared.sizes, default=[16, 24, 32, 48, 64], help="sizes of the cache")
     parser.add_argument("--policies", type=shared.words, default=list(POLICIES), help=f"of {', '.join(POLICIES)}")
     chosen = parser.parse_args(argv)
     if unknown := set(chosen.policies) - set(POLICIES):

@@ -5,8 +5,8 @@
 InfiniteHiP's Figure 6a. A method reads real prose; then further tokens are put to its memory one by one, as those of
 an answer are, and for each layer, head and token the probabilities over the whole text are worked out from the same
 queries and keys, at true distances up to half of the model's window and at that distance beyond. Counted is the share
-of entries that the query saw, sinks left out. `random` sees as much as `infinitehip`, but of the far entries random
-chunks.
+of entries that the query saw, sinks left out. `random` sees as much as `infinitehip`, but of what has left its stream
+random chunks.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Probe:
         """host: the memory's tier of everything read; tokens: read, and those of the passes."""
         self.memory, layers = memory, memory.spec.layers
         self.seen = Seen(layers[0].query_heads, tokens)
-        text = (host.source() >= 0).nonzero()[:, 0]
+        self.text = text = (host.source() >= 0).nonzero()[:, 0]  # entries of the host tier
         self.source = host.source()[text].long()
         self.kept = [  # keys of the text
             take(host.keys(number), text.expand(layer.kv_heads, -1)).to(memory.spec.dtype)
@@ -97,7 +97,8 @@ class Probe:
         seen = self.seen.entries[:, self.source]
         self.covered[layer].append(float(((far * seen).sum(dim=1) + own).mean()))
         if isinstance(self.memory, InfiniteHiPMemory):
-            chance = random_chunks(self.memory, layer, len(self.source), self.lot)
+            far_entries = int((self.text < self.memory.far).sum())
+            chance = random_chunks(self.memory, layer, len(self.source), far_entries, self.lot)
             self.at_random[layer].append(float(((far * chance).sum(dim=1) + own).mean()))
         return self.memory.attend(layer, q, k, v, scaling, softcap)
 
@@ -124,10 +125,11 @@ def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scali
     return (logits * scaling).softmax(dim=2)
 
 
-def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int, lot: torch.Generator) -> Tensor:
-    """What would be seen, bool [N], if as many far chunks as InfiniteHiP keeps were drawn by lot."""
+def random_chunks(memory: InfiniteHiPMemory, layer: int, entries: int, far: int, lot: torch.Generator) -> Tensor:
+    """What of so many entries would be seen, bool [N], if of the first `far` ones chunks were drawn by lot, as many as
+    InfiniteHiP keeps.
+    """
     chunk, keep = memory.stages[-1].chunk, memory.pruning.rules[layer].keep
-    far = max(0, entries - memory.window)
     chunks = -(-far // chunk)
     drawn = torch.randperm(chunks, generator=lot)[: keep // chunk]
     chosen = torch.zeros(max(1, chunks), dtype=torch.bool)

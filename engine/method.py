@@ -79,10 +79,6 @@ class Method(ABC):
         """Which stretches of a text of `total` tokens are read, behind a prefix of `prefix` tokens."""
         return [(0, total)]
 
-    def tail_reserve(self) -> int:
-        """Entries that a finished reading leaves free for a first question."""
-        return 0
-
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """What a reading of that size will keep and attend to; nothing is allocated.
 

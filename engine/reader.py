@@ -95,7 +95,7 @@ class Reader:
         for step in fed:
             self._count(step)
             yield self.progress("reading" if step.tokens else "distilling")
-        if self.memory.room() < self.method.tail_reserve():
+        if self.memory.wants_room():
             self._count(condense(self.model, self.method, self.memory))
         self.finished = True
         yield self.progress("ready")

@@ -41,6 +41,15 @@ class Rope:
         cos, sin = self._table(position + 1, x.dtype)
         return rotate(x, cos[position], sin[position])
 
+    def towards_kept(self, turned: Tensor) -> Tensor:
+        """Rotated queries [..., D], to be compared with keys at position 0 that are as they were kept: what rotation
+        would scale in those is scaled in the queries. Where all of D is rotated, products are in the same order anyway.
+        """
+        width = 2 * self.inv_freq.shape[0]
+        if self.attention_scaling == 1.0 or width in (0, turned.shape[-1]):
+            return turned
+        return torch.cat([turned[..., :width] * self.attention_scaling, turned[..., width:]], dim=-1)
+
     def table(self, length: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines [length, R/2], float32, scaled."""
         cos, sin = self._table(length, torch.float32)

@@ -110,6 +110,6 @@ class Growing:
 
     def context(self) -> Context:
         """The text so far, as a reader leaves it at its end."""
-        if self.memory.room() < self.method.tail_reserve():
+        if self.memory.wants_room():
             condense(self.model, self.method, self.memory)
         return Context(self.model, self.method, self.memory, self._tokens)

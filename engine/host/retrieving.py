@@ -78,7 +78,7 @@ def picked(
     """
     rope = host.spec.layers[layer].rope
     turned = rope.to_constant(q, distance)
-    index, found = host.search(layer, turned, limits, top, among)
+    index, found = host.search(layer, rope.towards_kept(turned), limits, top, among)
     keys, values = host.gather(layer, index, q.device)
     # Keys stand at position 0, where rotation is the identity (or a scale).
     return Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device, non_blocking=True)), index

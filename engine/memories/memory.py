@@ -108,6 +108,10 @@ class Memory(ABC):
         """How many tokens the next pass may carry; 0 means that the memory must be condensed first."""
         return UNLIMITED
 
+    def wants_room(self) -> bool:
+        """Whether it is to be condensed once a text has been read, before anything is said."""
+        return False
+
     def pass_limit(self) -> int:
         """How many tokens the next pass may carry at most, however much room there is; never 0."""
         return UNLIMITED

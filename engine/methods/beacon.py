@@ -129,10 +129,6 @@ class Beacon(Method):
         outlasting = tokens // window * window // self.ratio if self.budget is None else self.budget
         return outlasting + self.passing(spec)
 
-    def tail_reserve(self) -> int:
-        """A text that ends with a full window has it condensed."""
-        return 1 if self.condenses else 0
-
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Nothing read yet.
 
@@ -259,6 +255,10 @@ class BeaconMemory(SlotMemory):
         """What is left of the window."""
         whole = self.settings.budget is None and self.ratio == RAW
         return super().room() if whole else self.window - self.fresh
+
+    def wants_room(self) -> bool:
+        """Where a text ends with a full window."""
+        return self.room() == 0
 
     def _grow(self, outlasting: int) -> None:
         """Without a budget: room for the open window, however much there is beside it."""

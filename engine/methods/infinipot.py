@@ -115,10 +115,6 @@ class InfiniPot(Method):
         prompt = self.catalyst()
         return turn_tokens(prompt) if prompt else 0
 
-    def tail_reserve(self) -> int:
-        """A finished pot keeps a quarter free, so that a first question seldom waits for a distillation."""
-        return 0 if self.budget is None else min(256, self.budget // 4)
-
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens, kind: type[Pot] | None = None) -> Pot:
         """An empty pot. kind: of pot, for methods that build upon this one.
 
@@ -146,12 +142,17 @@ class InfiniPot(Method):
             each = max(1, room - size)
             times = -(-(task.total - room) // each)
             held = size + task.total - room - (times - 1) * each
-        if room - held < self.tail_reserve():
+        if times and room - held < spare(self.budget):
             times, held = times + 1, min(size, held)
         usage = Usage({DEVICE: held}, plain.usage.bytes)
         full = seen(spec, (size + room) / 2 if times else task.total / 2)
         wide = plain.widest + widest(self.share, size) - size
         return dataclasses.replace(plain, usage=usage, passed=task.total + times * length, attended=full, widest=wide)
+
+
+def spare(budget: int) -> int:
+    """Entries that a pot has free once a text is read that did not fit it, so that a first question seldom waits."""
+    return min(256, budget // 4)
 
 
 class Pot(SlotMemory):
@@ -168,6 +169,10 @@ class Pot(SlotMemory):
         if self.capacity is None:
             return super().room()
         return max(0, self.capacity - self.catalyst_tokens - self.entries)
+
+    def wants_room(self) -> bool:
+        """Where a text did not fit the pot: one that does is not distilled before something is said."""
+        return self.capacity is not None and self.entries < self.seen and self.room() < spare(self.capacity)
 
     def observes_behind(self) -> bool:
         """Unless what fills the pot is still to be coded, or the attention of an answer is counted."""

@@ -110,10 +110,6 @@ class Locret(Method):
         """By the store."""
         return Coding.of(self.store, self.budget)
 
-    def tail_reserve(self) -> int:
-        """A finished reading has had its last eviction, and so has room for a whole chunk."""
-        return 0 if self.budget is None else 1
-
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """The last tokens come on top of what the last eviction left; the heads lie beside the model's weights."""
         plain = dataclasses.replace(super().plan(spec, task), weight_bytes=head_bytes(spec, self.heads))
@@ -175,6 +171,10 @@ class RetainedMemory(SlotMemory):
         if self._in_text:
             return min(self.settings.chunk_tokens - self.fresh, self.text_end - self.seen)
         return self.settings.chunk_tokens + self.settings.local - self.fresh
+
+    def wants_room(self) -> bool:
+        """A finished reading has had its last eviction, and so has room for a whole chunk."""
+        return self.room() == 0
 
     def condense(self) -> None:
         """Evict all but the b best; `fresh` ones are spared as Algorithm 1 says, or as a conversation needs."""

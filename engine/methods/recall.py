@@ -134,10 +134,6 @@ class Recall(Method):
         """As the gist."""
         return self.condensing().passing(spec)
 
-    def tail_reserve(self) -> int:
-        """As the gist."""
-        return self.condensing().tail_reserve()
-
     def pass_multiple(self) -> int:
         """Blocks of queries prune together."""
         return 1 if self.budget is None or self.select == "exact" else parse_stages(self.stages)[0].query_block

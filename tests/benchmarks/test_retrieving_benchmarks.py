@@ -10,7 +10,8 @@ import torch
 
 from benchmarks import ablation, growth, haystack, mass, options, pages
 from benchmarks.haystack import DATA
-from engine import Model
+from engine import Model, make_method
+from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.positions import ATTENTION_RULES
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
 from tests.engine.plain import SCALE, full_attention, stream
@@ -50,6 +51,15 @@ def test_what_methods_cover_lies_between_nothing_and_all(tiny: Model, tmp_path: 
     text = "\n\n".join(pages.mass(rows))
     assert "| infllm |" in text
     assert (tmp_path / "figures" / "mass.svg").is_file()
+
+
+def test_as_many_chunks_are_drawn_as_infinitehip_keeps_of_what_has_left_its_stream(model: Model) -> None:
+    """More counted as seen: what had left the stream since the text was read."""
+    memory = make_method("infinitehip", budget=800).new_memory(model.spec, model.turn_length)
+    assert isinstance(memory, InfiniteHiPMemory)
+    seen = mass.random_chunks(memory, 2, 1400, 900, torch.Generator().manual_seed(0))
+    assert bool(seen[900:].all())
+    assert int(seen[:900].sum()) == memory.pruning.rules[2].keep
 
 
 @books

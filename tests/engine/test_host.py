@@ -15,7 +15,9 @@ from engine import Context, Conversation, Model, Reader, make_method
 from engine.errors import OutOfMemory
 from engine.footprint import Task
 from engine.host.host_tier import TAIL, HostTier, Slab
+from engine.host.retrieving import picked
 from engine.records import DISK, HOST
+from engine.rope import Rope
 from engine.seam import ModelSpec
 from kernels import choice
 from kernels.rows import Pages
@@ -83,6 +85,26 @@ def test_search_among_some_is_exact(tier: HostTier, top: int, limits: list[int])
         for head in range(QUERY_HEADS):
             best = scores[head, query, :visible].topk(min(top, visible)).indices
             assert set(index[head, query][held[head, query]].tolist()) == set(some[best].tolist())
+
+
+def partly_rotated(spec: ModelSpec) -> ModelSpec:
+    """Of eight dimensions four, whose cosines and sines are scaled, as Phi-4-mini's are."""
+    rope = Rope(torch.tensor([1.0, 0.1]), attention_scaling=1.6)
+    return dataclasses.replace(spec, layers=tuple(dataclasses.replace(layer, rope=rope) for layer in spec.layers))
+
+
+def test_what_is_picked_has_the_highest_logits_also_where_part_of_a_key_is_rotated_and_scaled(
+    model: Model, tier: HostTier
+) -> None:
+    """Keys are searched as they were kept, and only queries had the scale."""
+    tier.spec = partly_rotated(model.spec)
+    q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
+    best, index = picked(tier, 1, q, 40, torch.full((5,), 201), 24, None)
+    rope = tier.spec.layers[1].rope
+    keys = rope.to_constant(everything(1)[0].repeat_interleave(3, dim=0), 0)
+    logits = rope.to_constant(q, 40) @ keys.transpose(1, 2)
+    torch.testing.assert_close(best.logits(1.0, None), logits.gather(2, index))
+    assert torch.equal(index.sort(dim=2).values, logits.topk(24, dim=2).indices.sort(dim=2).values)
 
 
 def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from engine import Answer, Conversation, Model, Reader, Sampling, SettingsError, make_method, passes
 from engine.context import new_memory
+from engine.footprint import Task
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.methods.infinipot import PROMPTS, InfiniPot, Pot
 from engine.models.model import load_model
 from engine.passes import feed, novelties
+from engine.records import DEVICE
 from tests.engine.reading import answer, next_logits, read
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -254,3 +256,25 @@ def test_impossible_settings_are_refused_by_name(settings: dict[str, object], na
 def test_a_catalyst_that_does_not_fit_is_refused_before_reading(model: Model, ids: Tensor) -> None:
     with pytest.raises(SettingsError, match="no room"):
         Reader(model, InfiniPot(budget=128, keep=0.5, prompt="a long prompt " * 9), ids)
+
+
+@pytest.mark.parametrize("free", [0, 30, 100])
+def test_a_text_that_fits_the_pot_is_not_distilled_before_something_is_said(
+    model: Model, ids: Tensor, free: int
+) -> None:
+    """It lost half of its entries where less than a quarter of the pot was free."""
+    catalyst = model.turn_length(PROMPTS["U"])
+    passed = len(ids) + len(model.chat.prefix)
+    method = make_method("infinipot", budget=passed + catalyst + free, prompt="U", keep=0.5)
+    context = read(model, method, ids)
+    assert context.usage().entries[DEVICE] == passed
+    planned = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    assert planned.usage.entries[DEVICE] == passed
+    full = read(model, make_method("full"), ids)
+    question = torch.tensor([1, 80, 81, 82, 2])[:free]
+    if free:
+        expected = next_logits(model, full.method, full.memory, question)
+        torch.testing.assert_close(next_logits(model, method, context.memory, question), expected)
+    conversation = Conversation(context)
+    answer(conversation, "Who came, and when? " * 4, tokens=20)  # for which there is no room
+    assert conversation.usage().entries[DEVICE] < passed

@@ -74,11 +74,17 @@ def in_blocks(first: int, last: int, size: int) -> list[range]:
     return [range(begin, min(begin + size, last)) for begin in range(first, last, size)]
 
 
-@pytest.mark.parametrize("chunk", [8, 16, 24])
-def test_reading_and_answering_equal_the_paper(model: Model, chunk: int) -> None:
+@pytest.mark.parametrize(
+    ("chunk", "rope"),
+    [(8, None), (16, None), (24, None), (16, Rope(torch.tensor([1.0, 0.1]), attention_scaling=1.6))],
+    ids=["8", "16", "24", "partly-rotated-and-scaled"],
+)
+def test_reading_and_answering_equal_the_paper(model: Model, chunk: int, rope: Rope | None) -> None:
     qkv = stream(110)
     q, k, v = qkv
-    context = new_memory(model.spec)
+    rope = rope or model.spec.layers[0].rope
+    layers = tuple(dataclasses.replace(layer, rope=rope) for layer in model.spec.layers)
+    context = new_memory(dataclasses.replace(model.spec, layers=layers))
     read = through(context, tail(qkv, 0, 92), chunk)  # the last block is not full
     fork = context.fork()
     asked = through(fork, tail(qkv, 92, 106), chunk)
@@ -87,7 +93,7 @@ def test_reading_and_answering_equal_the_paper(model: Model, chunk: int) -> None
     asked_blocks = [
         part for begin in range(92, 106, chunk) for part in in_blocks(begin, min(begin + chunk, 106), BLOCK)
     ]
-    rows = infllm(model.spec.layers[0].rope, q, k, [*blocks, *asked_blocks, *in_blocks(106, 110, 1)])
+    rows = infllm(rope, q, k, [*blocks, *asked_blocks, *in_blocks(106, 110, 1)])
     torch.testing.assert_close(torch.cat([read, asked, decoded], dim=1), mixed(rows, v), **CLOSE)
 
 
