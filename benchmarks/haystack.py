@@ -1,6 +1,6 @@
 """Needle documents: something worth asking about, hidden at a known depth in a text of a known length.
 
-Seven kinds. `passkey`: InfiniPot's own, one pass key in repeated filler. `prose`: one pass key in real novels.
+Seven kinds. `passkey`: one pass key in repeated filler. `prose`: one pass key in real novels.
 `facts`: eight facts about invented names spread over real novels, asked one after another in one conversation.
 `relations` and `wordings`: such facts of relations, or in wordings and with questions, that training had nothing of.
 `two`: two pass keys in real novels, to be given in order. `pairs`: nothing but keys and their values, the keys alike

@@ -95,7 +95,7 @@ def kept_stores(rows: list[Row]) -> list[str]:
 
 
 TITLES = {
-    "passkey": "One pass key in the paper's repeated filler",
+    "passkey": "One pass key in repeated filler",
     "prose": "One pass key in real prose",
     "facts": "Eight facts in real prose, asked one after another in one conversation",
     "relations": "Eight facts about relations that training did not contain",

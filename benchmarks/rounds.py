@@ -1,13 +1,14 @@
 """A conversation far longer than its memory: 2,000 rounds of rock, paper, scissors, with something to remember.
 
-    python -m benchmarks.rounds --methods locret:stabilizers=0 --preference rock --turns 2000
+    python -m benchmarks.rounds --methods locret:stabilizers=0:local=0 --preference rock --turns 2000
 
-SirLLM's game, which Locret's appendix H plays with a budget of 1,024 and no stabilizers (table 17). The player prefers
-one move: six times of ten it comes, each of the others twice. In each round the model is asked for its move, and told
-the player's only afterwards; a reply that does not name just one of the three is no move. Every so many rounds the
-player states a fact about an invented name, and 1, 4 or 16 rounds later asks about it, which takes the place of a game.
-Per block of rounds: seconds per round (median), bytes and entries of the memory at its end, games won, tied, lost and
-not played by the model, and right answers.
+SirLLM's game, which Locret's appendix H plays with a budget of 1,024 and nothing kept for being recent: no stabilizers,
+and no last tokens, which are what a conversation would keep of its own (table 17). The player prefers one move: six
+times of ten it comes, each of the others twice. In each round the model is asked for its move, and told the player's
+only afterwards; a reply that does not name just one of the three is no move. Every so many rounds the player states a
+fact about an invented name, and 1, 4 or 16 rounds later asks about it, which takes the place of a game. Per block of
+rounds: seconds per round (median), bytes and entries of the memory at its end, games won, tied, lost and not played by
+the model, and right answers.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def play(
 def main(argv: list[str] | None = None) -> int:
     """The command line; see the module's docstring."""
     parser = shared.parser("A conversation far longer than its memory, with something to remember now and then.")
-    methods = ["locret:stabilizers=0", "infinipot", "streaming"]
+    methods = ["locret:stabilizers=0:local=0", "infinipot", "streaming"]
     parser.add_argument("--methods", type=shared.words, default=methods, help=f"default: {','.join(methods)}")
     parser.add_argument("--budget", type=shared.size, default=1024, help="entries (default: 1024)")
     parser.add_argument(

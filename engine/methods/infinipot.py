@@ -60,7 +60,7 @@ class InfiniPot(Method):
     summary: ClassVar[str] = "A fixed pot of entries, distilled to what is representative and novel whenever full."
 
     # The pocket model cannot summarise; asked for a name, it looks at statements. Found on documents of another seed
-    # than the benchmarks'. The defaults are the paper's.
+    # than the benchmarks'. The defaults are what the paper states, and pooling (docs/methods/infinipot.md).
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {},
         "pocket": {"prompt": "What is the name?", "novelty_share": 0.0, "keep": 0.75, "pooling": 21},

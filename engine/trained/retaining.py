@@ -2,7 +2,7 @@
 
 Locret (https://arxiv.org/abs/2410.01805, section 3.3): S = act([Q, K, V] W1) W2, from the projections of a token before
 RoPE, of all heads together, to one causal importance score per KV head. The activation is the model's own, there are
-no biases, and a score estimates a scaled dot product before softmax, so it has no bounds.
+no biases, and a score estimates a dot product before softmax (scaled, as in the authors' code), so it has no bounds.
 
 Files are those that the authors publish, by the names `model.layers.{i}.self_attn.fc1.weight` [width, (HQ + 2H) D] and
 `fc2.weight` [H, width] (`beside.py`). Sizes: HQ query heads, H KV heads, T tokens, D head size.

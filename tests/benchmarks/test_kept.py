@@ -72,9 +72,9 @@ def test_causal_scorers_are_consistent_and_others_are_not(tmp_path: Path) -> Non
 
 @books
 def test_a_conversation_of_many_rounds_takes_constant_memory(model: Model, tmp_path: Path) -> None:
-    arguments = "--methods locret:stabilizers=0,locret:share=all --budget 48 --preference rock --turns 40 --block 10"
+    arguments = "--methods locret:stabilizers=0:local=0,locret:share=all --budget 48 --preference rock --turns 40 --block 10"
     rows = rows_of(rounds, arguments, tmp_path / "out.json")
-    for name in ("locret:stabilizers=0", "locret:share=all"):
+    for name in ("locret:stabilizers=0:local=0", "locret:share=all"):
         own = [row for row in rows if row["method"] == name]
         assert [row["turns"] for row in own] == [10, 20, 30, 40]
         assert len({row["kv_bytes"] for row in own[1:]}) == 1
@@ -83,7 +83,7 @@ def test_a_conversation_of_many_rounds_takes_constant_memory(model: Model, tmp_p
         assert own[-1]["tokens"] > 10 * 48
         assert sum(row[f"asked_{lag}"] for row in own for lag in rounds.LAGS) == 2
         assert sum(row[outcome] for row in own for outcome in rounds.OUTCOMES) == 38
-    assert "locret:stabilizers=0 48 | rock | 40 |" in "\n".join(pages.rounds(rows))
+    assert "locret:stabilizers=0:local=0 48 | rock | 40 |" in "\n".join(pages.rounds(rows))
 
 
 def test_questions_come_as_many_rounds_after_their_facts_as_they_say() -> None:

@@ -129,7 +129,7 @@ def test_what_asks_for_facts_is_marked_when_they_are_worded_otherwise(
     asking = {heading for heading, found in marks.items() if found == {True}}
     assert {"Eight facts in real prose, asked one after another in one conversation", "Beside kvpress"} <= asking
     assert {heading for heading, found in marks.items() if found == {False}} == {
-        "One pass key in the paper's repeated filler",
+        "One pass key in repeated filler",
         "One pass key in real prose",
         "Two pass keys in real prose, to be given in order",
         "Keys and values and nothing else, the keys nearly alike",

@@ -125,7 +125,7 @@ class Rows:
 
 
 def past_window(example: Example, window: int) -> Example:
-    """The example without the loss of its first window, before which there are no beacons (the paper's equation 11)."""
+    """The example without the loss of its first window, as the paper's equation 11 has it and the authors' code not."""
     weights = example.weights.clone()
     weights[:window] = 0.0
     return Example(example.ids, weights)

@@ -1,8 +1,9 @@
 """What a retaining head looks at and what it is to say of it, taken from the frozen model in one reading.
 
-Locret, section 3.3: the label of a token is the largest scaled dot product before softmax, over the answer's queries
-and the query heads of a group, with the token's key. The reading goes chunk by chunk, so that no attention matrix of a
-whole example exists; queries of the prompt are kept, which with the cache are all that the heads are trained on.
+Locret, section 3.3: the label of a token is the largest dot product before softmax, over the answer's queries and the
+query heads of a group, with the token's key; scaled, as in the authors' code and not in the paper's formula. The
+reading goes chunk by chunk, so that no attention matrix of a whole example exists; queries of the prompt are kept,
+which with the cache are all that the heads are trained on.
 Sizes: L layers, H KV heads, HQ query heads, P prompt tokens, T tokens of a pass, D head size.
 """
 
