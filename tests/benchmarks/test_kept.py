@@ -72,9 +72,10 @@ def test_causal_scorers_are_consistent_and_others_are_not(tmp_path: Path) -> Non
 
 @books
 def test_a_conversation_of_many_rounds_takes_constant_memory(model: Model, tmp_path: Path) -> None:
-    arguments = "--methods locret:stabilizers=0:local=0,locret:share=all --budget 48 --preference rock --turns 40 --block 10"
+    names = ("locret:stabilizers=0:local=0", "locret:share=all")
+    arguments = f"--methods {','.join(names)} --budget 48 --preference rock --turns 40 --block 10"
     rows = rows_of(rounds, arguments, tmp_path / "out.json")
-    for name in ("locret:stabilizers=0:local=0", "locret:share=all"):
+    for name in names:
         own = [row for row in rows if row["method"] == name]
         assert [row["turns"] for row in own] == [10, 20, 30, 40]
         assert len({row["kv_bytes"] for row in own[1:]}) == 1
