@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import citations, pages
+from benchmarks import citations
 from benchmarks.haystack import DATA, Question
+from benchmarks.pages import accuracy
 from engine import Answer, Passage, Sentence, Usage
 
 
@@ -38,4 +39,4 @@ def test_the_model_that_ships_rests_on_what_it_says(tmp_path: Path) -> None:
     assert citations.main(["--methods", "full", "--tokens", "512", "--trials", "4", "--out", str(out)]) == 0
     [row] = json.loads(out.read_text())["rows"]
     assert row["sentences"] >= row["own"] > 0.7 * row["sentences"] > 0
-    assert f"| {row['sentences']} |" in "\n".join(pages.citations([row]))
+    assert f"| {row['sentences']} |" in "\n".join(accuracy.citations([row]))

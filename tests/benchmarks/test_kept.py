@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import consistency, haystack, neighbours, options, pages, rounds, turns
+from benchmarks import consistency, haystack, neighbours, options, rounds, turns
 from benchmarks.haystack import DATA
+from benchmarks.pages import markup, methods
 from benchmarks.presses import Neighbours
 from engine import Model, load_model, make_method
 from tests.engine.conftest import ids as ids  # fixtures: a text, the tiny model
@@ -26,7 +27,7 @@ with_kvpress = pytest.mark.skipif(importlib.util.find_spec("kvpress") is None, r
 @pytest.fixture(autouse=True)
 def _tiny(model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(options, "open_model", lambda chosen: model)
-    monkeypatch.setattr(pages, "DOCS", tmp_path)
+    monkeypatch.setattr(markup, "DOCS", tmp_path)
     monkeypatch.setattr(haystack, "FACTS", 3)
 
 
@@ -67,7 +68,7 @@ def test_causal_scorers_are_consistent_and_others_are_not(tmp_path: Path) -> Non
     for scorer in ("cap", "snapkv-like", "h2o-like"):
         assert found[scorer, 300] < 0.9
         assert found[scorer, 1200] == 1.0
-    assert "| locret | 100 |" in "\n".join(pages.consistency(rows))
+    assert "| locret | 100 |" in "\n".join(methods.consistency(rows))
 
 
 @books
@@ -84,7 +85,7 @@ def test_a_conversation_of_many_rounds_takes_constant_memory(model: Model, tmp_p
         assert own[-1]["tokens"] > 10 * 48
         assert sum(row[f"asked_{lag}"] for row in own for lag in rounds.LAGS) == 2
         assert sum(row[outcome] for row in own for outcome in rounds.OUTCOMES) == 38
-    assert "locret:stabilizers=0:local=0 48 | rock | 40 |" in "\n".join(pages.rounds(rows))
+    assert "locret:stabilizers=0:local=0 48 | rock | 40 |" in "\n".join(methods.rounds(rows))
 
 
 def test_questions_come_as_many_rounds_after_their_facts_as_they_say() -> None:
@@ -149,7 +150,7 @@ def test_games_are_counted_by_what_the_model_replies(
         assert {outcome: row[outcome] for outcome in rounds.OUTCOMES} == dict.fromkeys(rounds.OUTCOMES, 0) | {
             ended[row["preference"]]: games
         }
-    assert "| 100 | 0 | 0 | 0 |" in "\n".join(pages.rounds(rows))
+    assert "| 100 | 0 | 0 | 0 |" in "\n".join(methods.rounds(rows))
 
 
 @books
@@ -159,7 +160,7 @@ def test_every_turn_is_timed_and_counted(tmp_path: Path) -> None:
     )
     assert [(row["method"], row["turn"]) for row in rows] == [(m, t) for m in ("full", "locret") for t in (1, 2, 3)]
     assert all(row["asked"] == 2 and row["seconds"] > 0 for row in rows)
-    assert "locret 160 | 800 |" in "\n".join(pages.turns(rows))
+    assert "locret 160 | 800 |" in "\n".join(methods.turns(rows))
 
 
 @books
@@ -176,7 +177,7 @@ def test_without_kvpress_its_rows_are_left_out_and_the_reason_is_said(tmp_path: 
     result = json.loads((tmp_path / "out.json").read_text())
     assert "No module named 'kvpress'" in result["without_kvpress"]
     assert "pip install" in result["without_kvpress"]
-    assert "stockpot: locret" in "\n".join(pages.neighbours(rows))
+    assert "stockpot: locret" in "\n".join(methods.neighbours(rows))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,9 @@ from benchmarks import everything, needle, options
 from benchmarks.asking import read
 from benchmarks.haystack import DATA, FACTS, Haystack, NoProse, is_right
 from benchmarks.needle import Readings
-from benchmarks.pages import accuracy, kept_stores, legend, length
+from benchmarks.pages.__main__ import legend
+from benchmarks.pages.accuracy import accuracy, kept_stores
+from benchmarks.pages.markup import length
 from engine import Model
 from tests.engine.conftest import model as model  # the tiny model, as a fixture
 from tests.engine.reading import next_logits

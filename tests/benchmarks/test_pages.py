@@ -13,8 +13,10 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from benchmarks import freshness, pages
+from benchmarks import freshness
 from benchmarks.options import POCKET, VARIANTS
+from benchmarks.pages import __main__ as page
+from benchmarks.pages import accuracy, markup, methods, speed
 from benchmarks.report import RESULTS, named
 from engine import load_model, make_method
 
@@ -39,10 +41,11 @@ def page_of(
             result.update(today)
         change(result)
         (folder / file.name).write_text(json.dumps(result))
-    monkeypatch.setattr(pages, "RESULTS", folder)
-    monkeypatch.setattr(pages, "DOCS", folder)
-    monkeypatch.setattr(pages, "_save", _let_go)  # figures take long
-    assert pages.main() == 0
+    monkeypatch.setattr(page, "RESULTS", folder)
+    monkeypatch.setattr(markup, "DOCS", folder)
+    for each in (accuracy, methods, speed):
+        monkeypatch.setattr(each, "save", _let_go)  # figures take long
+    assert page.main() == 0
     heading, rows, lines = "", [], (folder / "results.md").read_text().splitlines()
     for before, line in itertools.pairwise(lines):
         if line.startswith("#"):
@@ -75,7 +78,7 @@ def test_what_two_runs_asked_alike_is_counted_once() -> None:
     """The forty questions of one run were the first of another's 160, and were counted twice."""
     cell = {"method": "exact", "budget": 512, "tokens": 2048, "depth": None, "kind": "facts", "earlier": False}
     rows = [{**cell, "asked": asked} for asked in (40, 160)] + [{**cell, "tokens": 8192, "asked": 40}]
-    assert pages.asked_once(rows) == rows[1:]
+    assert accuracy.asked_once(rows) == rows[1:]
 
 
 def test_a_row_is_marked_if_a_setting_has_changed_and_not_if_one_has_come_since() -> None:

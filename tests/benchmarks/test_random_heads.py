@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import pages, random_heads
+from benchmarks import random_heads
 from benchmarks.haystack import DATA
+from benchmarks.pages import methods
 
 
 @pytest.mark.skipif(not (DATA / "books").is_dir(), reason="the books of ../shared/data are not there")
@@ -18,5 +19,5 @@ def test_random_heads_stand_beside_trained_ones(tmp_path: Path) -> None:
     trained, random = json.loads(out.read_text())["rows"]
     assert (trained["heads"], random["heads"], trained["asked"], random["asked"]) == ("trained", "random", 8, 8)
     assert trained["correct"] >= random["correct"] + 4
-    page = "\n".join(pages.random_heads([row | {"earlier": False} for row in (trained, random)]))
+    page = "\n".join(methods.random_heads([row | {"earlier": False} for row in (trained, random)]))
     assert page.index("| trained | 512 | 2K |") < page.index("| random | 512 | 2K |")

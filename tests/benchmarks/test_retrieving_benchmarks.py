@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import ablation, growth, haystack, mass, options, pages
+from benchmarks import ablation, growth, haystack, mass, options
 from benchmarks.haystack import DATA
+from benchmarks.pages import markup, methods, speed
 from engine import Model, make_method
 from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.positions import ATTENTION_RULES
@@ -23,7 +24,7 @@ books = pytest.mark.skipif(not (DATA / "books").is_dir(), reason="the books of .
 def tiny(model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Model:
     """Benchmarks open the tiny model, and figures go aside."""
     monkeypatch.setattr(options, "open_model", lambda chosen: model)
-    monkeypatch.setattr(pages, "DOCS", tmp_path)
+    monkeypatch.setattr(markup, "DOCS", tmp_path)
     return model
 
 
@@ -48,7 +49,7 @@ def test_what_methods_cover_lies_between_nothing_and_all(tiny: Model, tmp_path: 
     # A text that a budget holds as a whole is covered as a whole.
     (ample, *_) = mass.measure(tiny, "exact", 2000, torch.randint(4, 260, (500,)))
     assert ample["covered"] == pytest.approx(1.0, abs=1e-4)
-    text = "\n\n".join(pages.mass(rows))
+    text = "\n\n".join(methods.mass(rows))
     assert "| infllm |" in text
     assert (tmp_path / "figures" / "mass.svg").is_file()
 
@@ -73,7 +74,7 @@ def test_every_pair_of_rules_has_a_row(tiny: Model, tmp_path: Path, monkeypatch:
     pairs = {(row["pruning"], row["attention"]) for row in rows}
     assert pairs == {(rule, attention) for rule in ("relative", "chunk") for attention in ATTENTION_RULES}
     assert all(row["asked"] == 2 for row in rows)
-    assert "| relative |" in "\n".join(pages.ablation(rows))
+    assert "| relative |" in "\n".join(methods.ablation(rows))
 
 
 @books
@@ -86,7 +87,7 @@ def test_growth_times_every_method_at_every_length(tiny: Model, tmp_path: Path) 
         (name, tokens) for name in ("full", "streaming", "recall") for tokens in (700, 1400)
     }
     assert all(row["read_seconds"] > 0 and row["decode_seconds"] > 0 for row in result["rows"])
-    assert "faster than full from" in "\n".join(pages.growth("Growth", "growth", result["rows"], result["crossover"]))
+    assert "faster than full from" in "\n".join(speed.growth("Growth", "growth", result["rows"], result["crossover"]))
 
 
 def test_curves_cross_where_they_do() -> None:
