@@ -4,19 +4,28 @@
     if (!document.body) return;
     const wanted = localStorage.getItem("stockpot-theme");
     if (wanted) document.body.classList.toggle("dark", wanted === "dark");
+    document.documentElement.style.colorScheme = document.body.classList.contains("dark") ? "dark" : "light";
   };
   const reached = {};
   let shown = "", settled = "", placed = false, until = 0, height = 0, wheeled = -1e9;
-  const unfolded = new Set();  // a turn that is being answered is drawn anew at every tick: what was unfolded stays so
-  let pressed = null;
-  // A finished answer is read out; while it is being written, it changes too often for that.
-  const announce = (text) => {
-    let teller = document.querySelector("#teller");
-    if (!teller) {
-      teller = Object.assign(document.createElement("div"), { id: "teller", className: "sr", ariaLive: "polite" });
-      document.querySelector("#frame").append(teller);
-    }
-    teller.textContent = text;
+  const folds = new Map();  // turns are drawn anew, one that is being answered at every tick: what was (un)folded stays so
+  let pressed = null, noticed = "", held = null, byHand = false, found = "";
+  // What happens without being asked for just then is read out. It is there from the beginning, or its first words are
+  // not heard.
+  const teller = Object.assign(document.createElement("div"), { id: "teller", className: "sr", ariaLive: "polite" });
+  const announce = (text) => teller.textContent = text;
+  const unmarked = (answer) => {  // without the numbers of places
+    const copy = answer?.cloneNode(true);
+    for (const each of copy?.querySelectorAll(".cite") ?? []) each.remove();
+    return copy?.textContent ?? "";
+  };
+  const inSight = (each) => each.getClientRects().length > 0;
+  // What had the focus is gone, as a button is that was pressed: whoever uses the keyboard goes on with what comes next.
+  const NEXT = ".confirm .keep, #unlock-password input, #question textarea, #reading-actions button, #files button";
+  const hold = () => {
+    if (!held || document.activeElement !== document.body || (held.isConnected && inSight(held))) return;
+    const next = [...document.querySelectorAll(NEXT)].find(inSight);
+    if (next) held = null, next.focus({ preventScroll: true });
   };
   // What scrolls: the conversation, or on a phone the whole page, where it ends above the question field.
   const scroller = (talk) => getComputedStyle(talk).overflowY === "visible" ? document.scrollingElement : talk;
@@ -36,7 +45,8 @@
     const said = (last.querySelector(".measured, .note") || last).getBoundingClientRect();
     if (last.id !== settled) {
       settled = last.id;
-      if (last.id === shown) announce(last.querySelector(".answer-text, .note")?.textContent || "");
+      if (last.id === shown)
+        announce([unmarked(last.querySelector(".answer-text")), last.querySelector(".note")?.textContent].join(" "));
       const away = last.id === shown && talk.dataset.follow === "no";  // the reader has gone elsewhere meanwhile
       const seen = scroller(talk) !== talk && turn.top >= top && said.bottom <= bottom;
       until = away || seen ? 0 : performance.now() + 700;  // what stands above and below takes its room in steps
@@ -122,20 +132,44 @@
     if (live) {
       if (live.id !== shown) {
         shown = live.id;
+        announce("Answering");
         talk.dataset.follow = "yes";
         live.scrollIntoView({ block: "nearest" });
       }
       if (talk.dataset.follow !== "no") scroller(talk).scrollTop += Math.max(0, below(talk));
     } else settle(talk);
-    for (const each of document.querySelectorAll("details[data-fold]"))
-      if (unfolded.has(each.dataset.fold) && !each.dataset.met) each.open = true, each.dataset.met = "yes";
+    for (const each of folds.size ? document.querySelectorAll("#live-turn details, #past details, #earlier details") : [])
+      if (folds.has(each.dataset.fold) && each.open !== folds.get(each.dataset.fold)) each.open = !each.open;
+    // Gradio changes an element's text in place: as a new one it is read out, and fades by itself.
+    const notice = document.querySelector("#notice [data-at]");
+    if (notice && notice.dataset.at !== noticed) {
+      noticed = notice.dataset.at;
+      notice.replaceWith(notice.cloneNode(true));
+    }
+    for (const each of document.querySelectorAll(".confirm p:not([data-met])")) {
+      each.dataset.met = "yes";
+      each.closest(".confirm").scrollIntoView({ block: "nearest" });
+    }
     const where = document.querySelector("#where [data-query]");
     if (where) place(where.dataset.query), turnTo(where.dataset);
-    document.title = document.querySelector("[data-tab]")?.dataset.tab ?? "Stockpot";
+    const tab = document.querySelector("[data-tab]")?.dataset.tab ?? "Stockpot", before = document.title;
+    if (tab !== before && tab === before.replace(/^\d+% · /, "")) announce("It has been read.");
+    document.title = tab;
     // One stop of the Tab key each, in which the arrows choose.
-    for (const list of document.querySelectorAll("#method, #contexts, #sessions, #hits, #ocr"))
+    for (const list of ["method", "contexts", "sessions", "hits", "ocr"].map((id) => document.getElementById(id))) {
+      if (!list) continue;
       for (const each of list.querySelectorAll("input[type=radio]"))
         if (each.name !== list.id) each.name = list.id;
+      const label = list.querySelector("[data-testid=block-info]")?.textContent ?? "";
+      if (list.ariaLabel !== label) list.ariaLabel = label;
+    }
+    for (const each of document.getElementsByClassName("label-wrap"))
+      if (each.ariaExpanded !== String(each.classList.contains("open"))) each.ariaExpanded = each.classList.contains("open");
+    const hits = document.querySelector("#hits"), many = hits?.querySelectorAll("label").length ?? 0;
+    const told = hits && `${hits.ariaLabel}${many ? `: ${many}` : ""}`;
+    if (told && told !== found) announce(told);
+    found = told ?? "";
+    hold();
     for (const list of ["contexts", "sessions"]) {
       const chosen = document.querySelector(`#${list} label.selected input`);
       const state = `${chosen?.value} ${!!document.querySelector("#sessions")}`;  // which takes room from the other
@@ -159,7 +193,7 @@
   const cite = (button) => {
     const sources = button.closest(".answer").querySelector(".sources");
     const place = sources.querySelectorAll("li > details")[button.dataset.place - 1];
-    sources.open = place.open = true;
+    for (const each of [sources, place]) each.open = true, folds.set(each.dataset.fold, true);
     place.scrollIntoView({ block: "center" });
     place.querySelector("summary").focus({ preventScroll: true });
   };
@@ -179,7 +213,7 @@
   // Told by the click, not by the element's own "toggle", which comes late: by then it may have been drawn anew. Where
   // that happens between press and release, there is no click.
   const foldAt = (element) => element.closest("details[data-fold] > summary")?.parentElement;
-  const fold = (each) => unfolded[each.open ? "delete" : "add"](each.dataset.fold);
+  const fold = (each) => folds.set(each.dataset.fold, !each.open);
   const release = (event) => {
     const there = foldAt(event.target);
     if (!there || there === pressed || there.dataset.fold !== pressed?.dataset.fold) return;
@@ -188,6 +222,14 @@
   };
   const start = () => {
     apply();
+    document.body.append(teller);
+    document.addEventListener("focusin", (event) => { held = event.target; });
+    document.addEventListener("pointerdown", () => { byHand = false; }, true);
+    document.addEventListener("keydown", (event) => {
+      byHand = true;
+      // Gradio opens a list again that is left with Tab, and it covers what comes next.
+      if (event.key === "Tab" && event.target.matches("input[role=combobox]")) event.stopPropagation();
+    }, true);
     document.addEventListener("pointerdown", (event) => { pressed = foldAt(event.target); });
     document.addEventListener("pointerup", release);
     document.addEventListener("click", (event) => {
@@ -212,17 +254,18 @@
       if (event.key === "Enter" && !event.shiftKey && event.target.closest("#question, #pages")) submit();
     }, true);
     addEventListener("popstate", () => location.reload());
-    document.addEventListener("change", (event) => { if (event.target.closest("#shelf .list")) menu(false); });
+    document.addEventListener("change", (event) => {  // arrow keys choose on their way through a list
+      if (!byHand && event.target.closest("#shelf .list")) menu(false);
+    });
     document.addEventListener("input", (event) => {
       if (!writing && here && event.target.closest("#question")) keep(here, event.target.value);
       if (!writing && here && event.target.closest("#pages")) keepPages(here, event.target.value);
     });
-    document.addEventListener("wheel", (event) => {  // before it scrolls: what comes meanwhile would undo it
+    const leave = () => {  // before it scrolls up: what comes meanwhile would undo it
       const talk = document.querySelector("#conversation");
-      if (!talk || event.deltaY >= 0) return;
-      talk.dataset.follow = "no";
-      wheeled = performance.now();
-    }, { passive: true });
+      if (talk) talk.dataset.follow = "no", wheeled = performance.now();
+    };
+    document.addEventListener("wheel", (event) => { if (event.deltaY < 0) leave(); }, { passive: true });
     document.addEventListener("scroll", (event) => {
       const talk = document.querySelector("#conversation"), box = talk && scroller(talk);
       if (!box || event.target !== (box === talk ? talk : document)) return;
@@ -231,19 +274,21 @@
       height = box.scrollTop;
     }, true);
     document.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") {  // closes what is open, and stops nothing
+      const typing = event.target.matches("textarea, select, input:not([type=radio], [type=checkbox])");
+      if (["PageUp", "ArrowUp", "Home"].includes(event.key) && !typing) leave();
+      if (event.key === "Escape" && !event.target.matches("[role=combobox][aria-expanded=true]")) {  // closes what is open, and stops nothing
         menu(false);
         for (const keep of document.querySelectorAll(".confirm .keep")) keep.click();
         document.querySelector("#edit-area #never-mind")?.click();
       }
-      const typing = event.target.matches("textarea, select, input:not([type=radio], [type=checkbox])");
       if (event.key === "/" && !typing) {
         const field = document.querySelector("#question textarea");
         if (field) { event.preventDefault(); field.focus(); }
       }
     });
     new MutationObserver(follow).observe(document.body, {
-      childList: true, subtree: true, characterData: true, attributes: true, attributeFilter: ["data-query"] });
+      childList: true, subtree: true, characterData: true, attributes: true,
+      attributeFilter: ["data-query", "data-at", "data-menu", "class"] });
   };
   document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", start) : start();
 })();

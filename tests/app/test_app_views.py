@@ -141,7 +141,8 @@ def test_quotations_are_marked_by_whether_they_are_there() -> None:
     measured = {**turn().measurements, "quotations": [there, absent]}
     html = conversation([turn(answer=answer, measurements=measured, sources=[])], {})
     assert '<q class="verified" title="These words are on page 3">“yes”</q>' in html
-    assert '<span class="unverified" title="These words are not in the documents">“no”</span>' in html
+    unverified = '<span class="unverified" title="These words are not in the documents">“no”'
+    assert f'{unverified}<span class="sr"> (these words are not in the documents)</span></span>' in html
 
 
 def test_sentences_have_the_number_of_the_place_that_they_rested_on() -> None:

@@ -10,14 +10,18 @@ DEEPEST = 6  # level of the contents that is still set apart from the one above 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fffdf9; --ink: #25211c; --soft: #645b4f; --mark: #f8dfa8; --link: #a6431a;
   --line: #e0d8ca; }
-@media (prefers-color-scheme: dark) { :root { --paper: #201d1a; --ink: #ece6dc; --soft: #b3a999; --mark: #5b481c;
-  --link: #ec945f; --line: #37322c; } }
+@media (prefers-color-scheme: dark) { :root:not([data-theme=light]) { --paper: #201d1a; --ink: #ece6dc; --soft: #b3a999;
+  --mark: #5b481c; --link: #ec945f; --line: #37322c; } }
+:root[data-theme=light] { color-scheme: light; }
+:root[data-theme=dark] { color-scheme: dark; --paper: #201d1a; --ink: #ece6dc; --soft: #b3a999; --mark: #5b481c;
+  --link: #ec945f; --line: #37322c; }
 body { margin: 0; padding: 32px 24px 64px; background: var(--paper); color: var(--ink);
   font: 17px/1.65 "Iowan Old Style", "Palatino Linotype", Palatino, "Book Antiqua", Georgia, serif; }
 main { max-width: 44rem; margin: 0 auto; display: grid; gap: 28px 48px; }
 main:has(figure) { max-width: 92rem; }
 @media (min-width: 1100px) { main:has(figure) { grid-template-columns: 1fr 1fr; align-items: start; } }
 header { grid-column: 1 / -1; }
+h1, header p, li { unicode-bidi: plaintext; text-align: start; }
 h1 { font-size: 1.3rem; line-height: 1.3; margin: 0; overflow-wrap: anywhere; }
 header p { margin: 4px 0 0; color: var(--soft); }
 nav span { color: var(--soft); }
@@ -49,6 +53,10 @@ SCRIPT = """
 """
 
 
+# The theme that was chosen on the other page, if one was.
+THEME = 'document.documentElement.dataset.theme = localStorage.getItem("stockpot-theme") ?? "";'
+
+
 def document_page(shown: DocumentPage, start: int = 0, end: int = 0) -> str:
     """All of it as HTML. start, end: the characters of the document's text that are marked, as `#passage`.
 
@@ -72,8 +80,8 @@ def no_page(sentence: str) -> str:
 def _whole(title: str, body: str) -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>'
-        f"<body><main>{body}</main></body></html>"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style><script>{THEME}</script></head><body><main>{body}</main></body></html>"
     )
 
 

@@ -48,13 +48,14 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
         return f'<section class="card">{head}{reason}{quiet}</section>'
     if job.status == "cancelled":
         return f'<section class="card">{head}<p class="note">Cancelled. Nothing new was kept.</p></section>'
-    stage = _stage(job)
+    stage, colon, rest = _stage(job).partition(": ")
+    how_far = colon + rest  # which changes too often to be read out
     pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
     share = job.done / job.total if job.total else 0.0
     line = bar(share, f"Pages: {pages or 'none yet'}", "wide")
     left_out = _folded(f"{plural(len(missing), 'file')} cannot be read", missing, "left-out", expanded=True)
     return (
-        f'<section class="card">{head}<p class="stage" role="status">{esc(stage)}</p>'
+        f'<section class="card">{head}<p class="stage"><span role="status">{esc(stage)}</span>{esc(how_far)}</p>'
         f'{line}<p class="figures"><span>{pages}</span></p>{left_out}</section>'
     )
 

@@ -84,7 +84,7 @@ def _quotations(turn: TurnRow) -> Iterator[Mark]:
             yield end, "</q>"
         else:
             yield start, '<span class="unverified" title="These words are not in the documents">'
-            yield end, "</span>"
+            yield end, '<span class="sr"> (these words are not in the documents)</span></span>'
 
 
 def _citations(turn: TurnRow) -> Iterator[Mark]:
@@ -158,16 +158,20 @@ def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
         return ""
     places, cited = _places(turn), bool(turn.measurements.get("citations"))
     items = "".join(
-        _place(sources, titles, number, numbered=cited) for number, sources in enumerate(places.values(), 1)
+        _place(f"{turn.id} {number}", sources, titles, number, numbered=cited)
+        for number, sources in enumerate(places.values(), 1)
     )
     return (
-        f'<details class="sources"{" open" if expanded else ""}><summary>Where the model looked'
-        f'<span class="count">{plural(len(places), "place")}</span></summary><ol>{items}</ol></details>'
+        f'<details class="sources" data-fold="{esc(turn.id)} sources"{" open" if expanded else ""}>'
+        f'<summary>Where the model looked<span class="count">{plural(len(places), "place")}</span></summary>'
+        f"<ol>{items}</ol></details>"
     )
 
 
-def _place(sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], number: int, *, numbered: bool) -> str:
-    """One place. number: from 1; numbered: whether it is shown."""
+def _place(
+    fold: str, sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], number: int, *, numbered: bool
+) -> str:
+    """One place. fold: its name among all that can be folded; number: from 1; numbered: whether it is shown."""
     title = titles.get(sources[0]["document"], "")
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
     shown = f'<span class="number">{number}</span>' if numbered else ""
@@ -176,8 +180,9 @@ def _place(sources: Sequence[Mapping[str, Any]], titles: Mapping[str, str], numb
     passages = "".join(map(_passage, sources))
     passages += _to_ask_about(sources[0], list(titles))
     return (
-        f'<li><details{" open" if number == 1 else ""}><summary class="place">{shown}<b>{esc(sources[0]["place"])}</b>'
-        f'{several}<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
+        f'<li><details data-fold="{esc(fold)}"{" open" if number == 1 else ""}>'
+        f'<summary class="place">{shown}<b>{esc(sources[0]["place"])}</b>{several}'
+        f'<span class="share" title="Share of the attention that fell on the documents">{share}</span>'
         f"</summary>{bar(weight, f'{share} of the attention', 'thin')}{passages}</details></li>"
     )
 

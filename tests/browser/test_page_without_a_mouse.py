@@ -1,0 +1,127 @@
+"""The page for those who use a keyboard, a screen reader or a magnifier."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.app.helpers import Server
+from tests.browser.helpers import asked, visit
+
+pytestmark = pytest.mark.browser
+
+
+def test_every_refusal_is_shown_and_read_out(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """The second one was written into the first, which had faded and stayed so."""
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading)}")
+    field, notice = tab.locator("#question textarea"), tab.locator("#notice [role=alert]")
+    for many in (6000, 7000):
+        field.fill("why " * many)
+        field.press("Enter")
+        expect(notice).to_contain_text(f"The question has {4 * many - 1:,}")
+        expect(notice).to_have_css("opacity", "1")
+        (fading,) = notice.evaluate_all("all => all.map(each => each.getAnimations()[0])")
+        assert fading is not None
+        notice.evaluate("each => each.getAnimations()[0].finish()")
+        expect(notice).to_have_css("opacity", "0")
+
+
+def test_the_focus_goes_on_with_what_comes_next(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """What had it goes, and it fell to the page."""
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
+    field = tab.locator("#question textarea")
+    with server.held_back():
+        field.fill("Who kept the diary?")
+        tab.locator("#ask").press("Enter")
+        expect(tab.locator("#stop")).to_be_visible()
+        expect(field).to_be_focused()
+        tab.locator("#stop").press("Enter")
+        expect(tab.locator("#ask")).to_be_visible()
+        expect(field).to_be_focused()
+    tab.get_by_role("button", name="Rename, export, delete").click()
+    tab.locator("#delete-session").press("Enter")
+    expect(tab.locator(".confirm p[role=alert]")).to_be_in_viewport()
+    tab.locator("#keep").press("Enter")
+    expect(field).to_be_focused()
+
+
+def test_what_happens_is_read_out(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading)}")
+    teller = tab.locator("#teller[aria-live=polite]")
+    expect(teller).to_have_text("")  # there from the beginning, or its first words are not heard
+    with server.held_back():
+        tab.locator("#question textarea").fill("Who kept the lamp?")
+        tab.locator("#question textarea").press("Enter")
+        expect(teller).to_have_text("Answering")
+        tab.locator("#stop").click()
+    expect(teller).to_contain_text("Stopped")
+    tab.locator("#search input, #search textarea").fill("nothing of the kind")
+    expect(teller).to_have_text("Nothing found")
+    tab.locator("#search input, #search textarea").fill("lamp")
+    expect(teller).to_have_text(re.compile(r"Found: \d+"))
+    for name in ("Contexts", "Sessions", "Found"):
+        expect(tab.get_by_role("group", name=name, exact=True)).to_be_visible()
+    fold = tab.get_by_role("button", name="How to answer")
+    expect(fold).to_have_attribute("aria-expanded", "false")
+    fold.press("Enter")
+    expect(fold).to_have_attribute("aria-expanded", "true")
+
+
+def test_what_has_the_focus_is_marked(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """Gradio takes the mark of fields and sliders away."""
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading)}")
+    tab.get_by_role("button", name="How to answer").click()
+    marks = """each => { const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(each);
+        return `${outlineStyle} ${outlineWidth} ${boxShadow}`; }"""
+    for name in ("#question textarea", "#pages input, #pages textarea", "#temperature input[type=range]", "#ask"):
+        control = tab.locator(name).first
+        before = control.evaluate(marks)
+        tab.keyboard.press("Tab")  # so that the browser knows of the keyboard
+        control.focus()
+        assert control.evaluate(marks) != before, name
+
+
+def test_sources_stay_as_they_were_folded(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """The next answer folded what had been opened by hand, and the text jumped."""
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
+    sources = tab.locator("#past .turn").first.locator(".sources")
+    expect(sources.locator(".place").first).to_be_visible()
+    sources.locator("summary").first.click()
+    expect(sources.locator(".place").first).to_be_hidden()
+    sources.locator("summary").first.click()
+    for _ in range(2):
+        tab.locator("#question textarea").fill("Who kept the diary?")
+        tab.locator("#question textarea").press("Enter")
+        expect(tab.locator("#live-turn .turn")).to_have_count(0)
+        expect(sources.locator(".place").first).to_be_visible()
+
+
+def test_a_turn_is_as_wide_as_the_page_while_it_is_answered_and_all_fits_at_four_times_the_size(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    """Question and answer stood beside each other at some widths, and Ask was cut off at others."""
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading)}")
+    with server.held_back():
+        tab.set_viewport_size({"width": 1000, "height": 700})
+        tab.locator("#question textarea").fill("Who kept the lamp?")
+        tab.locator("#question textarea").press("Enter")
+        live = tab.locator("#live-turn .turn")
+        expect(live).to_be_visible()
+        assert live.evaluate("each => getComputedStyle(each).gridTemplateColumns.split(' ').length") == 1
+        tab.locator("#stop").click()
+    tab.set_viewport_size({"width": 320, "height": 640})
+    expect(tab.locator("#ask")).to_be_in_viewport(ratio=1)
+    assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+
+
+def test_a_page_of_a_document_has_the_theme_that_was_chosen(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    visit(tab, server)
+    scheme = "getComputedStyle(document.documentElement).colorScheme"
+    for wanted in ("dark", "light"):
+        tab.locator("[data-action=theme]").click()
+        assert tab.evaluate(scheme) == wanted
+        document = tab.context.new_page()
+        document.goto(f"{server.url}/documents/{reading['document_ids'][0]}/pages/1")
+        assert document.evaluate(scheme) == wanted
+        document.close()
