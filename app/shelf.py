@@ -234,21 +234,16 @@ def search(service: Service, query: str, limit: int) -> list[Found]:
     Raises:
         sessions.StoreError: a limit below 1 or above MOST_HITS.
     """
-    most = sessions.MOST_HITS if 1 <= limit <= sessions.MOST_HITS else limit  # which is refused
     contexts = service.store.contexts()
     how = {row.id: read_with(row) for row in contexts}
-    # All of them, since a session that only later ones are in has said it too.
     said = [
         Found(hit.session, how.get(hit.session.context_id, ""), hit.turn, hit.snippet, hit.highlights)
-        for hit in service.store.search(query, most)
+        for hit in service.store.search(query, limit)
     ]
-    there = {each.row.id for each in said}
     named = (Found(row, how[row.id]) for row in called(contexts, query))
-    talks = (
-        Found(row, how.get(row.context_id, ""))
-        for row in called(service.store.sessions(), query)
-        if row.id not in there
-    )
+    titled = called(service.store.sessions(), query)
+    there = service.store.saying(query, [row.id for row in titled])
+    talks = (Found(row, how.get(row.context_id, "")) for row in titled if row.id not in there)
     return [*named, *talks, *said][:limit]
 
 

@@ -145,14 +145,16 @@ def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:
 
 def check_quotations(answer: str, document_ids: Sequence[str], library: Library) -> list[Quotation]:
     """Every quotation in an answer, with the place where its words really are, or None for the place."""
-    checked = []
-    for span, words in quotations_in(answer):
-        found = None
-        for document_id in document_ids:
+    quotations = quotations_in(answer)
+    checked = [Quotation(span.start, span.end, None, None, None) for span, _ in quotations]
+    for document_id in document_ids:  # each is opened once, as not all may be held
+        missing = [number for number, found in enumerate(checked) if found.document is None]
+        for number in missing:
+            span, words = quotations[number]
             index = library.words(document_id).find(words)
             if index is not None:
                 page = library.document(document_id).pages[index]
-                found = Quotation(span.start, span.end, document_id, page.number, page.label)
-                break
-        checked.append(found or Quotation(span.start, span.end, None, None, None))
+                checked[number] = Quotation(span.start, span.end, document_id, page.number, page.label)
+        if not missing:
+            break
     return checked

@@ -127,6 +127,18 @@
     history[push ? "pushState" : "replaceState"](null, "", location.pathname + query);
   };
   const bring = (label) => label?.scrollIntoView({ block: "nearest" });  // into sight, unless it is hidden altogether
+  // Earlier turns come above what is shown, which stays where it is.
+  let unrolled = null;  // how many were there, and how much lay below the upper edge
+  const earlier = () => document.querySelectorAll("#earlier .turn").length;
+  const unroll = () => {
+    const { scrollHeight, scrollTop } = scroller(document.querySelector("#conversation"));
+    unrolled = { turns: earlier(), below: scrollHeight - scrollTop };
+  };
+  const stay = (talk) => {
+    if (!unrolled || !talk || earlier() <= unrolled.turns) return;
+    scroller(talk).scrollTo({ top: scroller(talk).scrollHeight - unrolled.below, behavior: "instant" });
+    unrolled = null;
+  };
   const follow = () => {
     const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
     if (live) {
@@ -138,6 +150,7 @@
       }
       if (talk.dataset.follow !== "no") scroller(talk).scrollTop += Math.max(0, below(talk));
     } else settle(talk);
+    stay(talk);
     for (const each of folds.size ? document.querySelectorAll("#live-turn details, #past details, #earlier details") : [])
       if (folds.has(each.dataset.fold) && each.open !== folds.get(each.dataset.fold)) each.open = !each.open;
     // Gradio changes an element's text in place: as a new one it is read out, and fades by itself.
@@ -247,6 +260,7 @@
       if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
       if (event.target.closest("#new-reading, #new-session")) menu(false);
+      if (event.target.closest("#unroll")) unroll();
     });
     // Before Gradio hears of them.
     document.addEventListener("click", (event) => { if (event.target.closest("#ask")) submit(); }, true);

@@ -1,6 +1,7 @@
 """Sessions and their turns, and search in them."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from sessions.contexts import Contexts
@@ -179,11 +180,21 @@ class Conversations(Contexts):
         """One turn; NotFound if there is none with this id."""
         return make_row(TurnRow, self._one(f"{_TURNS} WHERE turns.id = ?", id, "turn"))
 
-    def turns(self, session_id: str) -> list[TurnRow]:
-        """The turns of a session, in order."""
+    def turns(self, session_id: str, first: int = 0) -> list[TurnRow]:
+        """The turns of a session, in order; first: the position of the first one wanted."""
         self.session(session_id)
-        rows = self._rows(f"{_TURNS} WHERE session_id = ? ORDER BY position", [session_id])
+        rows = self._rows(f"{_TURNS} WHERE session_id = ? AND position >= ? ORDER BY position", [session_id, first])
         return [make_row(TurnRow, row) for row in rows]
+
+    def answering(self, session_id: str) -> list[str]:
+        """The ids of the turns of a session that are being answered, or wait for it."""
+        rows = self._rows("SELECT id FROM turns WHERE session_id = ? AND status = 'answering'", [session_id])
+        return [row["id"] for row in rows]
+
+    def last_used(self) -> dict[str, float]:
+        """When each context that has sessions was last talked about, by its id."""
+        rows = self._rows("SELECT context_id, max(updated_at) AS at FROM sessions GROUP BY context_id")
+        return {row["context_id"]: row["at"] for row in rows}
 
     def search(self, query: str, limit: int = 20) -> list[SearchHit]:
         """Turns whose question or finished answer has every word of the query; best first.
@@ -191,18 +202,17 @@ class Conversations(Contexts):
         Accents and case do not matter, "words in quotes" are a phrase, and the last word may be unfinished. Every
         other character is text: no query is an error, but a limit below 1 or above MOST_HITS is a StoreError.
         """
-        quoted = self._db.quote_fts(clean(query).replace("\ufffd", " "))
         if not 1 <= limit <= MOST_HITS:
             raise StoreError(f"A search finds 1 to {MOST_HITS:,} turns, not {limit}.")
-        if not any(letter.isalnum() for letter in quoted):
+        quoted = self._quoted(query)
+        if not quoted:
             return []
-        if not query.rstrip(" ").endswith('"') and quoted.endswith('"') and not query[-1:].isspace():
-            quoted += "*"
+        # By nothing but the rank, or snippets are made of all that match before they are put in order.
         rows = self._rows(
             f"""
             SELECT {_TURN_COLUMNS}, snippet(turns_fts, -1, :open, :close, '…', 24) AS snippet
             FROM turns_fts JOIN turns ON turns.key = turns_fts.rowid LEFT JOIN drafts ON drafts.turn_key = turns.key
-            WHERE turns_fts MATCH :query ORDER BY turns_fts.rank, turns.key DESC LIMIT :limit""",
+            WHERE turns_fts MATCH :query ORDER BY turns_fts.rank LIMIT :limit""",
             {"query": quoted, "limit": limit, "open": _OPEN, "close": _CLOSE},
         )
         hits = []
@@ -211,6 +221,28 @@ class Conversations(Contexts):
             turn = make_row(TurnRow, row)
             hits.append(SearchHit(self.session(turn.session_id), turn, text, highlights))
         return hits
+
+    def saying(self, query: str, session_ids: Sequence[str]) -> set[str]:
+        """Which of these sessions have turns that `search` would find, were there no limit."""
+        quoted = self._quoted(query)
+        if not quoted or not session_ids:
+            return set()
+        wanted = ", ".join("?" * len(session_ids))
+        rows = self._rows(
+            f"""
+            SELECT DISTINCT turns.session_id FROM turns_fts JOIN turns ON turns.key = turns_fts.rowid
+            WHERE turns_fts MATCH ? AND turns.session_id IN ({wanted})""",
+            [quoted, *session_ids],
+        )
+        return {row["session_id"] for row in rows}
+
+    def _quoted(self, query: str) -> str:
+        """A query as the index takes it; empty if it has no letters and no digits."""
+        quoted = str(self._db.quote_fts(clean(query).replace("\ufffd", " ")))
+        if not any(letter.isalnum() for letter in quoted):
+            return ""
+        unfinished = not query.rstrip(" ").endswith('"') and quoted.endswith('"') and not query[-1:].isspace()
+        return quoted + "*" if unfinished else quoted
 
 
 def _unmark(marked: str) -> tuple[str, list[tuple[int, int]]]:

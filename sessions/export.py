@@ -94,6 +94,8 @@ def _text(text: str) -> str:
     """
     lines = re.sub(r"\r\n?", "\n", text).strip("\n").rstrip().split("\n")
     shown = [_escaped(line) for line in lines]
+    if not any("```" in line or "~~~" in line for line in shown):
+        return "\n".join(shown)
     fences = [token for token in _MARKDOWN.parse("\n".join(shown)) if token.type == "fence" and not token.level]
     if not any("$$" in line for line in lines):  # where formulas are set, that may hide the beginning of a fence
         for start, end in (token.map for token in fences if token.map):
@@ -105,8 +107,8 @@ def _text(text: str) -> str:
 def _end_of_code(text: str) -> str:
     """The end of code that has none: all that follows would be code, and code in the next answer would be none."""
     mark = "\N{OBJECT REPLACEMENT CHARACTER}"
-    last = next(token for token in reversed(_MARKDOWN.parse(f"{text}\n\n{mark}")) if mark in token.content)
-    return f"\n{last.markup}" if last.type == "fence" else ""
+    last = next((token for token in reversed(_MARKDOWN.parse(f"{text}\n\n{mark}")) if mark in token.content), None)
+    return f"\n{last.markup}" if last is not None and last.type == "fence" else ""
 
 
 def _escaped(text: str) -> str:

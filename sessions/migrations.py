@@ -110,6 +110,13 @@ def m009_pages_of_questions(db: Database) -> None:
     db.execute("ALTER TABLE turns ADD COLUMN pages TEXT NOT NULL DEFAULT ''")
 
 
+def m010_jobs_and_turns_under_way(db: Database) -> None:
+    """What is under way is looked for several times a second, among all that ever was."""
+    db.execute("DROP INDEX jobs_by_kind")
+    db.execute("CREATE INDEX jobs_by_kind ON jobs(kind, status, key)")
+    db.execute("CREATE INDEX turns_answering ON turns(session_id) WHERE status = 'answering'")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -120,6 +127,7 @@ for step in (
     m007_titles_of_contexts,
     m008_jobs_of_a_kind,
     m009_pages_of_questions,
+    m010_jobs_and_turns_under_way,
 ):
     migrations()(step)
 

@@ -248,7 +248,14 @@ class Actions:
         if not question or not question.strip():
             return chosen
         turn = self.worker.ask(lambda: self._to_ask_in(chosen), question, options, pages or "")
-        return Chosen(chosen.context, turn.session_id)
+        return Chosen(chosen.context, turn.session_id, unrolled=self._unrolled(chosen, turn.session_id))
+
+    def _unrolled(self, chosen: Chosen, session: str) -> int:
+        return chosen.unrolled if session == chosen.session else 0
+
+    def unroll(self, chosen: Chosen) -> Chosen:
+        """Earlier turns are to be shown too."""
+        return replace(chosen, unrolled=chosen.unrolled + 1)
 
     def _to_ask_in(self, chosen: Chosen) -> str:
         """The session that a question belongs in, made if it is not there yet."""
@@ -258,14 +265,15 @@ class Actions:
             return store.branch_session(edited.session_id, edited.position).id
         if not chosen.session:
             return new_session(self.service, chosen.context).id
-        if any(turn.status == "answering" for turn in store.turns(chosen.session)):
+        if store.answering(chosen.session):
             raise AppError("The last question is still being answered. Wait for it, or stop it.")
         return chosen.session
 
     def edit(self, chosen: Chosen, turn_id: str) -> Chosen:
         """A question is to be asked in other words, or again."""
         turn = self.service.store.turn(turn_id)
-        return Chosen(chosen.context, turn.session_id, turn.id)
+        unrolled = self._unrolled(chosen, turn.session_id)
+        return Chosen(chosen.context, turn.session_id, turn.id, unrolled=unrolled)
 
     def never_mind(self, chosen: Chosen) -> Chosen:
         """The question that was being edited is left as it is."""
@@ -273,8 +281,7 @@ class Actions:
 
     def stop_answer(self, chosen: Chosen) -> Chosen:
         """Stop the answer that is being written."""
-        turns = self.service.store.turns(chosen.session)
-        self.worker.stop_answer(*(turn.id for turn in turns if turn.status == "answering"))
+        self.worker.stop_answer(*self.service.store.answering(chosen.session))
         return chosen
 
     def choose_renamed(self, chosen: Chosen, what: str | None) -> Chosen:

@@ -15,6 +15,8 @@ STREAM_SEC = 0.25
 SWEEP_SEC = 3600
 CACHE_SEC = 24 * 3600
 """Dropped files that are not read are removed after this long."""
+TABS = 64
+"""Of so many Gradio remembers what they show, also once they are closed; one that it forgot is sent everything anew."""
 
 
 def build_page(service: Service, worker: Worker) -> gr.Blocks:
@@ -37,4 +39,5 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
             shelf, new, reading, talk, panel, where, notice, gr.Timer(PULSE_SEC), gr.Timer(STREAM_SEC, active=False)
         )
         Wiring(page, service, worker).connect(blocks)
+    blocks.state_session_capacity = TABS
     return blocks

@@ -4,6 +4,7 @@
 before. So any event, any tick and any reload ends in the same picture, however often it happens.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -26,6 +27,8 @@ from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreE
 Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
 """Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
+MORE = 5
+"""Times AT_ONCE turns more are shown whenever earlier ones are asked for."""
 EMPTY = "It has been read. Ask for a name, a number, a place, or the passage that mentions something."
 EMPTY_YET = "Ask what has been read so far for a name, a number, a place, or the passage that mentions something."
 OF_POCKET = (
@@ -40,7 +43,8 @@ class Chosen:
     """What a tab has chosen; all may be empty.
 
     context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
-    kept: of documents that are to be read again; renamed: of what gets another title.
+    kept: of documents that are to be read again; renamed: of what gets another title; unrolled: how often earlier
+    turns of the session have been asked for.
     """
 
     context: str = ""
@@ -48,6 +52,7 @@ class Chosen:
     edited: str = ""
     kept: tuple[str, ...] = ()
     renamed: str = ""
+    unrolled: int = 0
 
     @property
     def query(self) -> str:
@@ -104,8 +109,9 @@ class Screen:
     def props(self, chosen: Chosen) -> Props:
         """What every changing component shows."""
         job, context, session, turns = self._look_up(chosen)
+        hidden = turns[0].position if turns else 0
         answering = [turn for turn in turns if turn.status == "answering"]
-        edited = next((turn for turn in turns if turn.id == chosen.edited), None)
+        edited = self._edited(chosen)
         begun = context is not None and is_begun(self.service, context)
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
@@ -123,6 +129,10 @@ class Screen:
             **self._reading_props(job, context),
             **self._talk_props(context if talking else None, session, turns, answering),
             **self._rename_props(chosen, context, session),
+            "unroll": {
+                "visible": bool(hidden),
+                "value": f"Show earlier questions ({hidden:,})" if hidden else "",
+            },
             "ask": {"visible": edited is not None or not answering},
             "edit_area": {"visible": edited is not None},
             "edit_line": {"value": edit_line(edited) if edited else ""},
@@ -130,24 +140,27 @@ class Screen:
             "stream": {"active": bool(answering)},
         }
 
+    def _edited(self, chosen: Chosen) -> TurnRow | None:
+        with suppress(NotFound):  # deleted meanwhile
+            return self.store.turn(chosen.edited) if chosen.edited else None
+        return None
+
     def _look_up(self, chosen: Chosen) -> tuple[JobRow | None, ContextRow | None, SessionRow | None, list[TurnRow]]:
         job = self.store.job(chosen.context) if chosen.context.startswith("j-") else None
         context = self.store.context(chosen.context) if chosen.context and job is None else None
         session = self.store.session(chosen.session) if chosen.session else None
-        return job, context, session, self.store.turns(session.id) if session else []
+        return job, context, session, self.store.turns(session.id, _first(chosen, session)) if session else []
 
     def _context_choices(self) -> list[tuple[str, str]]:
         """What is under way comes first, then what there is and what failed, the last that was used or made first."""
-        used: dict[str, float] = {}
-        for session in self.store.sessions():
-            used[session.context_id] = max(used.get(session.context_id, 0.0), session.updated_at)
-        found = []
-        for job in self.store.jobs(kind=INGEST):
+        used, found = self.store.last_used(), []
+        states = ("queued", "running", "failed")
+        for job in [job for status in states for job in self.store.jobs(kind=INGEST, status=status)]:
             if not is_listed(self.service, job):
                 continue
             running = "waiting" if job.stage == WAITING else "opening"
-            states = {"queued": "waiting", "running": running, "failed": "could not be read"}
-            state = "needs a password" if is_locked(self.service, job) else states[job.status]
+            words = {"queued": "waiting", "running": running, "failed": "could not be read"}
+            state = "needs a password" if is_locked(self.service, job) else words[job.status]
             name = f"{name_of(self.service, job)}\n{state}"
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
         for context in self.store.contexts():
@@ -267,6 +280,12 @@ class Screen:
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
+
+
+def _first(chosen: Chosen, session: SessionRow) -> int:
+    """The position of the first turn that is shown: a long session would take seconds to draw."""
+    apart = max(0, session.turns - 1) // AT_ONCE * AT_ONCE
+    return max(0, apart - AT_ONCE * (1 + MORE * chosen.unrolled))
 
 
 def _empty(context: ContextRow) -> str:

@@ -17,12 +17,13 @@ TELL_EDITED = """element.addEventListener("click", (event) => {
 class Talk:
     """Its components.
 
-    earlier, past: finished turns, those of long ago and the last ones. Both tell "edit", with the id of a turn, when
-    the question of that turn is to be edited.
+    unroll: asks for turns before those that are shown. earlier, past: finished turns, those of long ago and the last
+    ones. Both tell "edit", with the id of a turn, when the question of that turn is to be edited.
     """
 
     area: gr.Column
     head: gr.HTML
+    unroll: gr.Button
     earlier: gr.HTML
     past: gr.HTML
     live: gr.HTML
@@ -59,6 +60,7 @@ def build_talk() -> Talk:
     with gr.Column(visible=False, elem_id="talk-view") as area:
         head = gr.HTML(apply_default_css=False, elem_id="context-head")
         with gr.Column(elem_id="conversation"):
+            unroll = gr.Button("", size="sm", elem_id="unroll", visible=False)
             earlier = gr.HTML(apply_default_css=False, elem_id="earlier", js_on_load=TELL_EDITED)
             past = gr.HTML(apply_default_css=False, elem_id="past", js_on_load=TELL_EDITED)
             live = gr.HTML(apply_default_css=False, elem_id="live-turn")
@@ -93,7 +95,7 @@ def build_talk() -> Talk:
                 options = _build_options()
                 manage = _build_manage()
     edit = (edit_area, edit_line, never_mind)
-    return Talk(area, head, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
+    return Talk(area, head, unroll, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
 
 
 def _build_options() -> tuple[gr.Slider, gr.Slider, gr.Slider, gr.Checkbox]:

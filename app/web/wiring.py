@@ -84,6 +84,7 @@ class Page:
             "discard": self.reading.discard,
             "discard_documents": self.reading.discard_documents,
             "head": self.talk.head,
+            "unroll": self.talk.unroll,
             "earlier": self.talk.earlier,
             "past": self.talk.past,
             "live": self.talk.live,
@@ -249,6 +250,7 @@ class Wiring:
         entered = "(tab, question, ...options) => [tab, ...stockpotEntered(question, options)]"
         for each in (talk.question.submit, talk.pages.submit, talk.ask.click):
             self.on(each, do.ask, given, js=entered)
+        self.on(talk.unroll.click, do.unroll)
         self.on(talk.earlier.edit, do.edit, told="turn")
         self.on(talk.past.edit, do.edit, told="turn")
         self.on(talk.never_mind.click, do.never_mind)

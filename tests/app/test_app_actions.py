@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +266,15 @@ def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: 
         store.finish_turn(store.add_turn(session.id, f"Question {number}?").id, answer=f"Answer {number}.")
         props = screen.props(chosen)
         shown = props["earlier"]["value"] + props["past"]["value"]
-        assert re.findall(r"Answer (\d+)\.", shown) == [str(each) for each in range(1, number + 1)]
+        hidden = max(0, (number - 1) // AT_ONCE * AT_ONCE - AT_ONCE)  # a long session would take seconds to draw
+        assert re.findall(r"Answer (\d+)\.", shown) == [str(each) for each in range(hidden + 1, number + 1)]
+        assert props["unroll"]["visible"] == (hidden > 0)
         assert 1 <= props["past"]["value"].count("<article") <= AT_ONCE
         sent.append(props["earlier"]["value"])
     assert len(set(sent)) == 3
+    assert props["unroll"]["value"] == "Show earlier questions (20)"
+    unrolled = screen.props(replace(chosen, unrolled=1))
+    assert not unrolled["unroll"]["visible"]
+    assert (unrolled["earlier"]["value"] + unrolled["past"]["value"]).count("<article") == 47
+    edited = screen.props(replace(chosen, edited=store.turns(session.id)[0].id))  # which is not shown
+    assert "Question 1?" in edited["where"]["value"]

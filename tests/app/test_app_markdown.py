@@ -24,6 +24,12 @@ def test_markdown_is_shown_as_it_is_meant(text: str, html: str) -> None:
     assert rendered(text) == html
 
 
+@pytest.mark.parametrize("mark", ["1. ", "- ", "> "])
+def test_what_follows_a_deep_list_is_shown(mark: str) -> None:
+    """It was left out without a word, and the session could not be exported."""
+    assert "And this is the rest." in rendered(f"{mark * 30}deep\n\nAnd this is the rest.")
+
+
 def test_tables_are_tables() -> None:
     assert "<th>a</th>" in rendered("| a | b |\n|---|---|\n| 1 | 2 |")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from sessions import Store
 from tests.app.helpers import PATIENCE_SEC, Server, book_text
 from tests.browser.helpers import ask, asked, fill, visit
 
@@ -66,6 +67,31 @@ def test_sessions_are_renamed_found_exported_and_deleted(
     delete(tab, "#delete-session", "About airships")
     expect(tab.locator("#sessions")).not_to_contain_text("About airships")
     assert session not in {row["id"] for row in server.get("/api/sessions")}
+
+
+def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    """All of it was sent and drawn, which took seconds, and was made anew at every tick."""
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    with Store(server.home) as store:
+        for number in range(1, 131):
+            turn = store.add_turn(session, f"Question {number}?")
+            store.finish_turn(turn.id, answer=f"Answer {number}.")
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    expect(tab.locator(".turn")).to_have_count(30)
+    first, more = tab.get_by_text("Question 101?", exact=True), tab.get_by_role("button", name="Show earlier")
+    expect(more).to_have_text("Show earlier questions (100)")
+    more.scroll_into_view_if_needed()
+    tab.wait_for_timeout(500)  # it scrolls smoothly
+    before = first.bounding_box()
+    more.click()
+    expect(tab.locator(".turn")).to_have_count(130)
+    expect(more).to_be_hidden()
+    after = first.bounding_box()
+    assert before
+    assert after
+    assert abs(after["y"] - before["y"]) < 80  # the button over it is gone
 
 
 def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, reading: dict[str, Any]) -> None:

@@ -146,6 +146,27 @@ def test_search_finds_words_without_accents_case_or_endings(filled: Any) -> None
     assert [hit.snippet[start:end] for start, end in hit.highlights] == ["Ouse"]
 
 
+def test_which_sessions_say_something_is_told_however_many_do(filled: Any) -> None:
+    store, sessions = filled.store, [filled.session(), filled.session(), filled.session()]
+    for session, answer in zip(sessions, ("A lamp.", "A lamp, again.", "A fox."), strict=True):
+        filled.answered(session, "What was it?", answer)
+    ids = [session.id for session in sessions]
+    assert store.saying("lamp", ids) == set(ids[:2])
+    assert store.saying("lamp", ids[1:]) == {ids[1]}
+    assert store.saying("lamp", []) == store.saying("!!!", ids) == set()
+
+
+def test_what_is_under_way_and_what_was_used_last_is_told_without_all_the_rest(filled: Any) -> None:
+    store, session = filled.store, filled.session()
+    for number in range(5):
+        filled.answered(session, f"Question {number}?", "Yes.")
+    assert [turn.question for turn in store.turns(session.id, 3)] == ["Question 3?", "Question 4?"]
+    assert store.answering(session.id) == []
+    turn = store.add_turn(session.id, "And now?")
+    assert store.answering(session.id) == [turn.id]
+    assert store.last_used() == {session.context_id: store.session(session.id).updated_at}
+
+
 @pytest.mark.parametrize(
     "query",
     ['"', '""', "a AND", "NOT", "NEAR(", "café*", "-x", "question:", "(a OR", "^a", "a\x00b", "\ud800", "", "  ", "{}",
@@ -319,6 +340,10 @@ def exported(filled: Any, *answers: str) -> str:
 def test_code_in_an_export_is_what_the_model_wrote(filled: Any, answer: str, kept: str) -> None:
     """It had `&lt;` where there was "<"."""
     assert kept in exported(filled, answer)
+
+
+def test_an_answer_with_a_deep_list_is_exported(filled: Any) -> None:
+    assert "the rest" in exported(filled, f"{'1. ' * 300}deep\n\n```\ncode\n```\n\nAnd this is the rest.")
 
 
 @pytest.mark.parametrize(

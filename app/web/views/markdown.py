@@ -21,6 +21,9 @@ _MARK = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 # Answers are no documents: a line under a line makes no heading of it, and what is indented is no code.
 _NOT_MEANT = ("link", "image", "autolink", "reference", "entity", "html_block", "html_inline", "lheading", "code")
 
+DEEPEST = 200
+"""Lists and quotations in one another: behind deeper ones, all that follows would be left out."""
+
 Mark = tuple[int, str]
 """HTML and the offset in the text that it is put at."""
 
@@ -31,7 +34,7 @@ def _heading(renderer: RendererHTML, tokens: Sequence[Token], index: int, option
 
 
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(_NOT_MEANT)
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST}).enable("table").disable(_NOT_MEANT)
     parser.add_render_rule("heading_open", _heading)
     parser.add_render_rule("heading_close", _heading)
     return parser
