@@ -9,7 +9,7 @@
   const reached = {};
   let shown = "", settled = "", placed = false, until = 0, height = 0, wheeled = -1e9;
   const folds = new Map();  // turns are drawn anew, one that is being answered at every tick: what was (un)folded stays so
-  let pressed = null, noticed = "", held = null, byHand = false, found = "";
+  let pressed = null, noticed = "", held = null, byKey = false, found = "";
   // What happens without being asked for just then is read out. It is there from the beginning, or its first words are
   // not heard.
   const teller = Object.assign(document.createElement("div"), { id: "teller", className: "sr", ariaLive: "polite" });
@@ -139,6 +139,58 @@
     scroller(talk).scrollTo({ top: scroller(talk).scrollHeight - unrolled.below, behavior: "instant" });
     unrolled = null;
   };
+  const keepFolds = () => {
+    for (const each of document.querySelectorAll("#live-turn details, #past details, #earlier details"))
+      if (folds.has(each.dataset.fold) && each.open !== folds.get(each.dataset.fold)) each.open = !each.open;
+  };
+  // Gradio changes an element's text in place: as a new one a notice is read out, and fades by itself.
+  const renewNotice = () => {
+    const notice = document.querySelector("#notice [data-at]");
+    if (!notice || notice.dataset.at === noticed) return;
+    noticed = notice.dataset.at;
+    notice.replaceWith(notice.cloneNode(true));
+  };
+  const showConfirm = () => {  // which may lie outside of a low window
+    for (const each of document.querySelectorAll(".confirm p:not([data-met])")) {
+      each.dataset.met = "yes";
+      each.closest(".confirm").scrollIntoView({ block: "nearest" });
+    }
+  };
+  const setTitle = () => {
+    const tab = document.querySelector("[data-tab]")?.dataset.tab ?? "Stockpot", before = document.title;
+    if (tab !== before && tab === before.replace(/^\d+% · /, "")) announce("It has been read.");
+    document.title = tab;
+  };
+  // What Gradio leaves unsaid: the names of lists, and what is folded. Lists are one stop of the Tab key each, in which
+  // the arrows choose.
+  const nameParts = () => {
+    for (const list of ["method", "contexts", "sessions", "hits", "ocr"].map((id) => document.getElementById(id))) {
+      if (!list) continue;
+      for (const each of list.querySelectorAll("input[type=radio]"))
+        if (each.name !== list.id) each.name = list.id;
+      const label = list.querySelector("[data-testid=block-info]")?.textContent ?? "";
+      if (list.ariaLabel !== label) list.ariaLabel = label;
+    }
+    for (const each of document.getElementsByClassName("label-wrap")) {
+      const open = String(each.classList.contains("open"));
+      if (each.ariaExpanded !== open) each.ariaExpanded = open;
+    }
+  };
+  const tellHits = () => {
+    const hits = document.querySelector("#hits"), many = hits?.querySelectorAll("label").length ?? 0;
+    const told = hits ? `${hits.ariaLabel}${many ? `: ${many}` : ""}` : "";
+    if (told && told !== found) announce(told);
+    found = told;
+  };
+  const bringChosen = () => {
+    for (const list of ["contexts", "sessions"]) {
+      const chosen = document.querySelector(`#${list} label.selected input`);
+      const state = `${chosen?.value} ${!!document.querySelector("#sessions")}`;  // which takes room from the other
+      if (!chosen || state === reached[list]) continue;
+      reached[list] = state;
+      bring(chosen.closest("label"));
+    }
+  };
   const follow = () => {
     const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
     if (live) {
@@ -151,45 +203,16 @@
       if (talk.dataset.follow !== "no") scroller(talk).scrollTop += Math.max(0, below(talk));
     } else settle(talk);
     stay(talk);
-    for (const each of folds.size ? document.querySelectorAll("#live-turn details, #past details, #earlier details") : [])
-      if (folds.has(each.dataset.fold) && each.open !== folds.get(each.dataset.fold)) each.open = !each.open;
-    // Gradio changes an element's text in place: as a new one it is read out, and fades by itself.
-    const notice = document.querySelector("#notice [data-at]");
-    if (notice && notice.dataset.at !== noticed) {
-      noticed = notice.dataset.at;
-      notice.replaceWith(notice.cloneNode(true));
-    }
-    for (const each of document.querySelectorAll(".confirm p:not([data-met])")) {
-      each.dataset.met = "yes";
-      each.closest(".confirm").scrollIntoView({ block: "nearest" });
-    }
+    if (folds.size) keepFolds();
+    renewNotice();
+    showConfirm();
     const where = document.querySelector("#where [data-query]");
     if (where) place(where.dataset.query), turnTo(where.dataset);
-    const tab = document.querySelector("[data-tab]")?.dataset.tab ?? "Stockpot", before = document.title;
-    if (tab !== before && tab === before.replace(/^\d+% · /, "")) announce("It has been read.");
-    document.title = tab;
-    // One stop of the Tab key each, in which the arrows choose.
-    for (const list of ["method", "contexts", "sessions", "hits", "ocr"].map((id) => document.getElementById(id))) {
-      if (!list) continue;
-      for (const each of list.querySelectorAll("input[type=radio]"))
-        if (each.name !== list.id) each.name = list.id;
-      const label = list.querySelector("[data-testid=block-info]")?.textContent ?? "";
-      if (list.ariaLabel !== label) list.ariaLabel = label;
-    }
-    for (const each of document.getElementsByClassName("label-wrap"))
-      if (each.ariaExpanded !== String(each.classList.contains("open"))) each.ariaExpanded = each.classList.contains("open");
-    const hits = document.querySelector("#hits"), many = hits?.querySelectorAll("label").length ?? 0;
-    const told = hits && `${hits.ariaLabel}${many ? `: ${many}` : ""}`;
-    if (told && told !== found) announce(told);
-    found = told ?? "";
+    setTitle();
+    nameParts();
+    tellHits();
     hold();
-    for (const list of ["contexts", "sessions"]) {
-      const chosen = document.querySelector(`#${list} label.selected input`);
-      const state = `${chosen?.value} ${!!document.querySelector("#sessions")}`;  // which takes room from the other
-      if (!chosen || state === reached[list]) continue;
-      reached[list] = state;
-      bring(chosen.closest("label"));
-    }
+    bringChosen();
   };
   const copy = async (button) => {
     const said = button.closest(".answer").querySelector(".answer-text"), before = button.textContent;
@@ -237,9 +260,9 @@
     apply();
     document.body.append(teller);
     document.addEventListener("focusin", (event) => { held = event.target; });
-    document.addEventListener("pointerdown", () => { byHand = false; }, true);
+    document.addEventListener("pointerdown", () => { byKey = false; }, true);
     document.addEventListener("keydown", (event) => {
-      byHand = true;
+      byKey = true;
       // Gradio opens a list again that is left with Tab, and it covers what comes next.
       if (event.key === "Tab" && event.target.matches("input[role=combobox]")) event.stopPropagation();
     }, true);
@@ -269,7 +292,7 @@
     }, true);
     addEventListener("popstate", () => location.reload());
     document.addEventListener("change", (event) => {  // arrow keys choose on their way through a list
-      if (!byHand && event.target.closest("#shelf .list")) menu(false);
+      if (!byKey && event.target.closest("#shelf .list")) menu(false);
     });
     document.addEventListener("input", (event) => {
       if (!writing && here && event.target.closest("#question")) keep(here, event.target.value);

@@ -70,11 +70,17 @@ class Conversations(Contexts):
         """One session; NotFound if there is none with this id."""
         return make_row(SessionRow, self._one(f"{_SESSIONS} WHERE id = ?", id, "session"))
 
-    def sessions(self, context_id: str | None = None) -> list[SessionRow]:
-        """All sessions, or those over one context; the one used last comes first."""
-        where = "" if context_id is None else "WHERE context_id = ?"
+    def sessions(self, context_id: str | None = None, asking: str | None = None) -> list[SessionRow]:
+        """All sessions, or those over one context; the one used last comes first.
+
+        Args:
+            asking: a question, of the sessions in which exactly that was asked.
+        """
+        asked = "EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id AND question = ?)"
+        wanted = [each for each in (("context_id = ?", context_id), (asked, asking)) if each[1] is not None]
+        where = " AND ".join(["1", *(condition for condition, _ in wanted)])
         rows = self._rows(
-            f"{_SESSIONS} {where} ORDER BY updated_at DESC, rowid DESC", [] if context_id is None else [context_id]
+            f"{_SESSIONS} WHERE {where} ORDER BY updated_at DESC, rowid DESC", [value for _, value in wanted]
         )
         return [make_row(SessionRow, row) for row in rows]
 

@@ -143,7 +143,7 @@ def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
 def session_saying(service: Service, context_id: str, said: Said, title: str | None) -> SessionRow:
     """A session over a context in which just that has been said: one that is there, a branch of one, or a new one."""
     store, begins = service.store, None
-    for row in store.sessions(context_id) if said else ():
+    for row in store.sessions(context_id, said[0][0]) if said else ():
         turns = store.turns(row.id)
         done = [turn for turn in turns if turn.status == "done"]
         if [(turn.question, turn.answer.strip()) for turn in done[: len(said)]] != list(said):

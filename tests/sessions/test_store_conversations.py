@@ -165,6 +165,10 @@ def test_what_is_under_way_and_what_was_used_last_is_told_without_all_the_rest(f
     turn = store.add_turn(session.id, "And now?")
     assert store.answering(session.id) == [turn.id]
     assert store.last_used() == {session.context_id: store.session(session.id).updated_at}
+    other = store.add_session(session.context_id)
+    filled.answered(other, "Question 4?", "No.")
+    assert [row.id for row in store.sessions(session.context_id, "Question 4?")] == [other.id, session.id]
+    assert [row.id for row in store.sessions(asking="Question 3?")] == [session.id]
 
 
 @pytest.mark.parametrize(
