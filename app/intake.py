@@ -175,15 +175,16 @@ class Intake(Claims):
         def made() -> list[str]:
             return list(dict.fromkeys([*job.progress.get("documents", []), *(row.id for row in added.documents)]))
 
+        def so_far() -> dict[str, Any]:
+            left_out = [phrase(each) for each in added.failures]
+            return {"documents": made(), **({"left_out": left_out} if left_out else {})}
+
         def on_page(name: str, done: int, total: int) -> None:
             nonlocal last
             look_for_stop()
             if time.monotonic() - last > 0.2 or done == total:
                 last = time.monotonic()
-                progress = {"documents": made()}
-                if added.failures:
-                    progress["left_out"] = [phrase(each) for each in added.failures]
-                store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total, progress=progress)
+                store.update_job(job.id, stage=f"extracting text: {name}", done=done, total=total, progress=so_far())
 
         def on_stage(report: Report) -> None:
             look_for_stop()
@@ -197,7 +198,7 @@ class Intake(Claims):
             if not (kept or files):
                 raise AppError("The documents were deleted before they were read.")
             self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
-            store.update_job(job.id, progress={"documents": made()})
+            store.update_job(job.id, progress=so_far())
             prepared = readings.prepare(
                 self.service,
                 [row.id for row in added.documents],

@@ -9,7 +9,7 @@
   const reached = {};
   let shown = "", settled = "", placed = false, until = 0, height = 0, wheeled = -1e9;
   const folds = new Map();  // turns are drawn anew, one that is being answered at every tick: what was (un)folded stays so
-  let pressed = null, noticed = "", held = null, byKey = false, found = "";
+  let pressed = null, noticed = "", held = null, byKey = false, found = "", titled = null;
   // What happens without being asked for just then is read out. It is there from the beginning, or its first words are
   // not heard.
   const teller = Object.assign(document.createElement("div"), { id: "teller", className: "sr", ariaLive: "polite" });
@@ -20,11 +20,14 @@
     return copy?.textContent ?? "";
   };
   const inSight = (each) => each.getClientRects().length > 0;
-  // What had the focus is gone, as a button is that was pressed: whoever uses the keyboard goes on with what comes next.
-  const NEXT = ".confirm .keep, #unlock-password input, #question textarea, #reading-actions button, #files button";
+  // What had the focus is gone, as a button is that was pressed: whoever uses the keyboard goes on with what comes next,
+  // never with what stops or deletes something, and with a fold that was drawn anew where that is now.
+  const NEXT = ".confirm .keep, #unlock-password input, #question textarea, #resume, #ask-early, #files button";
   const hold = () => {
-    if (!held || document.activeElement !== document.body || (held.isConnected && inSight(held))) return;
-    const next = [...document.querySelectorAll(NEXT)].find(inSight);
+    if (!byKey || !held || document.activeElement !== document.body || (held.isConnected && inSight(held))) return;
+    const fold = held.matches("summary") ? CSS.escape(held.parentElement?.dataset.fold ?? "") : "";
+    const again = fold && document.querySelector(`details[data-fold="${fold}"] > summary`);
+    const next = again || [...document.querySelectorAll(NEXT)].find(inSight);
     if (next) held = null, next.focus({ preventScroll: true });
   };
   // What scrolls: the conversation, or on a phone the whole page, where it ends above the question field.
@@ -128,19 +131,20 @@
   };
   const bring = (label) => label?.scrollIntoView({ block: "nearest" });  // into sight, unless it is hidden altogether
   // Earlier turns come above what is shown, which stays where it is.
-  let unrolled = null;  // how many were there, and how much lay below the upper edge
+  let unrolled = null;  // where, how many were there, and how much lay below the upper edge
   const earlier = () => document.querySelectorAll("#earlier .turn").length;
   const unroll = () => {
     const { scrollHeight, scrollTop } = scroller(document.querySelector("#conversation"));
-    unrolled = { turns: earlier(), below: scrollHeight - scrollTop };
+    unrolled = { here, turns: earlier(), below: scrollHeight - scrollTop };
   };
   const stay = (talk) => {
+    if (unrolled?.here !== here) unrolled = null;
     if (!unrolled || !talk || earlier() <= unrolled.turns) return;
     scroller(talk).scrollTo({ top: scroller(talk).scrollHeight - unrolled.below, behavior: "instant" });
     unrolled = null;
   };
   const keepFolds = () => {
-    for (const each of document.querySelectorAll("#live-turn details, #past details, #earlier details"))
+    for (const each of document.querySelectorAll("#main details[data-fold]"))
       if (folds.has(each.dataset.fold) && each.open !== folds.get(each.dataset.fold)) each.open = !each.open;
   };
   // Gradio changes an element's text in place: as a new one a notice is read out, and fades by itself.
@@ -156,10 +160,12 @@
       each.closest(".confirm").scrollIntoView({ block: "nearest" });
     }
   };
-  const setTitle = () => {
+  const setTitle = (query) => {
     const tab = document.querySelector("[data-tab]")?.dataset.tab ?? "Stockpot", before = document.title;
-    if (tab !== before && tab === before.replace(/^\d+% · /, "")) announce("It has been read.");
-    document.title = tab;
+    const context = new URLSearchParams(query).get("context");
+    const read = tab !== before && tab === before.replace(/^\d+% · /, "");
+    if (read && context === titled) announce("It has been read.");
+    document.title = tab, titled = context;
   };
   // What Gradio leaves unsaid: the names of lists, and what is folded. Lists are one stop of the Tab key each, in which
   // the arrows choose.
@@ -208,7 +214,7 @@
     showConfirm();
     const where = document.querySelector("#where [data-query]");
     if (where) place(where.dataset.query), turnTo(where.dataset);
-    setTitle();
+    setTitle(where?.dataset.query);
     nameParts();
     tellHits();
     hold();
@@ -260,7 +266,7 @@
     apply();
     document.body.append(teller);
     document.addEventListener("focusin", (event) => { held = event.target; });
-    document.addEventListener("pointerdown", () => { byKey = false; }, true);
+    document.addEventListener("pointerdown", () => { byKey = false, held = null; }, true);
     document.addEventListener("keydown", (event) => {
       byKey = true;
       // Gradio opens a list again that is left with Tab, and it covers what comes next.
@@ -312,7 +318,7 @@
     }, true);
     document.addEventListener("keydown", (event) => {
       const typing = event.target.matches("textarea, select, input:not([type=radio], [type=checkbox])");
-      if (["PageUp", "ArrowUp", "Home"].includes(event.key) && !typing) leave();
+      if (["PageUp", "ArrowUp", "Home"].includes(event.key) && !event.target.closest("input, textarea, select")) leave();
       if (event.key === "Escape" && !event.target.matches("[role=combobox][aria-expanded=true]")) {  // closes what is open, and stops nothing
         menu(false);
         for (const keep of document.querySelectorAll(".confirm .keep")) keep.click();

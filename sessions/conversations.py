@@ -1,5 +1,6 @@
 """Sessions and their turns, and search in them."""
 
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -77,6 +78,7 @@ class Conversations(Contexts):
             asking: a question, of the sessions in which exactly that was asked.
         """
         asked = "EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id AND question = ?)"
+        asking = None if asking is None else clean(asking)  # as it was kept
         wanted = [each for each in (("context_id = ?", context_id), (asked, asking)) if each[1] is not None]
         where = " AND ".join(["1", *(condition for condition, _ in wanted)])
         rows = self._rows(
@@ -233,12 +235,11 @@ class Conversations(Contexts):
         quoted = self._quoted(query)
         if not quoted or not session_ids:
             return set()
-        wanted = ", ".join("?" * len(session_ids))
         rows = self._rows(
-            f"""
+            """
             SELECT DISTINCT turns.session_id FROM turns_fts JOIN turns ON turns.key = turns_fts.rowid
-            WHERE turns_fts MATCH ? AND turns.session_id IN ({wanted})""",
-            [quoted, *session_ids],
+            WHERE turns_fts MATCH ? AND turns.session_id IN (SELECT value FROM json_each(?))""",
+            [quoted, json.dumps(list(session_ids))],
         )
         return {row["session_id"] for row in rows}
 

@@ -155,7 +155,8 @@ class Screen:
         """What is under way comes first, then what there is and what failed, the last that was used or made first."""
         used, found = self.store.last_used(), []
         states = ("queued", "running", "failed")
-        for job in [job for status in states for job in self.store.jobs(kind=INGEST, status=status)]:
+        jobs = (job for status in states for job in self.store.jobs(kind=INGEST, status=status))
+        for job in {job.id: job for job in jobs}.values():  # one may be claimed between two looks
             if not is_listed(self.service, job):
                 continue
             running = "waiting" if job.stage == WAITING else "opening"

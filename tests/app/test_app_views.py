@@ -229,6 +229,7 @@ def test_a_file_that_cannot_be_read_is_said_while_the_others_are_opened() -> Non
     assert "1 file cannot be read" in ingest_card(running, "Books")
     assert "<li>torn.pdf cannot be opened.</li>" in ingest_card(running, "Books")
     assert "cannot be read" not in ingest_card(replace(running, status="failed"), "Books")  # the reason names it
+    assert "1 other file cannot be read" in ingest_card(replace(running, status="failed"), "Books", 2)
 
 
 def test_one_place_is_listed_once() -> None:
@@ -315,7 +316,9 @@ def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins(
     assert "2 files were left out" in fresh
     assert "1 warning<" in fresh
     assert "<li>a.pdf is encrypted.</li>" in fresh
-    assert '<details class="warnings left-out" open>' in fresh
-    assert '<details class="warnings doubts" open>' in fresh  # such as that poor answers are to be expected
+    assert '<details class="warnings left-out" data-fold="c-abcdef left-out" open>' in fresh
+    assert (
+        '<details class="warnings doubts" data-fold="c-abcdef doubts" open>' in fresh
+    )  # poor answers are to be expected
     assert " open" not in later
     assert "2 files were left out" in later

@@ -47,6 +47,18 @@ def test_a_file_that_cannot_be_read_is_told_while_the_next_one_is_opened(
     work_once(worker)
     assert told[0] == "nothing"
     assert "torn.pdf" in told[1]
+    waiting = worker.ingest(
+        [
+            *upload(service, tmp_path, "torn.pdf", b"%PDF-1.4 nonsense"),
+            *upload(service, tmp_path, "b.txt", book_text(21).encode()),
+        ],
+        "exact",
+        SETTINGS,
+        Options(),
+    )
+    worker._take_in_once()
+    assert service.store.job(waiting.id).stage == WAITING
+    assert "torn.pdf" in service.store.job(waiting.id).progress["left_out"][0]
 
 
 def test_a_stop_while_text_is_turned_into_tokens_is_not_forgotten(

@@ -44,6 +44,11 @@ def test_the_focus_goes_on_with_what_comes_next(tab: Page, server: Server, readi
     expect(tab.locator(".confirm p[role=alert]")).to_be_in_viewport()
     tab.locator("#keep").press("Enter")
     expect(field).to_be_focused()
+    tab.locator("#delete-session").click()
+    tab.locator("#keep").click()  # with a mouse nothing moves by itself
+    expect(tab.locator(".confirm p[role=alert]")).to_be_hidden()
+    tab.wait_for_timeout(1500)
+    expect(field).not_to_be_focused()
 
 
 def test_what_happens_is_read_out(tab: Page, server: Server, reading: dict[str, Any]) -> None:

@@ -42,8 +42,9 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
             whose, them = ("Its text", "it") if kept == 1 else (f"The text of {plural(kept, 'document')}", "them")
             said = f"{whose} is kept: New reading lists {them}, to be read in another way."
         quiet = f'<p class="quiet">{said}</p>' if kept else ""
-        if job.progress.get("locked"):  # else the reason names them all
-            quiet += _folded(f"{plural(len(missing), 'other file')} cannot be read", missing, "left-out", expanded=True)
+        if job.progress.get("locked") or kept:  # else the reason names them all
+            others = f"{plural(len(missing), 'other file')} cannot be read"
+            quiet += _folded(job.id, others, missing, "left-out", expanded=True)
         reason = f'<p class="note failed" role="alert">{esc(job.error or "")}</p>'
         return f'<section class="card">{head}{reason}{quiet}</section>'
     if job.status == "cancelled":
@@ -53,7 +54,7 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
     pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
     share = job.done / job.total if job.total else 0.0
     line = bar(share, f"Pages: {pages or 'none yet'}", "wide")
-    left_out = _folded(f"{plural(len(missing), 'file')} cannot be read", missing, "left-out", expanded=True)
+    left_out = _folded(job.id, f"{plural(len(missing), 'file')} cannot be read", missing, "left-out", expanded=True)
     return (
         f'<section class="card">{head}<p class="stage"><span role="status">{esc(stage)}</span>{esc(how_far)}</p>'
         f'{line}<p class="figures"><span>{pages}</span></p>{left_out}</section>'
@@ -143,8 +144,8 @@ def context_head(
     missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
     doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(coverage))]
     left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
-    notice = _folded(left_out, missing, "left-out", expanded)
-    notice += _folded(plural(len(doubts), "warning"), doubts, "doubts", expanded)
+    notice = _folded(context.id, left_out, missing, "left-out", expanded)
+    notice += _folded(context.id, plural(len(doubts), "warning"), doubts, "doubts", expanded)
     alone = [document.title for document in documents] == [context.title]
     title = _opened(documents[0]) if alone else esc(context.title)
     lines = [_covered(*each) for each in zip(documents, coverage, strict=True)]
@@ -152,7 +153,7 @@ def context_head(
         lines = [f"{number}. {line}" for number, line in enumerate(lines, 1)]
     covered = f'<p class="coverage">{"".join(f"<span>{line}</span>" for line in lines)}</p>'
     if len(lines) > MOST_COVERAGE:
-        covered = _folded_lines(f"{plural(len(lines), 'document')}: what of each has text", lines)
+        covered = _folded_lines(context.id, f"{plural(len(lines), 'document')}: what of each has text", lines)
     return (
         f'<header class="context-head" data-tab="{_tab(context, share)}"><h1>{title}</h1>'
         f'<p class="how">{esc(how)} · {esc(kinds)}</p>{so_far}{covered}{notice}</header>'
@@ -183,15 +184,15 @@ def _so_far(context: ContextRow, share: float) -> str:
     )
 
 
-def _folded(summary: str, items: Sequence[str], kind: str = "", expanded: bool = False) -> str:
-    """A list under its summary; nothing for no items."""
-    return _folded_lines(summary, [esc(each) for each in items], kind, expanded) if items else ""
+def _folded(of: str, summary: str, items: Sequence[str], kind: str = "", expanded: bool = False) -> str:
+    """A list under its summary, about what has the id `of`; nothing for no items."""
+    return _folded_lines(of, summary, [esc(each) for each in items], kind, expanded) if items else ""
 
 
-def _folded_lines(summary: str, lines: Sequence[str], kind: str = "", expanded: bool = False) -> str:
+def _folded_lines(of: str, summary: str, lines: Sequence[str], kind: str = "", expanded: bool = False) -> str:
     """The same of lines that are HTML."""
     listed = "".join(f"<li>{line}</li>" for line in lines)
     return (
-        f'<details class="warnings {kind}"{" open" if expanded else ""}><summary>{esc(summary)}</summary>'
-        f"<ul>{listed}</ul></details>"
+        f'<details class="warnings {kind}" data-fold="{esc(of)} {kind}"{" open" if expanded else ""}>'
+        f"<summary>{esc(summary)}</summary><ul>{listed}</ul></details>"
     )
