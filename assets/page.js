@@ -9,7 +9,7 @@
   const reached = {};
   let shown = "", settled = "", placed = false, until = 0, height = 0, wheeled = -1e9;
   const folds = new Map();  // turns are drawn anew, one that is being answered at every tick: what was (un)folded stays so
-  let pressed = null, noticed = "", held = null, byKey = false, found = "", titled = null;
+  let pressed = null, noticed = "", held = null, byKey = false, found = "", reading = null;
   // What happens without being asked for just then is read out. It is there from the beginning, or its first words are
   // not heard.
   const teller = Object.assign(document.createElement("div"), { id: "teller", className: "sr", ariaLive: "polite" });
@@ -161,11 +161,11 @@
     }
   };
   const setTitle = (query) => {
-    const tab = document.querySelector("[data-tab]")?.dataset.tab ?? "Stockpot", before = document.title;
-    const context = new URLSearchParams(query).get("context");
-    const read = tab !== before && tab === before.replace(/^\d+% · /, "");
-    if (read && context === titled) announce("It has been read.");
-    document.title = tab, titled = context;
+    const tab = document.querySelector("[data-tab]")?.dataset.tab ?? "Stockpot";
+    const context = new URLSearchParams(query).get("context"), title = tab.match(/^\d+% · (.*)/s)?.[1];
+    if (title) reading = { context, title };
+    else if (reading?.context === context && reading.title === tab) announce("It has been read."), reading = null;
+    document.title = tab;
   };
   // What Gradio leaves unsaid: the names of lists, and what is folded. Lists are one stop of the Tab key each, in which
   // the arrows choose.

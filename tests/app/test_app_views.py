@@ -317,8 +317,7 @@ def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins(
     assert "1 warning<" in fresh
     assert "<li>a.pdf is encrypted.</li>" in fresh
     assert '<details class="warnings left-out" data-fold="c-abcdef left-out" open>' in fresh
-    assert (
-        '<details class="warnings doubts" data-fold="c-abcdef doubts" open>' in fresh
-    )  # poor answers are to be expected
+    # Such as that poor answers are to be expected.
+    assert '<details class="warnings doubts" data-fold="c-abcdef doubts" open>' in fresh
     assert " open" not in later
     assert "2 files were left out" in later

@@ -1,12 +1,13 @@
 """The page for those who use a keyboard, a screen reader or a magnifier."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.app.helpers import Server
+from tests.app.helpers import Server, book_text
 from tests.browser.helpers import asked, visit
 
 pytestmark = pytest.mark.browser
@@ -71,6 +72,19 @@ def test_what_happens_is_read_out(tab: Page, server: Server, reading: dict[str, 
     expect(fold).to_have_attribute("aria-expanded", "false")
     fold.press("Enter")
     expect(fold).to_have_attribute("aria-expanded", "true")
+
+
+def test_that_a_book_has_been_read_is_read_out(tab: Page, server: Server, tmp_path: Path) -> None:
+    book = tmp_path / "Long.txt"
+    book.write_text(book_text(30), encoding="utf-8")
+    visit(tab, server, "?new=1")
+    tab.locator("#files input[type=file]").set_input_files([book])
+    expect(tab.get_by_role("row", name="Long.txt").get_by_role("link")).to_be_visible()
+    with server.held_back():
+        tab.locator("#start").press("Enter")
+        expect(tab).to_have_title(re.compile(r"^\d+% · Long$"))
+    expect(tab.locator("#question textarea")).to_be_focused()
+    expect(tab.locator("#teller")).to_have_text("It has been read.")
 
 
 def test_what_has_the_focus_is_marked(tab: Page, server: Server, reading: dict[str, Any]) -> None:
