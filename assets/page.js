@@ -319,7 +319,8 @@
     document.addEventListener("keydown", (event) => {
       const typing = event.target.matches("textarea, select, input:not([type=radio], [type=checkbox])");
       if (["PageUp", "ArrowUp", "Home"].includes(event.key) && !event.target.closest("input, textarea, select")) leave();
-      if (event.key === "Escape" && !event.target.matches("[role=combobox][aria-expanded=true]")) {  // closes what is open, and stops nothing
+      const listed = event.target.matches("[role=combobox][aria-expanded=true]");  // whose list it closes
+      if (event.key === "Escape" && !listed) {  // closes what is open, and stops nothing
         menu(false);
         for (const keep of document.querySelectorAll(".confirm .keep")) keep.click();
         document.querySelector("#edit-area #never-mind")?.click();

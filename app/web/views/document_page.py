@@ -8,13 +8,11 @@ from app.web.views.markup import esc
 
 DEEPEST = 6  # level of the contents that is still set apart from the one above it
 STYLE = """
-:root { color-scheme: light dark; --paper: #fffdf9; --ink: #25211c; --soft: #645b4f; --mark: #f8dfa8; --link: #a6431a;
-  --line: #e0d8ca; }
-@media (prefers-color-scheme: dark) { :root:not([data-theme=light]) { --paper: #201d1a; --ink: #ece6dc; --soft: #b3a999;
-  --mark: #5b481c; --link: #ec945f; --line: #37322c; } }
+:root { color-scheme: light dark; --paper: light-dark(#fffdf9, #201d1a); --ink: light-dark(#25211c, #ece6dc);
+  --soft: light-dark(#645b4f, #b3a999); --mark: light-dark(#f8dfa8, #5b481c); --link: light-dark(#a6431a, #ec945f);
+  --line: light-dark(#e0d8ca, #37322c); }
 :root[data-theme=light] { color-scheme: light; }
-:root[data-theme=dark] { color-scheme: dark; --paper: #201d1a; --ink: #ece6dc; --soft: #b3a999; --mark: #5b481c;
-  --link: #ec945f; --line: #37322c; }
+:root[data-theme=dark] { color-scheme: dark; }
 body { margin: 0; padding: 32px 24px 64px; background: var(--paper); color: var(--ink);
   font: 17px/1.65 "Iowan Old Style", "Palatino Linotype", Palatino, "Book Antiqua", Georgia, serif; }
 main { max-width: 44rem; margin: 0 auto; display: grid; gap: 28px 48px; }
