@@ -28,7 +28,7 @@ from engine.models.model import Model, load_chat, load_model
 from engine.models.skeleton import skeleton
 from engine.planning.planner import GPU_BASE, Machine, Plan, Planner
 from engine.planning.rates import Rates, measure_rates
-from engine.reader import Reader
+from engine.reader import Reader, extended
 from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Sentence, Usage
 from engine.sampling import Sampling
 from engine.seam import window_of
@@ -69,6 +69,7 @@ __all__ = [
     "check_files",
     "device_named",
     "dtype_on",
+    "extended",
     "fingerprint",
     "flash_choice",
     "free_bytes",

@@ -79,6 +79,17 @@ class Method(ABC):
         """Which stretches of a text of `total` tokens are read, behind a prefix of `prefix` tokens."""
         return [(0, total)]
 
+    def require_extendable(self, spec: ModelSpec, before: int, total: int, prefix: int) -> None:
+        """See that what remains of a text of `before` tokens is what a text of `total` tokens begins with.
+
+        Raises:
+            SettingsError: it would have been read otherwise, had more been known to come.
+        """
+        require(
+            self.spans(before, prefix) == [(0, before)] and self.spans(total, prefix) == [(0, total)],
+            f"{self.name} chooses what it reads by the length of the whole: read all of it together.",
+        )
+
     def plan(self, spec: ModelSpec, task: Task) -> Footprint:
         """What a reading of that size will keep and attend to; nothing is allocated.
 

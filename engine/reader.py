@@ -25,6 +25,29 @@ GPU_CHUNK = 2048
 CLOCK = ("done", "seconds", "distill_seconds", "catalyst_seconds")
 
 
+def extended(model: Model, method: Method, ids: Tensor, meta: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """A finished context as a checkpoint of a longer text, which begins with the one that it has read.
+
+    Its tensors are those of the checkpoint too, and `Reader.resume` reads the rest. Where the shorter text ended a pass
+    ended, and a condensing method made room for a question.
+
+    Args:
+        ids: int64 [T], the longer text; meta: the facts of the context's state; seconds: that its reading took.
+
+    Returns:
+        The facts of the checkpoint.
+
+    Raises:
+        SettingsError: nothing comes after what was read, or the method would have read it otherwise.
+    """
+    before, prefix = int(meta["source_tokens"]), len(model.chat.prefix)
+    if before >= len(ids):
+        raise SettingsError(f"There is nothing to add to a text of {before:,} tokens.")
+    method.require_extendable(model.spec, before, len(ids), prefix)
+    clock = dict.fromkeys(CLOCK, 0.0) | {"done": prefix + before, "seconds": seconds}
+    return {"memory": meta["memory"], "source_tokens": len(ids), "reader": clock}
+
+
 def default_chunk(on_cpu: bool) -> int:
     """Tokens per pass that keep the device busy."""
     return CHUNK if on_cpu else GPU_CHUNK
@@ -80,6 +103,8 @@ class Reader:
             for name in CLOCK:
                 setattr(self, name, clock[name])
         restore(self.memory, parts, meta["memory"])
+        if not self.finished:
+            self.memory.reserve(self.total)  # what was restored may know of a shorter text: see `extended`
 
     @property
     def total(self) -> int:

@@ -129,6 +129,16 @@ class Beacon(Method):
         outlasting = tokens // window * window // self.ratio if self.budget is None else self.budget
         return outlasting + self.passing(spec)
 
+    def require_extendable(self, spec: ModelSpec, before: int, total: int, prefix: int) -> None:
+        """See that more of the text would not ask for another ratio."""
+        super().require_extendable(spec, before, total, prefix)
+        was, now = (self.ratio_for(spec, prefix + tokens) for tokens in (before, total))
+        require(
+            was == now,
+            f"{self.name} has read this at a ratio of {was}, and would read it at {now} together with what is to be "
+            f"added: read all of it together, or from the first with a ratio of your own.",
+        )
+
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:
         """Nothing read yet.
 
@@ -205,7 +215,7 @@ class BeaconMemory(SlotMemory):
         """Learns how long the text is, and chooses the ratio; without a budget, makes room for all beacons."""
         super().reserve(tokens)
         capacity = self.settings.capacity(self.spec, tokens)
-        if capacity is not None and capacity != self.capacity:
+        if capacity is not None and capacity != self.capacity and self.entries == 0:
             needed = slot_bytes(self.spec, capacity)
             require_memory(needed, self.spec.device, f"Keeping the beacons of {tokens:,} tokens on the device")
             self.capacity, self.own = capacity, self._new_slots(capacity)

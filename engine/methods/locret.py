@@ -168,8 +168,8 @@ class RetainedMemory(SlotMemory):
         """What is left of the chunk."""
         if self.settings.budget is None:
             return super().room()
-        if self._in_text:
-            return min(self.settings.chunk_tokens - self.fresh, self.text_end - self.seen)
+        if self._in_text:  # more of a text may come after what were its last tokens
+            return max(0, min(self.settings.chunk_tokens - self.fresh, self.text_end - self.seen))
         return self.settings.chunk_tokens + self.settings.local - self.fresh
 
     def wants_room(self) -> bool:
