@@ -15,6 +15,7 @@ from app import readings
 from app.claims import Claims
 from app.documents import LEFT_OUT, Added, OnPage, Options, add_documents
 from app.errors import AppError, phrase
+from app.preparing import prepare, prepare_more
 from app.progress import Report
 from app.readings import Stopped
 from app.service import Service
@@ -61,11 +62,13 @@ class Intake(Claims):
         model: str | None = None,
         wait: bool = False,
         documents: Sequence[str] = (),
+        add_to: str | None = None,
     ) -> JobRow:
         """Queue files to be ingested and read. They are removed afterwards: pass copies in the home.
 
         Args:
             documents: ids of some that are kept already, to be read before the files, or without any.
+            add_to: a context that has been read with this method and model, behind whose end they are to be read.
             wait: for the password of an encrypted one, with all of them, even if the others could be read without it.
                 Otherwise nobody will be asked, and they go also where a password is missing or wrong.
         """
@@ -77,6 +80,7 @@ class Intake(Claims):
             "title": options.title,
             "ocr": options.ocr,
             "model": model,
+            "add_to": add_to,
             "wait": wait,
         }
         try:
@@ -199,14 +203,12 @@ class Intake(Claims):
                 raise AppError("The documents were deleted before they were read.")
             self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
             store.update_job(job.id, progress=so_far())
-            prepared = readings.prepare(
-                self.service,
-                [row.id for row in added.documents],
-                payload["method"],
-                payload["settings"],
-                payload["model"],
-                on_stage,
-            )
+            ids = [row.id for row in added.documents]
+            if base := payload.get("add_to"):
+                prepared = prepare_more(self.service, base, ids, on_stage)
+            else:
+                how = payload["method"], payload["settings"], payload["model"]
+                prepared = prepare(self.service, ids, *how, on_stage)
             store.update_job(job.id, stage=WAITING)
             yield
             context = readings.begin(self.service, prepared, added.warnings, on_stage, added.title)

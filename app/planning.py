@@ -230,8 +230,12 @@ def course(model: "engine.Model", method: "engine.Method", total: int) -> Callab
     return seconds_left
 
 
-def require_memory(name: str, method: "engine.Method", tokens: int, chat: "engine.Chat", device: str) -> None:
+def require_memory(
+    name: str, method: "engine.Method", tokens: int, chat: "engine.Chat", device: str, read: int = 0
+) -> None:
     """Refuse a reading that cannot fit beside the weights of its model, of which none is read.
+
+    read: as of `plan_reading`.
 
     Raises:
         AppError: the sentence says what would fit.
@@ -243,7 +247,7 @@ def require_memory(name: str, method: "engine.Method", tokens: int, chat: "engin
     config, place = engine.read_config(source), engine.device_named(device)
     sizes = engine.skeleton(config, engine.dtype_on(place, config), place, local_path(source))
     planner = engine.Planner(sizes, engine.Machine.now(place), chat.turn_length, len(chat.prefix))
-    plan = planner.plan(method, tokens, quantize)
+    plan = planner.plan(method, tokens, quantize, read=read)
     if not plan.fits:
         raise _refusal(planner, plan, weights=True)
 
@@ -289,15 +293,17 @@ def estimate(
     )
 
 
-def require_disk(plan: "engine.Plan", home: Path) -> None:
+def require_disk(plan: "engine.Plan", home: Path, there: int = 0) -> None:
     """Refuse a reading that, with the tokens of its text, could not be saved on the disk that its home is on.
+
+    there: bytes of it that are saved already.
 
     Raises:
         AppError: with the numbers.
     """
     from app.stream import TOKEN_BYTES
 
-    needed, free = plan.disk_bytes + TOKEN_BYTES * plan.tokens, disk_free(home)
+    needed, free = max(0, plan.disk_bytes + TOKEN_BYTES * plan.tokens - there), disk_free(home)
     if needed > free:
         raise AppError(
             f"Saving {plan.tokens:,} tokens read with {plan.method.name} takes up to {byte_size(needed)} of disk, and "

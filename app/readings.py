@@ -2,69 +2,31 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.checkpoints import CHECKPOINT_SEC, Checkpoints, save
 from app.documents import LEFT_OUT
 from app.errors import phrase
 from app.memory_map import keep_map, memory_map
-from app.methods import method_for
 from app.opened import OpenContext
 from app.opening import check_model, to_keep
 from app.planning import course, plan_reading, require_disk, require_memory
+from app.preparing import OnReport, Prepared
 from app.progress import Report, usage_json
 from app.service import Service
-from app.stream import PART, Stream, compose
+from app.stream import PART, Stream
 from sessions import ContextRow, StoreError
 
 if TYPE_CHECKING:
     import engine
 
-OnReport = Callable[[Report], None]
 FURTHEST = ("ready", "paused", "failed", "cancelled", "reading")
 """Statuses of readings of the same: which of them is gone on with, first."""
 
 
 class Stopped(Exception):
     """The work was asked to stop. Of a reading a checkpoint is saved, and it can be taken up again."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Documents, encoded, and the model and method that are to read them: as much of a reading as needs no weights."""
-
-    model: str
-    method: "engine.Method"
-    document_ids: list[str]
-    stream: Stream
-
-
-def prepare(
-    service: Service,
-    document_ids: Sequence[str],
-    method_name: str,
-    settings: dict[str, Any],
-    model_name: str | None = None,
-    report: OnReport = lambda report: None,
-) -> Prepared:
-    """Encode documents in this order; in any thread, also while another one reads.
-
-    Args:
-        settings: of the method, budget included; text values are read as the setting's type.
-
-    Raises:
-        engine.EngineError: the settings or the model cannot be.
-        Exception: whatever `report` raises, which ends it.
-    """
-    name = model_name or service.models.default
-    method = method_for(name, method_name, settings)
-    stream = compose(
-        service.models.chat(name),
-        [(each, service.library.document(each)) for each in document_ids],
-        lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
-    )
-    return Prepared(name, method, list(document_ids), stream)
 
 
 def begin(
@@ -91,12 +53,14 @@ def begin(
     import engine
 
     name, method, ids, stream = prepared.model, prepared.method, prepared.document_ids, prepared.stream
+    base = prepared.base
+    done = base.tokens if base else 0
     alike = [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
     begun = any(row.model == name for row in alike)
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
     # does what was begun need as much.
     if service.models.held is None and not begun:
-        require_memory(name, method, len(stream.ids), service.models.chat(name), service.models.device)
+        require_memory(name, method, len(stream.ids), service.models.chat(name), service.models.device, done)
     report(Report("loading the model"))
     model = service.models.get(name)
     same = [row for row in alike if engine.fingerprint(model, method, stream.ids, row.settings) == row.fingerprint]
@@ -107,10 +71,13 @@ def begin(
         lasting = [each for each in known.warnings if not each.startswith(LEFT_OUT)]
         now = list(dict.fromkeys([*lasting, *warnings]))  # this time other files may have been left out, or none
         return known if now == known.warnings else service.store.update_context(known.id, warnings=now)
-    plan = plan_reading(model, name, method, len(stream.ids))  # refuses what cannot fit, before any of it is taken
-    method.new_memory(model.spec, model.turn_length)  # refuses settings that leave no room, before anything is kept
-    require_disk(plan, service.home)
-    return service.store.add_context(
+    # Refuses what cannot fit, before any of it is taken, and settings that leave no room, before anything is kept.
+    plan = plan_reading(model, name, method, len(stream.ids), done)
+    method.new_memory(model.spec, model.turn_length)
+    require_disk(plan, service.home, service.store.size_on_disk(base.id) if base else 0)
+    facts = _beginning(service, base, model, method, stream) if base else None
+    lasting = [each for each in base.warnings if not each.startswith(LEFT_OUT)] if base else []
+    row = service.store.add_context(
         model=name,
         method=method.name,
         settings=method.settings(),
@@ -118,11 +85,32 @@ def begin(
         fingerprint=engine.fingerprint(model, method, stream.ids),
         document_ids=ids,
         tokens=len(stream.ids),
-        warnings=[*warnings, *filter(None, [plan.beyond])],
+        warnings=list(dict.fromkeys([*lasting, *warnings, *filter(None, [plan.beyond])])),
         title=title,
         # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
-        save=lambda row: save(service, row, stream, model, {}),
+        save=lambda row: save(
+            service, row, stream, model, {}, facts, like=service.store.context_state(base.id) if base else None
+        ),
     )
+    if base is None:
+        return row
+    return service.store.update_context(row.id, tokens_read=done, seconds=base.seconds, usage=base.usage)
+
+
+def _beginning(
+    service: Service, base: ContextRow, model: "engine.Model", method: "engine.Method", stream: Stream
+) -> dict[str, Any]:
+    """What a context has read, as the facts of the first checkpoint of a reading that goes on behind it.
+
+    Raises:
+        engine.EngineError: the method or the model as it is now cannot go on there.
+    """
+    import engine
+
+    _, meta = service.store.context_state(base.id).load(base.fingerprint, only=())
+    before = replace(stream, ids=stream.ids[: base.tokens])
+    check_model(base, model, method, before, meta)
+    return engine.extended(model, method, stream.ids, meta["context"], base.seconds)
 
 
 def _method_of(row: ContextRow) -> "engine.Method | None":

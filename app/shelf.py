@@ -306,10 +306,10 @@ def derived(service: Service, kind: str, *rows: Row) -> str:
 
 
 def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:
-    """What things of a kind take on the disk, with all that goes with them when they are deleted."""
+    """What things of a kind leave free on the disk when they are deleted, with all that goes with them."""
     store, contexts = service.store, _contexts_with(service, kind, rows)
     talks = [each.id for context in contexts for each in store.sessions(context)]
-    return sum(map(store.size_on_disk, {*(row.id for row in rows), *contexts, *talks}))
+    return store.bytes_to_free({*(row.id for row in rows), *contexts, *talks})
 
 
 def to_delete(service: Service, kind: str, row: Row, text: str, *, asked: bool) -> str:

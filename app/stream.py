@@ -87,23 +87,28 @@ def compose(
     chat: "engine.Chat",
     documents: Sequence[tuple[str, "ingest.Document"]],
     on_share: Callable[[float], None] = lambda share: None,
+    behind: Stream | None = None,
 ) -> Stream:
     """Encode documents, one after another, into one stream.
 
     Args:
-        documents: (id, document); each gets a heading line if there are several.
+        documents: (id, document); each gets a heading line, unless it is the only one.
         on_share: called with the share of the text that is done, now and then; what it raises ends it.
+        behind: what the stream begins with, as it is.
     """
     import torch
 
     ids, starts, stretches, first = [], [], [], 0
+    if behind is not None:
+        ids, starts, stretches, first = [behind.ids], [behind.starts], [*behind.stretches], len(behind.ids)
+    alone = len(stretches) + len(documents) == 1
     done, total = 0, sum(len(document.text) for _, document in documents) or 1
 
     def report(characters: int) -> None:
         on_share(min(1.0, (done + characters) / total))
 
     for document_id, document in documents:
-        before = heading(document.title) if len(documents) > 1 else ""
+        before = "" if alone else heading(document.title)
         encoding = chat.encode(before + document.text, report)
         ids.append(encoding.ids.cpu().long())
         starts.append((encoding.starts.cpu().long() - len(before)).clamp(min=0))

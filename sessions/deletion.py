@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -128,11 +128,18 @@ class Deletion(Jobs):
 
     def size_on_disk(self, id: str) -> int:
         """Bytes of files kept for a document, context or session itself (not for what derives from it)."""
+        return tree_bytes(self._folder_of(id))
+
+    def bytes_to_free(self, ids: Iterable[str]) -> int:
+        """Bytes of files that go with documents, contexts and sessions themselves, and with nothing else."""
+        return tree_bytes(*map(self._folder_of, ids), freed=True)
+
+    def _folder_of(self, id: str) -> Path:
         kind = kind_of(id)
         if kind not in _FOLDERS:
             raise NotFound(f"A {kind} has no files of its own; ask for the size of its session or context.")
         self._one(f"SELECT id FROM {_FOLDERS[kind]} WHERE id = ?", id, kind)
-        return tree_bytes(self._folder(id))
+        return self._folder(id)
 
     def sweep(self) -> list[Path]:
         """Remove folders that a crash left of what was deleted, or was not yet made; returns them. Done at opening.

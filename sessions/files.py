@@ -35,6 +35,17 @@ def write_whole(path: Path, data: bytes) -> None:
     flush_directory(path.parent)
 
 
+def link_or_copy(file: Path, name: Path) -> None:
+    """Give a file that will never be changed another name; where the file system has no such links, copy it."""
+    try:
+        os.link(file, name)
+    except FileExistsError:
+        raise
+    except OSError:
+        shutil.copyfile(file, name)
+        flush_file(name)
+
+
 def sha256_of(path: Path) -> str:
     """Hash of a file."""
     with path.open("rb") as handle:
@@ -65,16 +76,20 @@ def disk_free(path: Path) -> int:
     return shutil.disk_usage(nearest(path)).free
 
 
-def tree_bytes(path: Path) -> int:
-    """Size of every file below a folder; 0 if there is none."""
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size
-            except FileNotFoundError:  # removed while we looked
-                continue
-    return total
+def tree_bytes(*folders: Path, freed: bool = False) -> int:
+    """Size of every file below folders, each counted once; 0 if there is none.
+
+    freed: only what is free once they are removed, and so no file that has a name elsewhere too.
+    """
+    found: dict[tuple[int, int], tuple[os.stat_result, int]] = {}
+    for path in (os.path.join(at, name) for each in folders for at, _, names in os.walk(each) for name in names):
+        try:
+            stat = os.lstat(path)
+        except FileNotFoundError:  # removed while we looked
+            continue
+        place = stat.st_dev, stat.st_ino
+        found[place] = stat, found.get(place, (stat, 0))[1] + 1
+    return sum(stat.st_size for stat, names in found.values() if not freed or names >= stat.st_nlink)
 
 
 def remove_tree(path: Path) -> None:

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from sessions.errors import (
     StoreFailing,
     is_disk_full,
 )
-from sessions.files import crc32_of, disk_free, flush_directory, write_whole
+from sessions.files import crc32_of, disk_free, flush_directory, link_or_copy, write_whole
 from sessions.parts import Part, header_crc32, summary, write_part
 from sessions.rows import to_json
 
@@ -58,11 +58,17 @@ class TensorFolder:
         self.path = path
         self._guard = guard
 
-    def save(self, parts: Mapping[str, Part], meta: dict[str, Any], fingerprint: str) -> None:
+    def save(
+        self, parts: Mapping[str, Part], meta: dict[str, Any], fingerprint: str, like: TensorFolder | None = None
+    ) -> None:
         """Replace what is kept here by these parts. `meta` comes back as JSON gives it (tuples as lists).
 
         A sealed part that is already listed under this fingerprint, with tensors of the same names, types and
         shapes, is not written again: its contents are taken to be the same.
+
+        Args:
+            like: another folder, whose other parts are kept here too. No file is ever changed, so both keep the same
+                ones, under names of their own; where the file system has no such links they are copied.
 
         Raises:
             DiskFull: no room; the old state is intact.
@@ -87,10 +93,12 @@ class TensorFolder:
             needed = _SPARE_BYTES + sum(t.nbytes for part in to_write.values() for t in part.tensors.values())
             if needed > (free := disk_free(self.path)):
                 raise DiskFull(self.path, needed, free)
-            new_files = {name: self.path / f"{name}.{generation:06d}.safetensors" for name in to_write}
+            new_files = {name: self.path / _named(name, generation) for name in to_write}
             try:
                 for name, part in to_write.items():
                     listed[name] = write_part(new_files[name], part)
+                if like is not None:
+                    listed |= self._linked(like, listed, generation)
                 flush_directory(self.path)
                 self._guard()
                 body = {
@@ -98,7 +106,7 @@ class TensorFolder:
                     "generation": generation,
                     "fingerprint": fingerprint,
                     "meta": meta,
-                    "parts": {name: listed[name] for name in parts},
+                    "parts": {name: listed[name] for name in dict.fromkeys([*parts, *listed])},
                 }
                 text = to_json(body)
                 whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "state": text}
@@ -113,8 +121,17 @@ class TensorFolder:
                 raise StoreFailing(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
             self._remove_unlisted({entry["file"] for entry in listed.values()})
 
+    def _linked(self, other: TensorFolder, but: Collection[str], generation: int) -> dict[str, Any]:
+        """What the manifest should say of the parts of another folder, but for some, whose files are kept here too."""
+        found = {}
+        for name, entry in other._manifest()["parts"].items():
+            if name not in but:
+                found[name] = {**entry, "file": _named(name, generation)}
+                link_or_copy(other._check(entry), self.path / _named(name, generation))
+        return found
+
     def load(
-        self, fingerprint: str | None = None, contents: bool = True
+        self, fingerprint: str | None = None, contents: bool = True, only: Collection[str] | None = None
     ) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
         """The saved parts (memory-mapped, private to this process) and meta.
 
@@ -122,6 +139,7 @@ class TensorFolder:
             fingerprint: that must have been saved; None for any.
             contents: read every file through and compare its CRC-32. False: sizes and headers alone, for who has just
                 written them.
+            only: the parts that are wanted; None for all.
 
         Raises:
             NotFound: nothing is saved here. FingerprintMismatch: it was saved with another fingerprint.
@@ -131,8 +149,9 @@ class TensorFolder:
             state = self._manifest()
             if fingerprint is not None and state["fingerprint"] != fingerprint:
                 raise FingerprintMismatch(self.path, state["fingerprint"], fingerprint)
+            wanted = {name: entry for name, entry in state["parts"].items() if only is None or name in only}
             try:
-                return {name: self._load_part(entry, contents) for name, entry in state["parts"].items()}, state["meta"]
+                return {name: self._load_part(entry, contents) for name, entry in wanted.items()}, state["meta"]
             except (StoreCorrupt, FileNotFoundError):
                 # Somebody may have saved, and removed these files, while we were reading them.
                 if self._manifest()["generation"] == state["generation"]:
@@ -251,6 +270,10 @@ def _only_saver(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _named(part: str, generation: int) -> str:
+    return f"{part}.{generation:06d}.safetensors"
 
 
 def _generation(file: Path) -> int:

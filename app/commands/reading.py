@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from app.words import byte_size, clock, of_budget, of_text, plural
 
 if TYPE_CHECKING:
     from app.documents import Added
+    from app.preparing import OnReport, Prepared
     from app.progress import Report
     from app.service import Service
     from sessions import ContextRow
@@ -41,7 +43,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "A file that cannot be used is left out with a warning, unless none can. "
         "Files that are known are not extracted again, and a document that is kept is named by its id and read without "
         "its file: with another method, budget or model, or together with others. "
-        "A reading that was interrupted goes on from its checkpoint.",
+        "A reading that was interrupted goes on from its checkpoint. With --add-to the text goes on behind what a "
+        "context has read, in a context of its own, and nothing of that is read again.",
     )
     parser.add_argument(
         "sources",
@@ -51,6 +54,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "a prefix of it) of a document that is kept, as `stockpot list documents` shows it",
     )
     parser.add_argument("--title", metavar="T", help="title of the document, or of what is read of several together")
+    parser.add_argument(
+        "--add-to",
+        metavar="CONTEXT",
+        help="read behind what this context has read, with its model, method and settings; it stays as it is",
+    )
     parser.add_argument(
         "--method",
         metavar="METHOD",
@@ -132,27 +140,45 @@ def run(arguments: Arguments) -> int:
     """Read the files; print what came of it."""
     settings = settings_of(arguments)
     _check_named(arguments.sources)
-    import engine
-    from app.methods import method_for
-    from app.readings import begin, prepare
+    if arguments.add_to is not None and (settings or arguments.method):
+        raise UsageError("--add-to goes on with the method and the settings of the context: leave them out.")
+    from app.readings import begin
     from app.uploads import discard_locked
 
-    method = arguments.method or engine.DEFAULT_METHOD
     progress = ProgressLine()
 
     def on_stage(report: "Report") -> None:
         progress.show(report.stage)
 
     with open_service(arguments) as service:
-        method_for(service.models.default, method, settings)  # refuse what cannot be before any work
+        prepare = _to_prepare(service, arguments, settings)  # refuses what cannot be before any work
         added = _add_files(service, arguments, progress)
-        ids = [row.id for row in added.documents]
         with progress:
-            prepared = prepare(service, ids, method, settings, report=on_stage)
+            prepared = prepare([row.id for row in added.documents], on_stage)
             row = begin(service, prepared, added.warnings, on_stage, added.title)
         discard_locked(service, [each.sha256 for each in added.documents])
         note_warnings([each for each in row.warnings if each not in added.warnings])
+        if prepared.base is not None and row.status != "ready":
+            note(f"Goes on behind the {prepared.base.tokens:,} tokens that {prepared.base.id} has read.")
         return _read(service, row, progress, as_json=arguments.json)
+
+
+def _to_prepare(
+    service: "Service", arguments: Arguments, settings: dict[str, Any]
+) -> "Callable[[list[str], OnReport], Prepared]":
+    """What prepares documents to be read as was asked for."""
+    import engine
+    from app.methods import method_for
+    from app.preparing import prepare, prepare_more, to_add_to
+    from app.shelf import find_context
+
+    if arguments.add_to is not None:
+        base = to_add_to(service, find_context(service, arguments.add_to).id)
+        note_other_model(arguments, base)
+        return lambda ids, report: prepare_more(service, base.id, ids, report)
+    method = arguments.method or engine.DEFAULT_METHOD
+    method_for(service.models.default, method, settings)
+    return lambda ids, report: prepare(service, ids, method, settings, report=report)
 
 
 def run_resume(arguments: Arguments) -> int:

@@ -28,6 +28,7 @@ from app.home import canonical_model
 from app.local_models import local_models
 from app.methods import method_for, methods_table
 from app.pages import page_of, pdf_of, picture_of_page
+from app.preparing import to_add_to
 from app.service import Service
 from app.turns import new_session
 from app.uploads import copy_in
@@ -50,13 +51,15 @@ MEDIA = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
 class NewContext(BaseModel):
     """The form that files come with, or the ids of documents that are kept, which are read before them.
 
-    settings: of the method, as a JSON object, such as {"preset": "wide", "store": "int8"}; ocr: whether pages that are
-    pictures are recognised, by default where that is needed and installed.
+    add_to: id of a context behind whose end they are to be read, in a context of its own, with its model, method and
+    settings, which are then not given; settings: of the method, as a JSON object, such as {"preset": "wide", "store":
+    "int8"}; ocr: whether pages that are pictures are recognised, by default where that is needed and installed.
     """
 
     model_config = ConfigDict(extra="forbid")
     files: list[UploadFile] = []
     documents: list[str] = []
+    add_to: str | None = None
     method: str | None = None
     budget: str | None = None
     settings: Json[dict[str, Any]] = {}
@@ -186,14 +189,20 @@ def router(service: Service, worker: Worker) -> APIRouter:
         if not given.files and not given.documents:
             raise UsageError("Send files, or as documents the ids of some that are kept: there is nothing to read.")
         kept = [store.document(id).id for id in given.documents]
-        method = given.method or engine.DEFAULT_METHOD
-        model = canonical_model(given.model or service.models.default)
         settings = {**given.settings, **({} if given.budget is None else {"budget": given.budget})}
-        method_for(model, method, settings)
+        if given.add_to:
+            if settings or given.method or given.model:
+                raise UsageError("What is added to a context is read with its model, method and settings: give none.")
+            base = to_add_to(service, given.add_to)
+            method, model, settings = base.method, base.model, base.settings
+        else:
+            method = given.method or engine.DEFAULT_METHOD
+            model = canonical_model(given.model or service.models.default)
+            method_for(model, method, settings)
         sent = [(each.filename or "document", each.file) for each in given.files]
         copies = copy_in(service.home, sent) if sent else []
         options = Options(given.title, given.password, given.ocr)
-        return asdict(worker.ingest(copies, method, settings, options, model, documents=kept))
+        return asdict(worker.ingest(copies, method, settings, options, model, documents=kept, add_to=given.add_to))
 
     @api.get("/jobs/{id}")
     def job(id: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from app import readings
 from app.answer_options import AnswerOptions
 from app.cli import main
 from app.documents import Options, add_documents
+from app.preparing import prepare
 from app.readings import read
 from app.service import Service
 from app.uploads import copy_in
@@ -266,7 +267,7 @@ def begin(
     title: str | None = None,
 ) -> ContextRow:
     """Prepare a reading, and begin it."""
-    return readings.begin(service, readings.prepare(service, ids, method, settings, model), warnings, title=title)
+    return readings.begin(service, prepare(service, ids, method, settings, model), warnings, title=title)
 
 
 def read_through(service: Service, ids: list[str], method: str = "exact") -> ContextRow:

@@ -187,7 +187,8 @@ from pathlib import Path
 import sessions.tensors
 from app.checkpoints import save
 from app.documents import Options, add_documents
-from app.readings import begin, prepare
+from app.preparing import prepare
+from app.readings import begin
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")

@@ -163,7 +163,8 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 from app.documents import Options, add_documents
-from app.readings import begin, prepare, read
+from app.preparing import prepare
+from app.readings import begin, read
 from app.service import Service
 
 service = Service(sys.argv[1], sys.argv[2], "cpu")

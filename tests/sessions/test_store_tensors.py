@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 from sessions import DiskFull, FingerprintMismatch, NotFound, Part, StoreCorrupt, StoreError, TensorFolder
 from sessions import tensors as tensors_module
+from sessions.files import tree_bytes
 
 
 @pytest.fixture
@@ -391,3 +392,67 @@ def test_a_save_in_the_middle_of_a_load_is_not_damage(folder: TensorFolder, monk
     monkeypatch.setattr(TensorFolder, "_load_part", overtaken)
     assert values(folder) == {"a": 2, "b": 2}
     assert len(calls) == 4
+
+
+def test_parts_of_another_folder_are_kept_in_the_same_files(folder: TensorFolder, tmp_path: Path) -> None:
+    folder.save({"a": part(1.0, sealed=True), "b": part(2.0), "own": part(3.0)}, {}, "print")
+    before = folder.stamps()
+    longer = TensorFolder(tmp_path / "longer")
+    longer.save({"own": part(4.0)}, {"more": True}, "other", like=folder)
+    assert values(longer) == {"own": 4.0, "a": 1.0, "b": 2.0}
+    assert folder.stamps() == before
+    names = {file.name: file.stat() for file in longer.path.iterdir()}
+    assert names["a.000001.safetensors"].st_ino == before["a.000001.safetensors"][0]
+    # What was sealed there is not written again; what was not is, and the other folder keeps its own.
+    longer.save({"own": part(4.0), "a": part(1.0, sealed=True), "b": part(5.0)}, {}, "other")
+    assert values(longer) == {"own": 4.0, "a": 1.0, "b": 5.0}
+    assert values(folder) == {"a": 1.0, "b": 2.0, "own": 3.0}
+    assert (longer.path / "a.000001.safetensors").stat().st_ino == before["a.000001.safetensors"][0]
+    shutil.rmtree(folder.path)
+    assert values(longer) == {"own": 4.0, "a": 1.0, "b": 5.0}
+
+
+def test_where_files_cannot_have_two_names_they_are_copied(
+    folder: TensorFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def link(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    folder.save({"a": part(1.0, sealed=True)}, {}, "print")
+    monkeypatch.setattr(os, "link", link)
+    longer = TensorFolder(tmp_path / "longer")
+    longer.save({}, {}, "other", like=folder)
+    shutil.rmtree(folder.path)
+    assert values(longer) == {"a": 1.0}
+
+
+def test_a_damaged_folder_is_no_beginning_of_another(folder: TensorFolder, tmp_path: Path) -> None:
+    folder.save({"a": part(1.0)}, {}, "print")
+    next(folder.path.glob("a.*")).write_bytes(b"")
+    longer = TensorFolder(tmp_path / "longer")
+    with pytest.raises(StoreCorrupt, match="has 0 bytes"):
+        longer.save({"own": part(2.0)}, {}, "other", like=folder)
+    assert not longer.exists()
+    assert list(longer.path.iterdir()) == []
+
+
+def test_some_parts_can_be_loaded_without_the_others(folder: TensorFolder) -> None:
+    folder.save({"a": part(1.0), "b": part(2.0)}, {"tokens": 7}, "print")
+    next(folder.path.glob("a.*")).unlink()
+    parts, meta = folder.load("print", only={"b"})
+    assert list(parts) == ["b"]
+    assert meta == {"tokens": 7}
+
+
+def test_only_files_without_another_name_are_free_afterwards(folder: TensorFolder, tmp_path: Path) -> None:
+    folder.save({"a": part(1.0), "b": part(2.0)}, {}, "print")
+    longer = TensorFolder(tmp_path / "longer")
+    longer.save({"own": part(3.0)}, {}, "other", like=folder)
+    size = {file.name: file.stat().st_size for each in (folder, longer) for file in each.path.iterdir()}
+    manifests = [(each.path / "manifest.json").stat().st_size for each in (folder, longer)]
+    shared, own = size["a.000001.safetensors"] + size["b.000001.safetensors"], size["own.000001.safetensors"]
+    assert tree_bytes(folder.path) == shared + manifests[0]
+    assert tree_bytes(folder.path, freed=True) == manifests[0]
+    assert tree_bytes(longer.path, freed=True) == own + manifests[1]
+    assert tree_bytes(folder.path, longer.path, freed=True) == shared + own + sum(manifests)
+    assert tree_bytes(tmp_path / "nowhere", freed=True) == 0
