@@ -7,6 +7,7 @@ reading to hear that one is encrypted or broken, and the model for nothing but i
 import threading
 import time
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,12 +64,14 @@ class Intake(Claims):
         wait: bool = False,
         documents: Sequence[str] = (),
         add_to: str | None = None,
+        session: str | None = None,
     ) -> JobRow:
         """Queue files to be ingested and read. They are removed afterwards: pass copies in the home.
 
         Args:
             documents: ids of some that are kept already, to be read before the files, or without any.
             add_to: a context that has been read with this method and model, behind whose end they are to be read.
+            session: a conversation over that, which is to go on over the new context.
             wait: for the password of an encrypted one, with all of them, even if the others could be read without it.
                 Otherwise nobody will be asked, and they go also where a password is missing or wrong.
         """
@@ -81,6 +84,7 @@ class Intake(Claims):
             "ocr": options.ocr,
             "model": model,
             "add_to": add_to,
+            "session": session,
             "wait": wait,
         }
         try:
@@ -239,6 +243,9 @@ class Intake(Claims):
         store, made = self.service.store, {"context": context_id}
         try:
             with store.together():
+                if along := job.payload.get("session"):
+                    with suppress(NotFound):  # deleted meanwhile
+                        store.branch_session(along, store.session(along).turns, context_id)
                 if store.context(context_id).status != "ready":
                     made["reading"] = self.read(context_id).id
                 if "reading" in made and store.cancel_requested(job.id):  # while the model was loaded

@@ -288,8 +288,12 @@
       if (button && button.dataset.action === "name") name(button.dataset.pages);
       if (button && button.dataset.action === "edit") document.querySelector("#question textarea").focus();
       if (button && button.dataset.action === "menu") menu(document.querySelector("#frame").dataset.menu !== "open");
-      if (event.target.closest("#new-reading, #new-session")) menu(false);
+      if (event.target.closest("#new-reading, #new-session, #add-documents")) menu(false);
       if (event.target.closest("#unroll")) unroll();
+    });
+    document.addEventListener("pointerover", (event) => {  // what a list has no room for
+      const name = event.target.closest(".list label span");
+      if (name) name.title = name.scrollWidth > name.clientWidth ? name.textContent : "";
     });
     // Before Gradio hears of them.
     document.addEventListener("click", (event) => { if (event.target.closest("#ask")) submit(); }, true);

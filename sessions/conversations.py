@@ -40,7 +40,7 @@ class Conversations(Contexts):
             )
         return self.session(id)
 
-    def branch_session(self, session_id: str, turns: int) -> SessionRow:
+    def branch_session(self, session_id: str, turns: int, context_id: str | None = None) -> SessionRow:
         """Begin a session with copies of another's first turns; that one stays as it is.
 
         Only turns that are done are copied: of others a conversation remembers nothing. The title is copied too, but
@@ -48,17 +48,25 @@ class Conversations(Contexts):
 
         Args:
             turns: how many to keep, counted as they are numbered in the session, whether done or not.
+            context_id: what it is to be a conversation over, which began with the same documents; None for the same.
 
         Raises:
-            StoreError: there are fewer.
+            StoreError: there are fewer, or that context read others.
         """
         with self._write() as db:
             session = self.session(session_id)
+            context_id = context_id or session.context_id
+            read = self.context(session.context_id).document_ids
+            if self.context(context_id).document_ids[: len(read)] != read:
+                raise StoreError(
+                    f"Context {context_id} did not begin with the documents that session {session_id} is about, and so "
+                    "its turns say nothing there: begin a new session."
+                )
             if not 0 <= turns <= session.turns:
                 count = f"{session.turns} turn{'s' * (session.turns != 1)}"
                 raise StoreError(f"Session {session_id} has {count}: a branch keeps 0 to all of them, not {turns}.")
             kept = [turn.id for turn in self.turns(session_id)[:turns] if turn.status == "done"]
-            id = self.add_session(session.context_id, session.title if kept else None).id
+            id = self.add_session(context_id, session.title if kept else None).id
             for position, turn_id in enumerate(kept):
                 db.execute(
                     f"INSERT INTO turns (id, session_id, position, {_COPIED}) SELECT ?, ?, ?, {_COPIED} FROM turns "

@@ -122,11 +122,14 @@ class TensorFolder:
             self._remove_unlisted({entry["file"] for entry in listed.values()})
 
     def _linked(self, other: TensorFolder, but: Collection[str], generation: int) -> dict[str, Any]:
-        """What the manifest should say of the parts of another folder, but for some, whose files are kept here too."""
+        """What the manifest should say of the parts of another folder, but for some, whose files are kept here too.
+
+        They are sealed: what is written here under their names is theirs, or of other shapes.
+        """
         found = {}
         for name, entry in other._manifest()["parts"].items():
             if name not in but:
-                found[name] = {**entry, "file": _named(name, generation)}
+                found[name] = {**entry, "file": _named(name, generation), "sealed": True}
                 link_or_copy(other._check(entry), self.path / _named(name, generation))
         return found
 

@@ -71,6 +71,12 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
     )
     branch.add_argument("session", metavar="SESSION", help="id of a session, a prefix of it, or its title")
     branch.add_argument("--turns", type=int, metavar="N", help="turns to keep (default: all but the last)")
+    branch.add_argument(
+        "--context",
+        metavar="CONTEXT",
+        help="go on over this one, which began with the same documents: as they were read in another way, or with more "
+        "behind them (all turns are kept then, unless --turns says otherwise)",
+    )
     add_json_flag(branch)
     branch.set_defaults(run=run_branch)
 
@@ -253,12 +259,13 @@ def _answer(
 
 def run_branch(arguments: Arguments) -> int:
     """Begin a session with the first turns of another."""
-    from app.shelf import details, find_session
+    from app.shelf import details, find_context, find_session
 
     with open_service(arguments) as service:
         session = find_session(service, arguments.session)
-        turns = max(0, session.turns - 1) if arguments.turns is None else arguments.turns
-        branch = service.store.branch_session(session.id, turns)
+        over = find_context(service, arguments.context).id if arguments.context else session.context_id
+        usual = session.turns if over != session.context_id else max(0, session.turns - 1)
+        branch = service.store.branch_session(session.id, usual if arguments.turns is None else arguments.turns, over)
         facts = details(service, "session", branch)
     if arguments.json:
         print_json(facts)

@@ -20,6 +20,7 @@ from app.home import canonical_model, sample_book
 from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
+from app.preparing import to_add_to
 from app.service import Service
 from app.turns import new_session
 from app.uploads import copy_in, discard, move_in, unread
@@ -105,6 +106,15 @@ class Actions:
         """Documents that are kept were chosen, to be read again or deleted."""
         return replace(chosen, kept=tuple(documents or ()))
 
+    def add_documents(self, chosen: Chosen) -> Chosen:
+        """More is to be read behind what the chosen context has read, and its conversation to go on there."""
+        said = chosen.session and self.service.store.session(chosen.session).turns
+        return Chosen(add_to=chosen.context, along=chosen.session if said else "")
+
+    def choose_add_to(self, chosen: Chosen, context: str | None) -> Chosen:
+        """It was chosen which context documents are to be added to, or none; no conversation was."""
+        return replace(chosen, add_to=context or "", along="")
+
     def choose_method(self, name: str, model: str | None) -> list[Any]:
         """A method or a model was chosen: show the method's budget and settings, as they suit the model."""
         methods = suiting(self._model(model))
@@ -169,11 +179,11 @@ class Actions:
             return chosen, [gr.skip()] * 3
         if not files and not chosen.kept:
             raise AppError("Drop in one or more files first, and let the upload finish; or choose documents.")
-        settings = self._checked(method, budget, model, values)
+        how = self._how(chosen, method, budget, model, values)
         kept = [self.service.store.document(id).id for id in chosen.kept]
         moved = move_in(self.service.home, files) if files else []
         options = Options((title or "").strip() or None, password or None, OCR[ocr])
-        job = self.worker.ingest(moved, method, settings, options, self._model(model), wait=True, documents=kept)
+        job = self.worker.ingest(moved, options=options, wait=True, documents=kept, **how)
         return Chosen(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
     def read_sample(self, chosen: Chosen, method: str, budget: float | None, model: str | None, *values: Any) -> Chosen:
@@ -183,16 +193,25 @@ class Actions:
         book = sample_book()
         if book is None:
             raise AppError("This installation has no sample book.")
-        settings = self._checked(method, budget, model, values)
+        how = self._how(chosen, method, budget, model, values)
         with Path(book).open("rb") as handle:
             copied = copy_in(self.service.home, [(book.name, handle)])
-        return Chosen(self.worker.ingest(copied, method, settings, Options(), self._model(model)).id)
+        return Chosen(self.worker.ingest(copied, options=Options(), **how).id)
 
-    def _checked(self, method: str, budget: float | None, model: str | None, values: tuple[Any, ...]) -> dict[str, Any]:
-        """The settings. What cannot be is refused while the files are still in the form."""
+    def _how(
+        self, chosen: Chosen, method: str, budget: float | None, model: str | None, values: tuple[Any, ...]
+    ) -> dict[str, Any]:
+        """How something is to be read, as the form says, or as that was which it is added to.
+
+        What cannot be is refused while the files are still in the form.
+        """
+        if chosen.add_to:
+            base = to_add_to(self.service, chosen.add_to)
+            how = {"method": base.method, "settings": base.settings, "model": base.model}
+            return {**how, "add_to": base.id, "session": chosen.along or None}
         settings = settings_from(method, budget, self.setting_keys, values)
         method_for(self._model(model), method, settings)
-        return settings
+        return {"method": method, "settings": settings, "model": self._model(model)}
 
     def _model(self, typed: str | None) -> str:
         """The model that was typed in, or that of this server: another may come to read with it."""

@@ -89,9 +89,10 @@ class NewSession(Given):
 
 
 class NewBranch(Given):
-    """turns: how many of the session's first turns to begin with."""
+    """turns: how many of the session's first turns to begin with; context: another that began with its documents."""
 
     turns: int
+    context: str | None = None
 
 
 class NewTurn(Given):
@@ -227,7 +228,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
         This one stays as it is. Turns that were stopped or failed count, but are not copied.
         """
-        return asdict(store.branch_session(id, given.turns))
+        return asdict(store.branch_session(id, given.turns, given.context))
 
     @api.post("/sessions/{id}/turns", status_code=202)
     def ask(id: str, given: NewTurn) -> dict[str, Any]:

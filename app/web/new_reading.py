@@ -17,6 +17,8 @@ from app.words import byte_size, plural
 
 OCR = {"Where it is needed and installed": None, "Always": True, "Never": False}
 
+OF_ITS_OWN = "Nothing: a reading of its own"
+
 IN_WORDS = {"none": "", "8bit": " in 8 bits", "nf4": " in NF4"}
 
 
@@ -24,6 +26,7 @@ IN_WORDS = {"none": "", "8bit": " in 8 bits", "nf4": " in NF4"}
 class NewReading:
     """Its components.
 
+    how, more_how: what is not asked of documents that are added to a reading, since it goes on as it was begun.
     settings: (method, setting) -> its field; groups: method -> the group of its fields; presets: method -> the field
     for its presets.
     """
@@ -35,6 +38,8 @@ class NewReading:
     delete_kept: gr.Button
     confirm: Confirm
     sample: gr.Button
+    add_to: gr.Dropdown
+    how: gr.Column
     method: gr.Radio
     budget: gr.Number
     title: gr.Textbox
@@ -45,6 +50,7 @@ class NewReading:
     settings: dict[tuple[str, str], Any]
     groups: dict[str, gr.Group]
     presets: dict[str, gr.Dropdown]
+    more_how: gr.Column
     estimate: gr.HTML
     start: gr.Button
 
@@ -75,22 +81,40 @@ def build_new_reading(default_model: str) -> NewReading:
             )
             delete_kept = gr.Button("Delete", size="sm", elem_id="delete-kept", scale=0, min_width=100)
         confirm = build_confirm("kept-")
-        method = gr.Radio(
-            choices=[(f"{row['name']}\n{row['summary']}", row["name"]) for row in methods],
-            value=chosen["name"],
-            label="Method: how the memory keeps what it reads",
-            elem_id="method",
-            elem_classes="cards",
+        add_to = gr.Dropdown(
+            choices=[(OF_ITS_OWN, "")],
+            value="",
+            label="Add to",
+            elem_id="add-to",
+            visible=False,
         )
-        budget = gr.Number(
-            value=chosen["budget"],
-            precision=0,
-            label="Budget",
-            elem_id="budget",
-            info="Entries per KV head and layer that may stay on the device. Empty for no limit.",
-        )
+        with gr.Column(elem_id="how") as how:
+            method = gr.Radio(
+                choices=[(f"{row['name']}\n{row['summary']}", row["name"]) for row in methods],
+                value=chosen["name"],
+                label="Method: how the memory keeps what it reads",
+                elem_id="method",
+                elem_classes="cards",
+            )
+            budget = gr.Number(
+                value=chosen["budget"],
+                precision=0,
+                label="Budget",
+                elem_id="budget",
+                info="Entries per KV head and layer that may stay on the device. Empty for no limit.",
+            )
         with gr.Accordion("More settings", open=False, elem_id="more"):
-            settings, groups, presets = _method_settings(methods, chosen["name"])
+            with gr.Column(elem_id="more-how") as more_how:
+                settings, groups, presets = _method_settings(methods, chosen["name"])
+                model = gr.Dropdown(
+                    choices=[default_model],
+                    value=default_model,
+                    allow_custom_value=True,
+                    label="Model",
+                    elem_id="model",
+                    info="One on this machine, a folder, or a hub id. Add :8bit or :nf4 for weights of 8 or 4 bits.",
+                )
+                unusable = gr.HTML(apply_default_css=False, elem_id="unusable")
             with gr.Row():
                 title = gr.Textbox(
                     label="Title",
@@ -103,15 +127,6 @@ def build_new_reading(default_model: str) -> NewReading:
             ocr = gr.Radio(
                 choices=list(OCR), value=next(iter(OCR)), label="Recognise pages that are pictures", elem_id="ocr"
             )
-            model = gr.Dropdown(
-                choices=[default_model],
-                value=default_model,
-                allow_custom_value=True,
-                label="Model",
-                elem_id="model",
-                info="One on this machine, a folder, or a hub id. Add :8bit or :nf4 for weights of 8 or 4 bits.",
-            )
-            unusable = gr.HTML(apply_default_css=False, elem_id="unusable")
         with gr.Row(elem_id="start-row"):
             start = gr.Button("Read", variant="primary", elem_id="start", size="lg")
             estimate = gr.HTML(apply_default_css=False, elem_id="estimate")
@@ -123,6 +138,8 @@ def build_new_reading(default_model: str) -> NewReading:
         delete_kept=delete_kept,
         confirm=confirm,
         sample=sample,
+        add_to=add_to,
+        how=how,
         method=method,
         budget=budget,
         title=title,
@@ -133,6 +150,7 @@ def build_new_reading(default_model: str) -> NewReading:
         settings=settings,
         groups=groups,
         presets=presets,
+        more_how=more_how,
         estimate=estimate,
         start=start,
     )

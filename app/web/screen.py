@@ -17,6 +17,7 @@ from app.opening import is_begun
 from app.service import Service
 from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of
 from app.web.gauge import Gauge
+from app.web.new_reading import OF_ITS_OWN
 from app.web.views.live import panel
 from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
@@ -35,6 +36,8 @@ OF_POCKET = (
     "The pocket model is a small one: it looks up what the text states, and cannot sum it up or give reasons. For that "
     "read with a larger model, under More settings."
 )
+GOES_ON = "It goes on where that ended, with the same method and model. Nothing of it is read again."
+GOES_ON_ALONG = f"{GOES_ON} The conversation goes on there, and also stays where it is."
 GONE = "What this page showed is not here any more: it was deleted."
 
 
@@ -43,14 +46,17 @@ class Chosen:
     """What a tab has chosen; all may be empty.
 
     context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
-    kept: of documents that are to be read again; renamed: of what gets another title; unrolled: how often earlier
-    turns of the session have been asked for.
+    kept: of documents that are to be read again; add_to: of the context that documents are to be added to; along: of
+    the session that then goes on; renamed: of what gets another title; unrolled: how often earlier turns of the session
+    have been asked for.
     """
 
     context: str = ""
     session: str = ""
     edited: str = ""
     kept: tuple[str, ...] = ()
+    add_to: str = ""
+    along: str = ""
     renamed: str = ""
     unrolled: int = 0
 
@@ -88,7 +94,13 @@ class Screen:
                 return replace(chosen, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
-        return replace(chosen, kept=tuple(row.id for row in self.store.documents(chosen.kept)))
+        with suppress(NotFound):
+            if chosen.add_to and self.store.context(chosen.add_to).status == "ready":
+                return replace(chosen, kept=self._still_kept(chosen))
+        return replace(chosen, kept=self._still_kept(chosen), add_to="", along="")
+
+    def _still_kept(self, chosen: Chosen) -> tuple[str, ...]:
+        return tuple(row.id for row in self.store.documents(chosen.kept))
 
     def lost(self, before: Chosen, now: Chosen) -> bool:
         """Whether `settle` found that what was chosen has been deleted; an upload that became a context has not."""
@@ -124,6 +136,7 @@ class Screen:
             },
             "new_view": {"visible": job is None and context is None},
             **self._kept_props(chosen),
+            **self._add_to_props(chosen, context),
             "reading_view": {"visible": job is not None or (context is not None and not talking)},
             "talk_view": {"visible": talking},
             **self._reading_props(job, context),
@@ -175,6 +188,23 @@ class Screen:
             "kept_area": {"visible": bool(kept)},
             "kept": {"choices": kept, "value": list(chosen.kept)},
             "delete_kept": {"interactive": bool(chosen.kept)},
+        }
+
+    def _add_to_props(self, chosen: Chosen, context: ContextRow | None) -> Props:
+        ready = [] if chosen.context else [row for row in self.store.contexts() if row.status == "ready"]
+        choices = [(f"{row.title} · {_state_of(row, 1.0)}", row.id) for row in ready]
+        alone = {"visible": not chosen.add_to}
+        return {
+            "add_to": {
+                "choices": [(OF_ITS_OWN, ""), *choices],
+                "value": chosen.add_to,
+                "visible": bool(ready),
+                "info": GOES_ON_ALONG if chosen.along else GOES_ON,
+            },
+            "how": alone,
+            "more_how": alone,
+            "estimate": alone,
+            "add_documents": {"visible": context is not None and context.status == "ready"},
         }
 
     def _percent(self, context: ContextRow) -> float:

@@ -33,6 +33,7 @@ class Shelf:
     session_area: gr.Column
     sessions: gr.Radio
     new_session: gr.Button
+    add_documents: gr.Button
 
 
 def build_shelf() -> Shelf:
@@ -50,6 +51,8 @@ def build_shelf() -> Shelf:
     hits = gr.Radio(choices=[], label="Found", elem_id="hits", elem_classes="list", visible=False)
     contexts = gr.Radio(choices=[], label="Contexts", elem_id="contexts", elem_classes="list")
     with gr.Column(visible=False, elem_id="session-area") as session_area:
-        new_session = gr.Button("New session", size="sm", variant="secondary", elem_id="new-session")
+        with gr.Row(elem_id="session-actions"):
+            new_session = gr.Button("New session", size="sm", elem_id="new-session", min_width=90)
+            add_documents = gr.Button("Add documents", size="sm", elem_id="add-documents", min_width=90)
         sessions = gr.Radio(choices=[], label="Sessions", elem_id="sessions", elem_classes="list")
-    return Shelf(new, search, hits, contexts, session_area, sessions, new_session)
+    return Shelf(new, search, hits, contexts, session_area, sessions, new_session, add_documents)

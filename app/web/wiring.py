@@ -73,6 +73,11 @@ class Page:
             "kept_area": self.new.kept_area,
             "kept": self.new.kept,
             "delete_kept": self.new.delete_kept,
+            "add_to": self.new.add_to,
+            "how": self.new.how,
+            "more_how": self.new.more_how,
+            "estimate": self.new.estimate,
+            "add_documents": self.shelf.add_documents,
             "reading_view": self.reading.area,
             "talk_view": self.talk.area,
             "card": self.reading.card,
@@ -212,6 +217,7 @@ class Wiring:
         self.on(shelf.sessions.input, do.choose_session, [shelf.sessions], trigger_mode="multiple")
         self.on(shelf.hits.input, do.choose_hit, [shelf.hits], [shelf.hits], trigger_mode="multiple")
         self.on(shelf.new_session.click, do.new_session)
+        self.on(shelf.add_documents.click, do.add_documents)
         self.aside(shelf.search.change, do.search, [shelf.search], [shelf.hits], trigger_mode="always_last")
 
     def _connect_readings(self, blocks: gr.Blocks) -> None:
@@ -233,6 +239,7 @@ class Wiring:
             [new.files, new.title, new.password],
         )
         self.on(new.kept.input, do.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
+        self.on(new.add_to.input, do.choose_add_to, [new.add_to], shown="add_to", trigger_mode="multiple")
         self._connect_confirm(new.confirm, {"documents": new.delete_kept}, do.ask_to_delete)
         self.on(new.sample.click, do.read_sample, [new.method, new.budget, new.model, *settings])
         self.on(reading.unlock.click, do.unlock, [reading.password], [reading.password])

@@ -148,6 +148,22 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
     assert "torn.pdf" in ended["error"]
 
 
+def test_documents_are_added_to_what_has_been_read(http: httpx.Client, server: Server) -> None:
+    base = server.read(("Keeper.txt", book_text(8).encode()), method="exact", budget="320")
+    job = server.upload(("Letter.txt", b"Beatrice Vale leads Project Kestrel."), add_to=base["id"])
+    both = server.context_of(job["id"], "ready")
+    assert (both["document_ids"][:1], both["settings"]) == (base["document_ids"], base["settings"])
+    assert both["tokens"] > base["tokens"]
+    session = http.post("/api/sessions", json={"context": base["id"]}).json()["id"]
+    branch = http.post(f"/api/sessions/{session}/branch", json={"turns": 0, "context": both["id"]}).json()
+    assert branch["context_id"] == both["id"]
+    form = {"documents": both["document_ids"][1:], "add_to": base["id"], "method": "exact"}
+    refused = http.post("/api/contexts", data=form)
+    assert (refused.status_code, "give none" in refused.json()["error"]) == (400, True)
+    refused = http.post("/api/contexts", data={**form, "method": "", "add_to": "c-222222"})
+    assert refused.status_code == 404
+
+
 def test_documents_that_are_kept_are_read_again_alone_or_with_files(http: httpx.Client, server: Server) -> None:
     """Another method needed the file again, of which the home has a copy."""
     first = server.read(("Keeper.txt", book_text(8).encode()), method="exact", budget="320")

@@ -2,13 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pymupdf
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.helpers import Server, book_text
-from tests.browser.helpers import ask, visit
+from tests.browser.helpers import ask, asked, visit
 
 pytestmark = pytest.mark.browser
 
@@ -155,3 +156,34 @@ def test_what_has_been_read_so_far_can_be_asked(tab: Page, server: Server) -> No
     expect(tab.locator("#past .question")).to_have_text(["Who kept the lamp?", "Where is it?"])
     expect(tab.locator("#past .turn").nth(1).locator(".measured")).to_contain_text("to first token")
     expect(early).to_have_count(1)
+
+
+def test_documents_are_added_and_the_conversation_goes_along(
+    tab: Page, server: Server, reading: dict[str, Any], tmp_path: Path
+) -> None:
+    letter = tmp_path / "A letter.txt"
+    letter.write_text(book_text(6), encoding="utf-8")
+    session = asked(server, reading, "Who kept the lamp?")
+    visit(tab, server, f"?session={session}")
+    tab.get_by_role("button", name="Add documents").click()
+    expect(tab.locator("#add-to input")).to_have_value(re.compile(rf"^{reading['title']} · exact"))
+    expect(tab.locator("#method")).to_be_hidden()
+    tab.locator("#files input[type=file]").set_input_files([letter])
+    expect(tab.get_by_role("row", name="A letter.txt").get_by_role("link")).to_be_visible()  # uploaded
+    tab.locator("#start").click()
+    expect(tab.locator("#context-head")).to_contain_text("A letter")
+    expect(tab.locator("#past")).to_contain_text("Who kept the lamp?")
+    ask(tab, "And who wrote?", 8)
+    expect(tab.locator("#past .turn")).to_have_count(2)
+    [both] = [row for row in server.get("/api/contexts") if "A letter" in row["title"]]
+    assert both["document_ids"][:1] == reading["document_ids"]
+    assert both["settings"] == reading["settings"]
+
+    tab.get_by_role("button", name="New reading").click()
+    expect(tab.locator("#add-to input")).to_have_value("Nothing: a reading of its own")
+    expect(tab.locator("#method")).to_be_visible()
+    tab.locator("#add-to input").click()
+    tab.get_by_role("option", name="A letter").click()
+    expect(tab.locator("#method")).to_be_hidden()
+    assert server.send(f"/api/contexts/{both['id']}", method="DELETE") == {"deleted": both["id"]}
+    expect(tab.locator("#method")).to_be_visible()
