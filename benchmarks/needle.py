@@ -3,7 +3,8 @@
     stockpot bench needle --methods exact,infinipot --budgets 512,1024 --tokens 2K,32K --kinds facts --trials 20
 
 Answers come from what is remembered alone, unless --read-again lets passages be read again, or --page names with each
-question the page on which the answer stands, so that this is read again. They are generated, and right only when exact
+question the page on which the answer stands, so that this is read again. With --parts a text is read in so many
+readings, each added to the one before, as documents are. Answers are generated, and right only when exact
 (of two pass keys: both numbers, in order, and no other). Of right answers it is also counted whether the first source
 that is shown holds the fact.
 
@@ -29,21 +30,23 @@ from benchmarks.asking import answer_to
 from benchmarks.freshness import Row, is_earlier
 from benchmarks.haystack import KINDS, SPREAD, Haystack, Question, Trial
 from benchmarks.report import named, publish, write
-from engine import Context, Conversation, LoadedParts, Method, Model, Reader
+from engine import Context, Conversation, LoadedParts, Method, Model, Reader, extended
 
-CELL = ("method", "budget", "tokens", "depth", "kind", "read_again", "page")
+CELL = ("method", "budget", "tokens", "depth", "kind", "read_again", "page", "parts")
 
 
 class Readings:
     """Of the trials of one cell. What all their documents begin with, as in filler, is read once and gone on from."""
 
-    def __init__(self, model: Model, method: Method) -> None:
-        """Nothing read yet."""
-        self.model, self.method = model, method
+    def __init__(self, model: Model, method: Method, parts: int | None = None) -> None:
+        """Nothing read yet. parts: readings that a document takes, each added to the one before; None for one."""
+        self.model, self.method, self.parts = model, method, parts
         self._begun: tuple[LoadedParts, dict[str, Any]] | None = None
 
     def read(self, trial: Trial) -> Context:
         """A trial's document, read to its end. Passes begin where they would without the others, so nothing changes."""
+        if self.parts is not None:
+            return self._in_parts(trial.ids, self.parts)
         if self._begun is not None:
             reader = Reader.resume(self.model, self.method, trial.ids, *self._begun)
         else:
@@ -55,9 +58,23 @@ class Readings:
                 parts, meta = reader.state()
                 copies = {name: {key: t.clone() for key, t in part.tensors.items()} for name, part in parts.items()}
                 self._begun = copies, meta
-        for _ in reader.run():
-            pass
-        return reader.context()
+        return _finished(reader)
+
+    def _in_parts(self, ids: Tensor, parts: int) -> Context:
+        ends = [len(ids) * number // parts for number in range(1, parts + 1)]
+        context = _finished(Reader(self.model, self.method, ids[: ends[0]]))
+        for end in ends[1:]:
+            saved, meta = context.state()
+            copies = {name: {key: t.clone() for key, t in part.tensors.items()} for name, part in saved.items()}
+            facts = extended(self.model, self.method, ids[:end], meta, seconds=0.0)
+            context = _finished(Reader.resume(self.model, self.method, ids[:end], copies, facts))
+        return context
+
+
+def _finished(reader: Reader) -> Context:
+    for _ in reader.run():
+        pass
+    return reader.context()
 
 
 def page_of(question: Question, tokens: int, page: int) -> Tensor:
@@ -99,7 +116,7 @@ def measure(haystack: Haystack, cell: Row, seed: int, trials: int, before: Row |
     """
     method = shared.variant(cell["method"], cell["budget"])
     row = before or {**cell, "settings": method.settings(), "trials": 0, "asked": 0, "correct": 0, "sourced": 0}
-    readings = Readings(haystack.model, method)
+    readings = Readings(haystack.model, method, cell["parts"])
     started, seconds = time.perf_counter(), row.get("seconds", 0.0)
     for number in range(row["trials"], trials):
         trial = haystack.trial(cell["kind"], cell["tokens"], cell["depth"] or 0.0, seed + number)
@@ -127,7 +144,7 @@ def taken(out: Path, now: dict[str, Any]) -> dict[tuple[Any, ...], Row]:
                 continue
             for row in result["rows"]:
                 if "settings" in row and not is_earlier(result, row, now):
-                    row = {"read_again": False, "page": None, **row, "trials": row.get("trials", result["trials"])}
+                    row = {"read_again": False, "page": None, "parts": None, "trials": result["trials"], **row}
                     rows[tuple(row[key] for key in CELL)] = row
     return rows
 
@@ -145,6 +162,9 @@ def main(argv: list[str] | None = None) -> int:
     again = parser.add_mutually_exclusive_group()
     again.add_argument("--read-again", action="store_true", help="let passages be read again before an answer")
     again.add_argument("--page", type=shared.count, metavar="N", help="name the page, of so many tokens, of each fact")
+    parser.add_argument(
+        "--parts", type=shared.count, metavar="N", help="read a text in so many readings, one added to the other"
+    )
     parser.add_argument("--trials", type=shared.count, default=5, help="documents per cell (default: 5)")
     chosen = parser.parse_args(argv)
     unknown = set(chosen.kinds) - set(KINDS)
@@ -163,7 +183,7 @@ def main(argv: list[str] | None = None) -> int:
             for depth in [None] if kind in SPREAD else chosen.depths:
                 cell = {"method": name, "budget": None if name == "full" else budget}
                 cell |= {"tokens": tokens, "depth": depth, "kind": kind}
-                cell |= {"read_again": chosen.read_again, "page": chosen.page}
+                cell |= {"read_again": chosen.read_again, "page": chosen.page, "parts": chosen.parts}
                 earlier = before.get(tuple(cell[key] for key in CELL))
                 rows.append(measure(haystack, cell, chosen.seed, chosen.trials, earlier))
                 print(rows[-1], file=sys.stderr, flush=True)

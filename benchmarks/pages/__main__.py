@@ -31,7 +31,7 @@ NAMES = (
     "(`infinipot:novelty_share=0`) and `infinipot-nuc` NuC alone (`infinipot:novelty_share=1`); `exact-int8` is "
     "`exact:store=int8`, and `exact-int4` is `exact:store=int4`. Where it says `reading again`, passages that a "
     "question looks at were read again before it was answered; where it says `page named`, the page of 400 tokens on "
-    "which the answer stands."
+    "which the answer stands. What was read in parts was read to its end, and then more of it added, as documents are."
 )
 """What the names of methods mean that are not those of a method alone: see `VARIANTS` in options.py."""
 

@@ -31,10 +31,11 @@ def marked(name: str, rows: list[Row]) -> str:
 
 
 def label(row: Row) -> str:
-    """Method and budget, and what was read again, marked."""
+    """Method and budget, what was read again, and in how many parts all was read, marked."""
     name = row["method"] if row["budget"] is None else f"{row['method']} {row['budget']}"
     again = ", reading again" if row.get("read_again") else ", page named" if row.get("page") else ""
-    return marked(name + again, [row])
+    parts = f", in {row['parts']} parts" if row.get("parts") else ""
+    return marked(name + again + parts, [row])
 
 
 def percent(cells: list[Row]) -> str:

@@ -175,6 +175,28 @@ def test_the_page_that_is_named_holds_the_fact(
     assert len(named) in (100, 200)
 
 
+@pytest.mark.parametrize("name", ["exact", "locret"])
+def test_what_is_read_in_parts_is_known_whole(model: Model, name: str) -> None:
+    method = options.variant(name, 512)
+    trial = Haystack(model).trial("passkey", 1000, 0.5, 1)
+    context = Readings(model, method, 3).read(trial)
+    assert context.source_tokens == 1000
+    assert context.memory.seen == Readings(model, method).read(trial).memory.seen
+    for part in range(3):
+        assert context.remembered()[part * 333 : (part + 1) * 333].any()
+
+
+def test_rows_of_what_was_read_in_parts_stand_apart(
+    model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(options, "open_model", lambda chosen: model)
+    wanted = "--methods streaming --budgets 256 --tokens 700 --kinds passkey --depths 0.5 --trials 1 --parts 2 --json"
+    assert needle.main(wanted.split()) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["parts"] == 2
+    assert "streaming 256, in 2 parts |" in "\n".join(accuracy("One pass key", [row]))
+
+
 def outcome(out: Path) -> list[dict[str, Any]]:
     """The rows of a file, without how long they took."""
     return [{key: row[key] for key in row if key != "seconds"} for row in json.loads(out.read_text())["rows"]]
