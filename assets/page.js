@@ -199,6 +199,8 @@
   };
   const follow = () => {
     const talk = document.querySelector("#conversation"), live = document.querySelector("#live-turn .turn");
+    const where = document.querySelector("#where [data-query]");
+    if (where) seek(where.dataset.found);
     if (live) {
       if (live.id !== shown) {
         shown = live.id;
@@ -212,13 +214,23 @@
     if (folds.size) keepFolds();
     renewNotice();
     showConfirm();
-    const where = document.querySelector("#where [data-query]");
     if (where) place(where.dataset.query), turnTo(where.dataset);
     setTitle(where?.dataset.query);
     nameParts();
     tellHits();
     hold();
     bringChosen();
+  };
+  // The turn that was searched for is gone to once, and marked for a moment.
+  let sought = "";
+  const seek = (turn) => {
+    const there = document.getElementById(turn);
+    if (turn === sought || (turn && !there)) return;
+    sought = turn;
+    if (!there) return;
+    settled = document.querySelector("#past .turn:last-of-type")?.id, until = 0;
+    there.scrollIntoView({ block: "start", behavior: "instant" });
+    there.animate([{ backgroundColor: "var(--copper-wash)" }, { backgroundColor: "transparent" }], 3000);
   };
   const copy = async (button) => {
     const said = button.closest(".answer").querySelector(".answer-text"), before = button.textContent;
@@ -303,6 +315,7 @@
     addEventListener("popstate", () => location.reload());
     document.addEventListener("change", (event) => {  // arrow keys choose on their way through a list
       if (!byKey && event.target.closest("#shelf .list")) menu(false);
+      if (event.target.closest("#hits")) sought = "";  // the same once more
     });
     document.addEventListener("input", (event) => {
       if (!writing && here && event.target.closest("#question")) keep(here, event.target.value);

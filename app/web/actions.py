@@ -5,7 +5,7 @@ An action that cannot be done raises, and the wiring shows the sentence. Some re
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from app.service import Service
 from app.turns import new_session
 from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
-from app.web.screen import Chosen, Screen
+from app.web.screen import Chosen, Screen, first_shown
 from app.web.views.markup import esc
 from app.words import byte_size
 from app.worker import Worker
@@ -98,9 +98,15 @@ class Actions:
         return self.screen.settle(Chosen(chosen.context, session or ""))
 
     def choose_hit(self, chosen: Chosen, found: str | None) -> tuple[Chosen, list[Any]]:
-        """What was found was chosen; nothing stays marked there, so that it can be chosen again."""
+        """A context, a session or a turn that was found was chosen; nothing stays marked there, to be chosen again."""
+        unmarked = [gr.update(value=None)]
+        if found and found.startswith("t-"):
+            turn = self.service.store.turn(found)
+            session = self.service.store.session(turn.session_id)
+            hidden = (unrolled for unrolled in count() if first_shown(session, unrolled) <= turn.position)
+            return Chosen(session.context_id, session.id, found=turn.id, unrolled=next(hidden)), unmarked
         choose = self.choose_context if found and found.startswith("c-") else self.choose_session
-        return choose(chosen, found), [gr.update(value=None)]
+        return choose(chosen, found), unmarked
 
     def choose_kept(self, chosen: Chosen, documents: list[str] | None) -> Chosen:
         """Documents that are kept were chosen, to be read again or deleted."""
@@ -382,9 +388,9 @@ class Actions:
         """
         if not query or not query.strip():
             return [gr.update(choices=[], value=None, visible=False)]
-        choices: dict[str, str] = {}
+        choices: dict[str, tuple[str, str]] = {}
         for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
-            choices.setdefault(hit.row.id, f"{hit.row.title}\n{hit.line}")
+            choices.setdefault(hit.row.id, (f"{hit.row.title}\n{hit.line}", hit.turn.id if hit.turn else hit.row.id))
         label = "Found" if choices else "Nothing found"
-        found = [(text, id) for id, text in choices.items()][:MOST_FOUND]
+        found = list(choices.values())[:MOST_FOUND]
         return [gr.update(choices=found, value=None, label=label, visible=True)]

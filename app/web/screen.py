@@ -47,8 +47,8 @@ class Chosen:
 
     context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
     kept: of documents that are to be read again; add_to: of the context that documents are to be added to; along: of
-    the session that then goes on; renamed: of what gets another title; unrolled: how often earlier turns of the session
-    have been asked for.
+    the session that then goes on; renamed: of what gets another title; found: of the turn that was searched for;
+    unrolled: how often earlier turns of the session have been asked for.
     """
 
     context: str = ""
@@ -58,6 +58,7 @@ class Chosen:
     add_to: str = ""
     along: str = ""
     renamed: str = ""
+    found: str = ""
     unrolled: int = 0
 
     @property
@@ -162,7 +163,12 @@ class Screen:
         job = self.store.job(chosen.context) if chosen.context.startswith("j-") else None
         context = self.store.context(chosen.context) if chosen.context and job is None else None
         session = self.store.session(chosen.session) if chosen.session else None
-        return job, context, session, self.store.turns(session.id, _first(chosen, session)) if session else []
+        return (
+            job,
+            context,
+            session,
+            (self.store.turns(session.id, first_shown(session, chosen.unrolled)) if session else []),
+        )
 
     def _context_choices(self) -> list[tuple[str, str]]:
         """What is under way comes first, then what there is and what failed, the last that was used or made first."""
@@ -313,10 +319,10 @@ class Screen:
         return self._coverages[document_id]
 
 
-def _first(chosen: Chosen, session: SessionRow) -> int:
+def first_shown(session: SessionRow, unrolled: int) -> int:
     """The position of the first turn that is shown: a long session would take seconds to draw."""
     apart = max(0, session.turns - 1) // AT_ONCE * AT_ONCE
-    return max(0, apart - AT_ONCE * (1 + MORE * chosen.unrolled))
+    return max(0, apart - AT_ONCE * (1 + MORE * unrolled))
 
 
 def _empty(context: ContextRow) -> str:
@@ -328,8 +334,8 @@ def _empty(context: ContextRow) -> str:
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
     """What the page's script should know (see assets/page.js).
 
-    That is the address, where the question field stands and what stands in it and beside it at first, and what has
-    arrived: the last question's turn, and its words.
+    That is the address, where the question field stands and what stands in it and beside it at first, what has arrived:
+    the last question's turn, and its words, and the turn that was searched for.
     """
     place = edited.id if edited else chosen.session or chosen.context
     question, pages = (edited.question, edited.pages) if edited else ("", "")
@@ -337,7 +343,7 @@ def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:
     return (
         f'<i data-query="{esc(chosen.query)}" data-place="{esc(place)}" data-question="{esc(question)}" '
         f'data-pages="{esc(pages)}" '
-        f'data-asked="{esc(asked)}" data-said="{esc(said)}"></i>'
+        f'data-asked="{esc(asked)}" data-said="{esc(said)}" data-found="{esc(chosen.found)}"></i>'
     )
 
 

@@ -183,7 +183,8 @@ def test_every_session_is_found_however_often_one_has_the_words(service: Service
             store.finish_turn(store.add_turn(session.id, "Where was the lamp?").id, answer="There.", sources=[])
 
     def found(query: str) -> set[str]:
-        return {id for _, id in actions.search(query)[0]["choices"]}
+        ids = {id for _, id in actions.search(query)[0]["choices"]}
+        return {store.turn(id).session_id if id.startswith("t-") else id for id in ids}
 
     assert found("lamp") == {talkative.id, other.id}
     assert found(" taxes ") == {renamed.id}
@@ -193,6 +194,25 @@ def test_every_session_is_found_however_often_one_has_the_words(service: Service
     assert found("lamp") == {talkative.id, other.id, lamps}
     assert actions.choose_hit(Chosen(), lamps)[0] == Chosen(lamps)
     assert actions.choose_hit(Chosen(), other.id)[0] == Chosen(context, other.id)
+
+
+def test_what_was_found_in_a_long_session_is_shown(service: Service, book: Path) -> None:
+    """The session was opened at its end, and of 200 questions the hundredth was not on the page."""
+    screen = Screen(service)
+    actions, store = Actions(service, Worker(service), screen, [], [], []), service.store
+    context = read_through(service, add(service, book)).id
+    session = store.add_session(context, "Much").id
+    for number in range(7 * AT_ONCE):
+        question = f"And number {number}?" if number % 60 else f"A zeppelin in {number}?"
+        store.finish_turn(store.add_turn(session, question).id, answer="There.", sources=[])
+    [(_, turn)] = actions.search("zeppelin 0")[0]["choices"]
+    chosen, [unmarked] = actions.choose_hit(Chosen(), turn)
+    assert (chosen.session, chosen.found, unmarked["value"]) == (session, turn, None)
+    shown = screen.props(screen.settle(chosen))
+    assert f'id="{turn}"' in shown["earlier"]["value"]
+    assert f'data-found="{turn}"' in shown["where"]["value"]
+    [(_, late)] = actions.search("zeppelin 120")[0]["choices"]
+    assert actions.choose_hit(Chosen(), late)[0].unrolled == 0 < chosen.unrolled
 
 
 def test_the_context_that_was_used_last_comes_first(service: Service) -> None:

@@ -257,14 +257,14 @@ def test_what_is_refused_beside_the_choice_is_said_too(
 
 def test_what_was_found_can_be_opened_again(service: Service, context: str) -> None:
     """A radio button that is on already tells nobody that it was clicked."""
-    (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
+    (one, said), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
 
     async def scene(blocks: gr.Blocks) -> None:
         tab = Visitor(blocks)
         await tab.open(session=two)
         await tab.do("search", "change", {"search": "Maren"})
-        assert [id for _, id in tab.shown["hits"]["choices"]] == [one]
-        await tab.do("hits", "input", {"hits": one})
+        assert [id for _, id in tab.shown["hits"]["choices"]] == [said]
+        await tab.do("hits", "input", {"hits": said})
         assert (tab.session, tab.shown["hits"]["value"]) == (one, None)
 
     play(service, scene)

@@ -94,6 +94,27 @@ def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(
     assert abs(after["y"] - before["y"]) < 80  # the button over it is gone
 
 
+def test_what_was_found_is_brought_into_sight(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """The session was opened at its end, wherever in it the words were, and often they were not on the page."""
+    session = server.send("/api/sessions", {"context": reading["id"]})["id"]
+    with Store(server.home) as store:
+        for number in range(1, 91):
+            question = "Who flew the balloon?" if number == 21 else f"Question {number}?"
+            store.finish_turn(store.add_turn(session, question).id, answer="Nobody. " * 60)
+    visit(tab, server, f"?context={reading['id']}&session={session}")
+    expect(tab.get_by_text("Question 90?", exact=True)).to_be_in_viewport()
+    flown = tab.get_by_text("Who flew the balloon?", exact=True)
+    expect(flown).to_have_count(0)
+    tab.locator("#search input, #search textarea").first.fill("balloon")
+    for _ in range(2):  # and the second time as well
+        tab.locator("#hits label").click()
+        expect(flown).to_be_in_viewport()
+        tab.wait_for_timeout(1200)
+        expect(flown).to_be_in_viewport()
+        tab.locator("#past .turn").last.scroll_into_view_if_needed()
+        expect(flown).not_to_be_in_viewport()
+
+
 def test_after_a_restart_everything_is_as_it_was(tab: Page, server: Server, reading: dict[str, Any]) -> None:
     session = asked(server, reading, "Who was it?", tokens=12)
     before = server.get(f"/api/sessions/{session}/turns")
