@@ -65,18 +65,18 @@ class Actions:
         worker: Worker,
         screen: Screen,
         setting_keys: list[tuple[str, str]],
-        groups: list[str],
+        own: list[str],
         presets: list[str],
     ) -> None:
         """Nothing is done yet.
 
         Args:
             setting_keys: (method, setting) of the fields whose values `start_reading` gets last.
-            groups, presets: the methods whose fields are grouped, and those with a field for presets, in the order of
-                `choose_method`'s updates.
+            own: of what is shown for one method alone, which that is, in the order of `choose_method`'s updates.
+            presets: the methods with a field for presets, in the order of those of `choose_model`.
         """
         self.service, self.worker, self.screen = service, worker, screen
-        self.setting_keys, self.groups, self.presets = setting_keys, groups, presets
+        self.setting_keys, self.own, self.presets = setting_keys, own, presets
 
     def load(self, query: Mapping[str, str]) -> Chosen:
         """A tab opens, or is reloaded: go where its address says."""
@@ -121,42 +121,37 @@ class Actions:
         """It was chosen which context documents are to be added to, or none; no conversation was."""
         return replace(chosen, add_to=context or "", along="")
 
-    def choose_method(self, name: str, model: str | None) -> list[Any]:
-        """A method or a model was chosen: show the method's budget and settings, as they suit the model."""
-        methods = suiting(self._model(model))
-        row = next(row for row in methods if row["name"] == name)
-        shown = (gr.update(visible=group == name) for group in self.groups)
-        filled = self._filled(name, {"budget": row["budget"], **row["settings"]})
-        return [*filled, *shown, *(gr.update(value=None) for _ in self.presets)]
+    def choose_method(self, name: str) -> list[Any]:
+        """A method was chosen: show its own settings."""
+        return [gr.update(visible=owner == name) for owner in self.own]
+
+    def choose_model(self, model: str | None) -> list[Any]:
+        """A model was chosen: all methods get the settings that suit it, and none has a preset."""
+        suited = {row["name"]: {"budget": row["budget"], **row["settings"]} for row in suiting(self._model(model))}
+        return [*self._filled(suited), *(gr.update(value=None) for _ in self.presets)]
 
     def choose_preset(self, name: str, *chosen: str | None) -> list[Any]:
         """A preset was chosen: fill in its settings. chosen: of each method that has presets, the one chosen."""
         import engine
 
         preset = dict(zip(self.presets, chosen, strict=True))[name]
-        return self._filled(name, engine.make_method(name, preset=preset).settings() if preset else {})
+        return self._filled({name: engine.make_method(name, preset=preset).settings()} if preset else {})
 
-    def _filled(self, method: str, settings: Mapping[str, Any]) -> list[Any]:
-        """Updates of the budget and of all fields: those of a method's settings that are given."""
-        budget = gr.skip()
-        if "budget" in settings:
-            budget = gr.update(value=settings["budget"], interactive=settings["budget"] is not None)
+    def _filled(self, settings: Mapping[str, Mapping[str, Any]]) -> list[Any]:
+        """Updates of all fields: those of the settings that are given, by method."""
         return [
-            budget,
-            *(
-                gr.update(value=settings[key]) if owner == method and key in settings else gr.skip()
-                for owner, key in self.setting_keys
-            ),
+            gr.update(value=settings[owner][key]) if key in settings.get(owner, {}) else gr.skip()
+            for owner, key in self.setting_keys
         ]
 
-    def estimate(self, method: str, budget: float | None, model: str | None, *values: Any) -> list[str]:
+    def estimate(self, method: str, model: str | None, *values: Any) -> list[str]:
         """The form was opened or changed: what to expect of it, or why it cannot be, as HTML."""
         import engine
 
         models = self.service.models
         name = self._model(model)
         try:
-            chosen = engine.make_method(method, **settings_from(method, budget, self.setting_keys, values))
+            chosen = engine.make_method(method, **settings_from(method, self.setting_keys, values))
             like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
             same = (row for row in like if row.settings == chosen.settings() and row.tokens_read >= TELLING)
             measured = next((row.tokens_read / row.seconds for row in same if row.seconds), None)
@@ -173,7 +168,6 @@ class Actions:
         chosen: Chosen,
         files: list[str] | None,
         method: str,
-        budget: float | None,
         title: str | None,
         password: str | None,
         ocr: str,
@@ -185,28 +179,26 @@ class Actions:
             return chosen, [gr.skip()] * 3
         if not files and not chosen.kept:
             raise AppError("Drop in one or more files first, and let the upload finish; or choose documents.")
-        how = self._how(chosen, method, budget, model, values)
+        how = self._how(chosen, method, model, values)
         kept = [self.service.store.document(id).id for id in chosen.kept]
         moved = move_in(self.service.home, files) if files else []
         options = Options((title or "").strip() or None, password or None, OCR[ocr])
         job = self.worker.ingest(moved, options=options, wait=True, documents=kept, **how)
         return Chosen(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
-    def read_sample(self, chosen: Chosen, method: str, budget: float | None, model: str | None, *values: Any) -> Chosen:
+    def read_sample(self, chosen: Chosen, method: str, model: str | None, *values: Any) -> Chosen:
         """The sample book is to be read."""
         if chosen.context:  # as above
             return chosen
         book = sample_book()
         if book is None:
             raise AppError("This installation has no sample book.")
-        how = self._how(chosen, method, budget, model, values)
+        how = self._how(chosen, method, model, values)
         with Path(book).open("rb") as handle:
             copied = copy_in(self.service.home, [(book.name, handle)])
         return Chosen(self.worker.ingest(copied, options=Options(), **how).id)
 
-    def _how(
-        self, chosen: Chosen, method: str, budget: float | None, model: str | None, values: tuple[Any, ...]
-    ) -> dict[str, Any]:
+    def _how(self, chosen: Chosen, method: str, model: str | None, values: tuple[Any, ...]) -> dict[str, Any]:
         """How something is to be read, as the form says, or as that was which it is added to.
 
         What cannot be is refused while the files are still in the form.
@@ -215,7 +207,7 @@ class Actions:
             base = to_add_to(self.service, chosen.add_to)
             how = {"method": base.method, "settings": base.settings, "model": base.model}
             return {**how, "add_to": base.id, "session": chosen.along or None}
-        settings = settings_from(method, budget, self.setting_keys, values)
+        settings = settings_from(method, self.setting_keys, values)
         method_for(self._model(model), method, settings)
         return {"method": method, "settings": settings, "model": self._model(model)}
 

@@ -27,8 +27,8 @@ class NewReading:
     """Its components.
 
     how, more_how: what is not asked of documents that are added to a reading, since it goes on as it was begun.
-    settings: (method, setting) -> its field; groups: method -> the group of its fields; presets: method -> the field
-    for its presets.
+    settings: (method, setting) -> its field, with a budget for each, which stays as it was typed; own: method -> the
+    components that are shown where it is chosen; presets: method -> the field for its presets.
     """
 
     area: gr.Column
@@ -41,14 +41,13 @@ class NewReading:
     add_to: gr.Dropdown
     how: gr.Column
     method: gr.Radio
-    budget: gr.Number
     title: gr.Textbox
     password: gr.Textbox
     ocr: gr.Radio
     model: gr.Dropdown
     unusable: gr.HTML
     settings: dict[tuple[str, str], Any]
-    groups: dict[str, gr.Group]
+    own: dict[str, list[Any]]
     presets: dict[str, gr.Dropdown]
     more_how: gr.Column
     estimate: gr.HTML
@@ -96,13 +95,8 @@ def build_new_reading(default_model: str) -> NewReading:
                 elem_id="method",
                 elem_classes="cards",
             )
-            budget = gr.Number(
-                value=chosen["budget"],
-                precision=0,
-                label="Budget",
-                elem_id="budget",
-                info="Entries per KV head and layer that may stay on the device. Empty for no limit.",
-            )
+            with gr.Column(elem_id="budget"):
+                budgets = {row["name"]: _budget(row, shown=row is chosen) for row in methods}
         with gr.Accordion("More settings", open=False, elem_id="more"):
             with gr.Column(elem_id="more-how") as more_how:
                 settings, groups, presets = _method_settings(methods, chosen["name"])
@@ -141,14 +135,13 @@ def build_new_reading(default_model: str) -> NewReading:
         add_to=add_to,
         how=how,
         method=method,
-        budget=budget,
         title=title,
         password=password,
         ocr=ocr,
         model=model,
         unusable=unusable,
-        settings=settings,
-        groups=groups,
+        settings={**{(name, "budget"): field for name, field in budgets.items()}, **settings},
+        own={name: [budget, *([groups[name]] if name in groups else [])] for name, budget in budgets.items()},
         presets=presets,
         more_how=more_how,
         estimate=estimate,
@@ -185,6 +178,18 @@ def unusable_models(found: list[LocalModel]) -> str:
         return ""
     said = f"{plural(len(reasons), 'model')} on this machine cannot be used"
     return f'<details class="quiet"><summary>{said}</summary><ul>{"".join(reasons)}</ul></details>'
+
+
+def _budget(row: dict[str, Any], shown: bool) -> gr.Number:
+    return gr.Number(
+        value=row["budget"],
+        precision=0,
+        label="Budget",
+        elem_id=f"budget-{row['name']}",
+        info="Entries per KV head and layer that may stay on the device. Empty for no limit.",
+        interactive=row["budget"] is not None,
+        visible=shown,
+    )
 
 
 def _method_settings(
@@ -228,9 +233,6 @@ def _field(method: str, key: str, value: Any, kind: str, choices: list[Any] | No
     return gr.Textbox(value=value, label=label, elem_id=name, min_width=130)
 
 
-def settings_from(
-    method: str, budget: float | None, keys: list[tuple[str, str]], values: tuple[Any, ...]
-) -> dict[str, Any]:
+def settings_from(method: str, keys: list[tuple[str, str]], values: tuple[Any, ...]) -> dict[str, Any]:
     """The settings of the chosen method from the fields of all."""
-    chosen = {key: value for (owner, key), value in zip(keys, values, strict=True) if owner == method}
-    return {"budget": None if budget is None else int(budget), **chosen}
+    return {key: value for (owner, key), value in zip(keys, values, strict=True) if owner == method}

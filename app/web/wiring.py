@@ -114,7 +114,8 @@ class Wiring:
         self.page = page
         self.screen = Screen(service)
         new = page.new
-        self.actions = Actions(service, worker, self.screen, list(new.settings), list(new.groups), list(new.presets))
+        own = [name for name, components in new.own.items() for _ in components]
+        self.actions = Actions(service, worker, self.screen, list(new.settings), own, list(new.presets))
         self.slots = page.slots()
         self.tab = gr.State(Tab())
 
@@ -223,25 +224,25 @@ class Wiring:
     def _connect_readings(self, blocks: gr.Blocks) -> None:
         new, reading, do = self.page.new, self.page.reading, self.actions
         settings, presets = list(new.settings.values()), list(new.presets.values())
-        fields = [new.budget, *settings]
-        chosen = partial(gr.on, [new.method.input, new.model.input])
-        self.aside(chosen, do.choose_method, [new.method, new.model], [*fields, *new.groups.values(), *presets])
+        own = [component for components in new.own.values() for component in components]
+        self.aside(new.method.input, do.choose_method, [new.method], own)
+        self.aside(new.model.input, do.choose_model, [new.model], [*settings, *presets])
         preset = partial(gr.on, [each.input for each in presets])
-        self.aside(preset, do.choose_preset, [new.method, *presets], fields)
-        form = [new.method, new.budget, new.model, *settings]
+        self.aside(preset, do.choose_preset, [new.method, *presets], settings)
+        form = [new.method, new.model, *settings]
         changes = [self.page.shelf.new.click, *(field.change for field in form)]
         changed = partial(gr.on, [blocks.load, *changes])
         self.aside(changed, do.estimate, form, [new.estimate], trigger_mode="always_last")
         self.on(
             new.start.click,
             do.start_reading,
-            [new.files, new.method, new.budget, new.title, new.password, new.ocr, new.model, *settings],
+            [new.files, new.method, new.title, new.password, new.ocr, new.model, *settings],
             [new.files, new.title, new.password],
         )
         self.on(new.kept.input, do.choose_kept, [new.kept], shown="kept", trigger_mode="multiple")
         self.on(new.add_to.input, do.choose_add_to, [new.add_to], shown="add_to", trigger_mode="multiple")
         self._connect_confirm(new.confirm, {"documents": new.delete_kept}, do.ask_to_delete)
-        self.on(new.sample.click, do.read_sample, [new.method, new.budget, new.model, *settings])
+        self.on(new.sample.click, do.read_sample, form)
         self.on(reading.unlock.click, do.unlock, [reading.password], [reading.password])
         self.on(reading.password.submit, do.unlock, [reading.password], [reading.password])
         self.on(reading.leave_out.click, do.leave_out)

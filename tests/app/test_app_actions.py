@@ -232,23 +232,24 @@ def test_settings_follow_the_model_and_the_preset(service: Service, tiny: Path, 
     long.mkdir()
     config = json.loads((tiny / "config.json").read_text())
     (long / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1 << 17}))
-    keys = [("exact", "top_k"), ("infllm", "block")]
+    keys = [("infllm", "budget"), ("exact", "top_k"), ("infllm", "block")]
     actions = Actions(service, Worker(service), Screen(service), keys, ["exact", "infllm"], ["exact", "infllm"])
 
     def values(updates: list[dict[str, Any]]) -> list[Any]:
         return [update.get("value", "as it was") for update in updates[:3]]
 
-    assert values(actions.choose_method("infllm", None)) == [1024, "as it was", 8]
-    assert values(actions.choose_method("infllm", str(long))) == [6910, "as it was", 128]
-    assert values(actions.choose_method("infllm", "no/such model")) == [1024, "as it was", 8]
+    assert values(actions.choose_model(None)) == [1024, 128, 8]
+    assert values(actions.choose_model(str(long))) == [6910, 2048, 128]
+    assert values(actions.choose_model("no/such model")) == [1024, 128, 8]
     assert values(actions.choose_preset("infllm", None, "mistral-12k")) == [13054, "as it was", 128]
     assert values(actions.choose_preset("infllm", "wide", None)) == ["as it was"] * 3  # of another method
+    assert [each["visible"] for each in actions.choose_method("infllm")] == [False, True]
 
 
 def test_the_model_of_this_server_reads_what_is_dropped_in_here(service: Service) -> None:
     """That of whichever server came to it first did."""
     actions = Actions(service, Worker(service), Screen(service), [], [], [])
-    job = service.store.job(actions.read_sample(Chosen(), "exact", 320, None).context)
+    job = service.store.job(actions.read_sample(Chosen(), "exact", None).context)
     assert job.payload["model"] == service.models.default
 
 
@@ -257,15 +258,15 @@ def test_a_second_click_begins_no_second_reading(service: Service, tmp_path: Pat
     actions = Actions(service, Worker(service), Screen(service), [], [], [])
     dropped = tmp_path / "Tea.txt"
     dropped.write_text("The keeper liked tea.", encoding="utf-8")
-    form = ([str(dropped)], "exact", 320, "", "", "Never", None)
+    form = ([str(dropped)], "exact", "", "", "Never", None)
     chosen, _ = actions.start_reading(Chosen(), *form)
     assert actions.start_reading(chosen, *form)[0] == chosen
-    assert actions.read_sample(chosen, "exact", 320, None) == chosen
+    assert actions.read_sample(chosen, "exact", None) == chosen
     assert [job.id for job in service.store.jobs()] == [chosen.context]
 
 
 def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) -> None:
-    actions = Actions(service, Worker(service), Screen(service), [], [], [])
+    actions = Actions(service, Worker(service), Screen(service), [("exact", "budget")], [], [])
     context = add_context(service, add_document(service, "Lamp"))
     settings = json.dumps(engine.make_method("exact", budget=320).settings())
     service.store._db.execute(
@@ -274,7 +275,7 @@ def test_a_reading_that_took_no_time_says_nothing_of_the_next(service: Service) 
     )
     service.store._db.conn.commit()
     assert service.store.context(context.id).seconds == 0
-    assert "Fits" in actions.estimate("exact", 320, None)[0]
+    assert "Fits" in actions.estimate("exact", None, 320)[0]
 
 
 def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: Service, book: Path) -> None:

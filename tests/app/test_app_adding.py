@@ -223,7 +223,7 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     cached = cache / "A letter.txt"
     Path(files[0]).rename(cached)
     started, _ = actions.start_reading(
-        chosen, [str(cached)], "streaming", 64, None, None, "Where it is needed and installed", None
+        chosen, [str(cached)], "streaming", None, None, "Where it is needed and installed", None
     )
     assert ended(service, started.context) == "done"
     wait_for(lambda: store.contexts()[0].status == "ready", "the reading")

@@ -426,8 +426,10 @@ def a_document(service: Service) -> str:
 
 
 def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
-    actions = Actions(service, Worker(service), Screen(service), [("infinipot", "keep")], ["infinipot"], [])
-    assert actions.estimate("infinipot", 512, None, 0.25)[0].startswith('<p class="quiet" role="status">Fits ')
+    keys = [("infinipot", "budget"), ("exact", "budget"), ("infinipot", "keep")]
+    actions = Actions(service, Worker(service), Screen(service), keys, ["infinipot"], [])
+    form = ("infinipot", None, 512, 512)
+    assert actions.estimate(*form, 0.25)[0].startswith('<p class="quiet" role="status">Fits ')
     for tokens, seconds in ((18_000, 4.0), (900, 9.0)):  # what came last is too short to say anything of a book
         row = service.store.add_context(
             model=service.models.default,
@@ -439,14 +441,14 @@ def test_the_form_says_what_to_expect_or_why_not(service: Service) -> None:
             tokens=tokens,
         )
         service.store.update_context(row.id, tokens_read=tokens, seconds=seconds)
-    assert "the last like this was read at about 4,500 tokens/s" in actions.estimate("infinipot", 512, None, 0.25)[0]
-    assert "by the plan" in actions.estimate("infinipot", 512, None, 0.5)[0]
+    assert "the last like this was read at about 4,500 tokens/s" in actions.estimate(*form, 0.25)[0]
+    assert "by the plan" in actions.estimate(*form, 0.5)[0]
     for method, budget, model, keep, words in (
         ("infinipot", 512, None, 7, "keep"),
         ("exact", 3, "", 0.25, "budget of 3"),
         ("exact", 512, "<b>/none", 0.25, "&lt;b&gt;/none is not on this machine"),
     ):
-        [line] = actions.estimate(method, budget, model, keep)
+        [line] = actions.estimate(method, model, budget, budget, keep)
         assert words in line
         assert "Fits" not in line
 

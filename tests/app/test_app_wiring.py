@@ -239,12 +239,12 @@ def test_what_is_refused_beside_the_choice_is_said_too(
         tab = Visitor(blocks)
         await tab.open()
         await tab.do("new-reading", "click")
-        await tab.do("budget", "change")
+        await tab.do("budget-exact", "change")
         assert "Fits" in tab.value("estimate")
         for budget in (0, -1):
-            form = {"budget": budget, "method": "infinipot"}
+            form = {"budget-infinipot": budget, "method": "infinipot"}
             refused = f"'infinipot' needs a budget of 128 or more, not {budget}."
-            await tab.do("budget", "change", form)
+            await tab.do("budget-infinipot", "change", form)
             assert html.unescape(re.sub("<.*?>", "", tab.value("estimate"))) == refused
             await tab.do("sample", "click", form)
             assert tab.said == refused
@@ -280,7 +280,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         await tab.open(new="1")
         assert [id for _, id in tab.shown["kept"]["choices"]] == [fox.id, keeper.id]
         await tab.do("kept", "input", {"kept": [keeper.id, fox.id]})
-        await tab.do("start", "click", {"method": "streaming", "budget": 64, "title": "Both"})
+        await tab.do("start", "click", {"method": "streaming", "budget-streaming": 64, "title": "Both"})
         [job] = service.store.jobs(status="queued")
         given = job.payload["documents"], job.payload["files"], job.payload["title"], job.payload["settings"]["budget"]
         assert given == ([keeper.id, fox.id], [], "Both", 64)
@@ -290,7 +290,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
 
         await tab.do("new-reading", "click")
         assert (tab.shown["kept"]["value"], tab.shown["delete-kept"]["interactive"]) == ([], False)
-        await tab.do("start", "click", {"method": "streaming", "budget": 64})
+        await tab.do("start", "click", {"method": "streaming", "budget-streaming": 64})
         assert "or choose documents" in tab.said
         await tab.do("kept", "input", {"kept": [fox.id, keeper.id]})
         service.store.delete_document(fox.id)  # by another
