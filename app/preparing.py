@@ -21,10 +21,11 @@ OnReport = Callable[[Report], None]
 class Prepared:
     """Documents, encoded, and the model and method that are to read them: as much of a reading as needs no weights.
 
-    base: a finished reading of the first of these documents, behind whose end it goes on.
+    chat: of the model; base: a finished reading of the first of these documents, behind whose end it goes on.
     """
 
     model: str
+    chat: "engine.Chat"
     method: "engine.Method"
     document_ids: list[str]
     stream: Stream
@@ -49,8 +50,8 @@ def prepare(
         Exception: whatever `report` raises, which ends it.
     """
     name = model_name or service.models.default
-    method = method_for(name, method_name, settings)
-    return Prepared(name, method, list(document_ids), _encoded(service, name, document_ids, report))
+    method, chat = method_for(name, method_name, settings), service.models.chat(name)
+    return Prepared(name, chat, method, list(document_ids), _encoded(service, chat, document_ids, report))
 
 
 def prepare_more(
@@ -70,9 +71,9 @@ def prepare_more(
         raise AppError(f"{base.id} has read {' and '.join(twice)} already: add what it has not read.")
     parts, meta = service.store.context_state(base.id).load(base.fingerprint, only={PART})
     before = Stream.load(parts[PART], meta["stretches"])
-    stream = _encoded(service, base.model, document_ids, report, before)
-    method = engine.make_method(base.method, **base.settings)
-    return Prepared(base.model, method, [*base.document_ids, *document_ids], stream, base)
+    method, chat = engine.make_method(base.method, **base.settings), service.models.chat(base.model)
+    stream = _encoded(service, chat, document_ids, report, before)
+    return Prepared(base.model, chat, method, [*base.document_ids, *document_ids], stream, base)
 
 
 def to_add_to(service: Service, context_id: str) -> ContextRow:
@@ -92,10 +93,10 @@ def to_add_to(service: Service, context_id: str) -> ContextRow:
 
 
 def _encoded(
-    service: Service, model: str, document_ids: Sequence[str], report: OnReport, behind: Stream | None = None
+    service: Service, chat: "engine.Chat", document_ids: Sequence[str], report: OnReport, behind: Stream | None = None
 ) -> Stream:
     return compose(
-        service.models.chat(model),
+        chat,
         [(each, service.library.document(each)) for each in document_ids],
         lambda share: report(Report(f"turning text into tokens: {share:.0%}")),
         behind,

@@ -60,7 +60,7 @@ def begin(
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
     # does what was begun need as much.
     if service.models.held is None and not begun:
-        require_memory(name, method, len(stream.ids), service.models.chat(name), service.models.device, done)
+        require_memory(name, method, len(stream.ids), prepared.chat, service.models.device, done)
     report(Report("loading the model"))
     model = service.models.get(name)
     same = [row for row in alike if engine.fingerprint(model, method, stream.ids, row.settings) == row.fingerprint]
