@@ -53,48 +53,66 @@ def begin(
     import engine
 
     name, method, ids, stream = prepared.model, prepared.method, prepared.document_ids, prepared.stream
-    base = prepared.base
-    done = base.tokens if base else 0
     alike = [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
     begun = any(row.model == name for row in alike)
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
     # does what was begun need as much.
     if service.models.held is None and not begun:
-        require_memory(name, method, len(stream.ids), prepared.chat, service.models.device, done)
+        require_memory(name, method, len(stream.ids), prepared.chat, service.models.device, _read_before(prepared))
     report(Report("loading the model"))
     model = service.models.get(name)
     same = [row for row in alike if engine.fingerprint(model, method, stream.ids, row.settings) == row.fingerprint]
-    if same:
-        known = service.store.take_reading(min(same, key=lambda row: FURTHEST.index(row.status)).id)
-        if title:
-            known = service.store.rename_context(known.id, title)
-        lasting = [each for each in known.warnings if not each.startswith(LEFT_OUT)]
-        now = list(dict.fromkeys([*lasting, *warnings]))  # this time other files may have been left out, or none
-        return known if now == known.warnings else service.store.update_context(known.id, warnings=now)
+    if not same:
+        return _begun(service, prepared, model, warnings, title)
+    known = service.store.take_reading(min(same, key=lambda row: FURTHEST.index(row.status)).id)
+    if title:
+        known = service.store.rename_context(known.id, title)
+    now = list(dict.fromkeys([*_lasting(known), *warnings]))  # this time other files may have been left out, or none
+    return known if now == known.warnings else service.store.update_context(known.id, warnings=now)
+
+
+def _begun(
+    service: Service, prepared: Prepared, model: "engine.Model", warnings: Sequence[str], title: str | None
+) -> ContextRow:
+    """Keep a row for what was not read before, with the encoded stream, so that nothing has to be encoded again, and
+    with what is known already of its beginning.
+    """
+    import engine
+
+    store, method, stream, base = service.store, prepared.method, prepared.stream, prepared.base
     # Refuses what cannot fit, before any of it is taken, and settings that leave no room, before anything is kept.
-    plan = plan_reading(model, name, method, len(stream.ids), done)
+    plan = plan_reading(model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
-    require_disk(plan, service.home, service.store.size_on_disk(base.id) if base else 0)
+    require_disk(plan, service.home, store.size_on_disk(base.id) if base else 0)
     facts = _beginning(service, base, model, method, stream) if base else None
-    lasting = [each for each in base.warnings if not each.startswith(LEFT_OUT)] if base else []
-    row = service.store.add_context(
-        model=name,
+
+    def save_first(row: ContextRow) -> None:
+        save(service, row, stream, model, {}, facts, like=store.context_state(base.id) if base else None)
+
+    row = store.add_context(
+        model=prepared.model,
         method=method.name,
         settings=method.settings(),
         budget=method.budget,
         fingerprint=engine.fingerprint(model, method, stream.ids),
-        document_ids=ids,
+        document_ids=prepared.document_ids,
         tokens=len(stream.ids),
-        warnings=list(dict.fromkeys([*lasting, *warnings, *filter(None, [plan.beyond])])),
+        warnings=list(dict.fromkeys([*(_lasting(base) if base else []), *warnings, *filter(None, [plan.beyond])])),
         title=title,
-        # The encoded stream is the first thing in the folder, so that a resumed reading need not encode again.
-        save=lambda row: save(
-            service, row, stream, model, {}, facts, like=service.store.context_state(base.id) if base else None
-        ),
+        save=save_first,
     )
     if base is None:
         return row
-    return service.store.update_context(row.id, tokens_read=done, seconds=base.seconds, usage=base.usage)
+    return store.update_context(row.id, tokens_read=base.tokens, seconds=base.seconds, usage=base.usage)
+
+
+def _read_before(prepared: Prepared) -> int:
+    return prepared.base.tokens if prepared.base else 0
+
+
+def _lasting(row: ContextRow) -> list[str]:
+    """Warnings that say something of the documents, and not of files that were left out."""
+    return [each for each in row.warnings if not each.startswith(LEFT_OUT)]
 
 
 def _beginning(
@@ -108,8 +126,7 @@ def _beginning(
     import engine
 
     _, meta = service.store.context_state(base.id).load(base.fingerprint, only=())
-    before = replace(stream, ids=stream.ids[: base.tokens])
-    check_model(base, model, method, before, meta)
+    check_model(base, model, method, replace(stream, ids=stream.ids[: base.tokens]), meta)
     return engine.extended(model, method, stream.ids, meta["context"], base.seconds)
 
 
