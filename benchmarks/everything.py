@@ -63,7 +63,7 @@ RATIOS = ",".join(f"beacon:ratio={ratio}" for ratio in (2, 4, 8, 16, 32))
 BEACONS = "beacon:ratio=8:budget=20480"  # room for those of 128K tokens; without a budget everything would stay raw
 AGAIN, POTS = "--read-again --budgets 1024", "infinipot,infinipot:preset=pocket"
 NAMED, FORGETFUL = "--page 400 --budgets 1024", "streaming,truncate,infinipot,locret,beacon"
-ADDED = f"recall,{RETRIEVING},locret,{PROMPT}"
+IN_PARTS = f"recall,{RETRIEVING},locret,{PROMPT}"
 KEPT = ",".join(f"{method}:store={store}" for method in ("locret", "infinipot") for store in ("model", "int8", "int4"))
 
 
@@ -134,8 +134,8 @@ PLAN = [
     Run("facts-named-128k", "needle", f"{NAMED} --methods {FORGETFUL} --tokens 128K --trials 2"),
     Run("facts-named-1m", "needle", f"{NAMED} --methods {FORGETFUL} --tokens 1M --trials 1", False),
     Run("facts-locret-1m", "needle", "--methods locret --budgets 1024 --tokens 1M --trials 1", False),
-    Run("facts-added", "needle", f"--parts 4 --methods {ADDED} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
-    Run("facts-added-exact", "needle", "--parts 4 --methods exact --budgets 512 --tokens 2K,8K,32K --trials 5"),
+    Run("facts-parts", "needle", f"--parts 4 --methods {IN_PARTS} --budgets 1024 --tokens 2K,8K,32K --trials 5"),
+    Run("facts-parts-exact", "needle", "--parts 4 --methods exact --budgets 512 --tokens 2K,8K,32K --trials 5"),
     Run("facts-beacon", "needle", f"--methods beacon,{RATIOS} --budgets 1024 --tokens 512,1K,2K --trials 4"),
     Run("random-heads", "random-heads", "--tokens 2K,8K --budget 512 --trials 5"),
     Run(
