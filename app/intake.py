@@ -20,6 +20,7 @@ from app.preparing import prepare, prepare_more
 from app.progress import Report
 from app.readings import Stopped
 from app.service import Service
+from app.turns import branch
 from app.uploads import INGEST, WAITING, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
 from app.words import plural
 from ingest import PasswordNeeded, WrongPassword, fingerprint
@@ -63,29 +64,41 @@ class Intake(Claims):
         model: str | None = None,
         wait: bool = False,
         documents: Sequence[str] = (),
-        add_to: str | None = None,
-        session: str | None = None,
     ) -> JobRow:
         """Queue files to be ingested and read. They are removed afterwards: pass copies in the home.
 
         Args:
             documents: ids of some that are kept already, to be read before the files, or without any.
-            add_to: a context that has been read with this method and model, behind whose end they are to be read.
-            session: a conversation over that, which is to go on over the new context.
             wait: for the password of an encrypted one, with all of them, even if the others could be read without it.
                 Otherwise nobody will be asked, and they go also where a password is missing or wrong.
         """
+        return self._queue(files, options, wait, documents, {"method": method, "settings": settings, "model": model})
+
+    def add(
+        self,
+        files: list[Path],
+        context_id: str,
+        options: Options,
+        wait: bool = False,
+        documents: Sequence[str] = (),
+        session: str | None = None,
+    ) -> JobRow:
+        """Queue files to be read behind what a context has read, as it has been read; else as `ingest`.
+
+        session: a conversation over that context, which is to go on over the new one.
+        """
+        return self._queue(files, options, wait, documents, {"add_to": context_id, "session": session})
+
+    def _queue(
+        self, files: list[Path], options: Options, wait: bool, documents: Sequence[str], how: dict[str, Any]
+    ) -> JobRow:
         payload = {
             "files": [str(path.relative_to(self.service.home)) for path in files],
             "documents": list(documents),
-            "method": method,
-            "settings": settings,
             "title": options.title,
             "ocr": options.ocr,
-            "model": model,
-            "add_to": add_to,
-            "session": session,
             "wait": wait,
+            **how,
         }
         try:
             job = self._queue_ingest(payload, options.password)
@@ -173,7 +186,9 @@ class Intake(Claims):
         """Yields once, where a model is needed: what comes then is for the thread that uses it."""
         payload, store = job.payload, self.service.store
         files = files_of(self.service, job)
-        options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"])
+        base, title = payload.get("add_to"), payload["title"]
+        # What is added is called so with what it is added to, and by itself as always.
+        options = Options(None if base else title, self._passwords.pop(job.id, None), payload["ocr"])
         last, locked, failed, added = 0.0, False, False, Added()
 
         def look_for_stop() -> None:
@@ -208,14 +223,14 @@ class Intake(Claims):
             self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
             store.update_job(job.id, progress=so_far())
             ids = [row.id for row in added.documents]
-            if base := payload.get("add_to"):
+            if base:
                 prepared = prepare_more(self.service, base, ids, on_stage)
             else:
                 how = payload["method"], payload["settings"], payload["model"]
                 prepared = prepare(self.service, ids, *how, on_stage)
             store.update_job(job.id, stage=WAITING)
             yield
-            context = readings.begin(self.service, prepared, added.warnings, on_stage, added.title)
+            context = readings.begin(self.service, prepared, added.warnings, on_stage, title if base else added.title)
         except (Stopped, GeneratorExit):
             self._leave(job)
         except LOCKED:
@@ -245,7 +260,7 @@ class Intake(Claims):
             with store.together():
                 if along := job.payload.get("session"):
                     with suppress(NotFound):  # deleted meanwhile
-                        store.branch_session(along, store.session(along).turns, context_id)
+                        branch(self.service, along, store.session(along).turns, context_id)
                 if store.context(context_id).status != "ready":
                     made["reading"] = self.read(context_id).id
                 if "reading" in made and store.cancel_requested(job.id):  # while the model was loaded

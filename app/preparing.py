@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from app.documents import LEFT_OUT
 from app.errors import AppError
 from app.methods import method_for
 from app.progress import Report
@@ -21,7 +22,8 @@ OnReport = Callable[[Report], None]
 class Prepared:
     """Documents, encoded, and the model and method that are to read them: as much of a reading as needs no weights.
 
-    chat: of the model; base: a finished reading of the first of these documents, behind whose end it goes on.
+    chat: of the model; base: a finished reading of the first of these documents, behind whose end it goes on; warnings:
+    of documents that are not read.
     """
 
     model: str
@@ -30,6 +32,7 @@ class Prepared:
     document_ids: list[str]
     stream: Stream
     base: ContextRow | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def prepare(
@@ -61,35 +64,52 @@ def prepare_more(
 
     Raises:
         sessions.StoreError: there is no such context, or its files are not what was written.
-        AppError: it has not been read to its end, or has read one of these documents.
+        AppError: nothing can be added to it, or it has read all of these.
         Exception: whatever `report` raises, which ends it.
     """
     import engine
 
-    base = to_add_to(service, base_id)
-    if twice := [f"{row.title!r}" for row in service.store.documents(document_ids) if row.id in base.document_ids]:
-        raise AppError(f"{base.id} has read {' and '.join(twice)} already: add what it has not read.")
+    base = base_for(service, base_id, document_ids)
+    known = [row for row in service.store.documents(document_ids) if row.id in base.document_ids]
+    new = [id for id in document_ids if id not in base.document_ids]
     parts, meta = service.store.context_state(base.id).load(base.fingerprint, only={PART})
     before = Stream.load(parts[PART], meta["stretches"])
     method, chat = engine.make_method(base.method, **base.settings), service.models.chat(base.model)
-    stream = _encoded(service, chat, document_ids, report, before)
-    return Prepared(base.model, chat, method, [*base.document_ids, *document_ids], stream, base)
+    stream = _encoded(service, chat, new, report, before)
+    left_out = tuple(f"{LEFT_OUT}{row.title!r} has been read already." for row in known)
+    return Prepared(base.model, chat, method, [*base.document_ids, *new], stream, base, left_out)
 
 
-def to_add_to(service: Service, context_id: str) -> ContextRow:
-    """A context, if more can be read behind what it has read.
+def base_for(service: Service, context_id: str, document_ids: Sequence[str] = ()) -> ContextRow:
+    """The context that documents, or files, are to be added to.
+
+    Args:
+        document_ids: of all that is to be added, where that is known.
 
     Raises:
         sessions.NotFound: there is none.
-        AppError: it has not been read to its end.
+        AppError: nothing can be added to it, or it has read all of these.
     """
     row = service.store.context(context_id)
     if row.status != "ready":
         raise AppError(
-            f"Context {row.id} is {row.status}, and documents are added to what has been read to its end: wait "
-            f"for it, or go on with `stockpot resume {row.id}`."
+            f"Context {row.id} ({row.title}) is {row.status}, and documents are added to what has been read to its "
+            f"end: wait for it, or go on with `stockpot resume {row.id}`."
         )
+    if not can_grow(row):
+        raise AppError(
+            f"Of context {row.id} ({row.title}) {row.method} has left out the middle, and with more to read it would "
+            "have left out more: read all of it together."
+        )
+    if document_ids and set(document_ids) <= set(row.document_ids):
+        titles = " and ".join(f"{each.title!r}" for each in service.store.documents(document_ids))
+        raise AppError(f"{titles} has been read in context {row.id} ({row.title}): there is nothing to add.")
     return row
+
+
+def can_grow(row: ContextRow) -> bool:
+    """Whether documents can be added to what a context has read: to its end, and all of it."""
+    return row.status == "ready" and row.tokens_read >= row.tokens
 
 
 def _encoded(

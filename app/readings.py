@@ -53,6 +53,7 @@ def begin(
     import engine
 
     name, method, ids, stream = prepared.model, prepared.method, prepared.document_ids, prepared.stream
+    warnings = [*prepared.warnings, *warnings]
     alike = [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
     begun = any(row.model == name for row in alike)
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
@@ -83,13 +84,14 @@ def _begun(
     # Refuses what cannot fit, before any of it is taken, and settings that leave no room, before anything is kept.
     plan = plan_reading(model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
-    require_disk(plan, service.home, store.size_on_disk(base.id) if base else 0)
+    kept = base.usage["bytes"] if base else {}
+    require_disk(plan, service.home, there=kept.get("host", 0) + kept.get("disk", 0))  # the rest is written anew
     facts = _beginning(service, base, model, method, stream) if base else None
 
     def save_first(row: ContextRow) -> None:
         save(service, row, stream, model, {}, facts, like=store.context_state(base.id) if base else None)
 
-    row = store.add_context(
+    return store.add_context(
         model=prepared.model,
         method=method.name,
         settings=method.settings(),
@@ -97,13 +99,11 @@ def _begun(
         fingerprint=engine.fingerprint(model, method, stream.ids),
         document_ids=prepared.document_ids,
         tokens=len(stream.ids),
+        done=(base.tokens, base.seconds, base.usage) if base else (0, 0.0, {}),
         warnings=list(dict.fromkeys([*(_lasting(base) if base else []), *warnings, *filter(None, [plan.beyond])])),
         title=title,
         save=save_first,
     )
-    if base is None:
-        return row
-    return store.update_context(row.id, tokens_read=base.tokens, seconds=base.seconds, usage=base.usage)
 
 
 def _read_before(prepared: Prepared) -> int:

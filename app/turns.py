@@ -48,6 +48,27 @@ def new_session(service: Service, context_id: str, title: str | None = None) -> 
     return service.store.add_session(context_id, title)
 
 
+def branch(service: Service, session_id: str, turns: int, context_id: str | None = None) -> SessionRow:
+    """A session that begins with so many first turns of another, over its context or one that began with its documents.
+
+    Raises:
+        AppError: nothing of that context has been read yet.
+        sessions.StoreError: there are fewer turns, or the context read other documents.
+    """
+    store = service.store
+    before = store.context(store.session(session_id).context_id)
+    context = store.context(context_id or before.id)
+    if context.id != before.id:
+        check_begun(service, context)
+
+    def renamed(pages: str) -> str:  # those of a single document are named without its number
+        if not pages or len(before.document_ids) == len(context.document_ids):
+            return pages
+        return written(named_pages(pages, before.document_ids, service.library), context.document_ids)
+
+    return store.branch_session(session_id, turns, context.id, renamed)
+
+
 def keep_question(service: Service, session_id: str, question: str, pages: str = "") -> TurnRow:
     """Keep a question, to be answered by `answer`.
 

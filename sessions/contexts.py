@@ -35,6 +35,7 @@ class Contexts(Documents):
         fingerprint: str,
         document_ids: list[str],
         tokens: int,
+        done: tuple[int, float, dict[str, Any]] = (0, 0.0, {}),
         warnings: list[str] | None = None,
         title: str | None = None,
         save: Callable[[ContextRow], object] = lambda row: None,
@@ -45,6 +46,7 @@ class Contexts(Documents):
             fingerprint: of model, tokenizer, method and settings; opaque here.
             document_ids: the documents, in the order they are read.
             tokens: how many there are to read; 0 if that is not known yet.
+            done: of these, how many have been read already, in how many seconds, and their usage.
             title: what it is to be called; else it is called after its documents.
             save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
                 raises takes the row back.
@@ -63,9 +65,9 @@ class Contexts(Documents):
                     "fingerprint": fingerprint,
                     "tokens": tokens,
                     "status": "reading",
-                    "tokens_read": 0,
-                    "seconds": 0.0,
-                    "usage": "{}",
+                    "tokens_read": done[0],
+                    "seconds": done[1],
+                    "usage": to_json(done[2]),
                     "warnings": to_json(warnings or []),
                     "own_title": one_line(title),
                     "owner": stamp(),

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sessions.contexts import Contexts
@@ -20,7 +20,7 @@ _TURN_COLUMNS = """
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.reasoning, '') ELSE turns.reasoning END AS reasoning,
     turns.pages, turns.status, turns.sources, turns.measurements, turns.error, turns.created_at, turns.finished_at"""
 _TURNS = f"SELECT {_TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
-_COPIED = "question, pages, answer, reasoning, status, sources, measurements, created_at, finished_at"
+_COPIED = "question, answer, reasoning, status, sources, measurements, created_at, finished_at"
 # The words that matched are marked with characters that `clean` texts hardly ever hold, and unmarked again below.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 
@@ -40,7 +40,13 @@ class Conversations(Contexts):
             )
         return self.session(id)
 
-    def branch_session(self, session_id: str, turns: int, context_id: str | None = None) -> SessionRow:
+    def branch_session(
+        self,
+        session_id: str,
+        turns: int,
+        context_id: str | None = None,
+        renamed: Callable[[str], str] = lambda pages: pages,
+    ) -> SessionRow:
         """Begin a session with copies of another's first turns; that one stays as it is.
 
         Only turns that are done are copied: of others a conversation remembers nothing. The title is copied too, but
@@ -49,6 +55,7 @@ class Conversations(Contexts):
         Args:
             turns: how many to keep, counted as they are numbered in the session, whether done or not.
             context_id: what it is to be a conversation over, which began with the same documents; None for the same.
+            renamed: what there are the pages called that a turn names.
 
         Raises:
             StoreError: there are fewer, or that context read others.
@@ -65,13 +72,13 @@ class Conversations(Contexts):
             if not 0 <= turns <= session.turns:
                 count = f"{session.turns} turn{'s' * (session.turns != 1)}"
                 raise StoreError(f"Session {session_id} has {count}: a branch keeps 0 to all of them, not {turns}.")
-            kept = [turn.id for turn in self.turns(session_id)[:turns] if turn.status == "done"]
+            kept = [turn for turn in self.turns(session_id)[:turns] if turn.status == "done"]
             id = self.add_session(context_id, session.title if kept else None).id
-            for position, turn_id in enumerate(kept):
+            for position, turn in enumerate(kept):
                 db.execute(
-                    f"INSERT INTO turns (id, session_id, position, {_COPIED}) SELECT ?, ?, ?, {_COPIED} FROM turns "
-                    "WHERE id = ?",
-                    [self._new_id("turn"), id, position, turn_id],
+                    f"INSERT INTO turns (id, session_id, position, pages, {_COPIED}) "
+                    f"SELECT ?, ?, ?, ?, {_COPIED} FROM turns WHERE id = ?",
+                    [self._new_id("turn"), id, position, renamed(turn.pages), turn.id],
                 )
         return self.session(id)
 

@@ -260,18 +260,19 @@ def _answer(
 def run_branch(arguments: Arguments) -> int:
     """Begin a session with the first turns of another."""
     from app.shelf import details, find_context, find_session
+    from app.turns import branch
 
     with open_service(arguments) as service:
         session = find_session(service, arguments.session)
         over = find_context(service, arguments.context).id if arguments.context else session.context_id
         usual = session.turns if over != session.context_id else max(0, session.turns - 1)
-        branch = service.store.branch_session(session.id, usual if arguments.turns is None else arguments.turns, over)
-        facts = details(service, "session", branch)
+        begun = branch(service, session.id, usual if arguments.turns is None else arguments.turns, over)
+        facts = details(service, "session", begun)
     if arguments.json:
         print_json(facts)
     else:
-        print(branch.id)
-        note(f'Ask on: stockpot ask {branch.context_id} "..." --session {branch.id}')
+        print(begun.id)
+        note(f'Ask on: stockpot ask {begun.context_id} "..." --session {begun.id}')
     return 0
 
 

@@ -53,7 +53,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         help="PDF, EPUB, FB2, MOBI, DOCX, ODT, PPTX, XLSX, HTML, MHTML, e-mail, mbox, Markdown or text; or the id (or "
         "a prefix of it) of a document that is kept, as `stockpot list documents` shows it",
     )
-    parser.add_argument("--title", metavar="T", help="title of the document, or of what is read of several together")
+    parser.add_argument(
+        "--title",
+        metavar="T",
+        help="title of the document, or of what is read of several together, also of what is added to others",
+    )
     parser.add_argument(
         "--add-to",
         metavar="CONTEXT",
@@ -152,10 +156,12 @@ def run(arguments: Arguments) -> int:
 
     with open_service(arguments) as service:
         prepare = _to_prepare(service, arguments, settings)  # refuses what cannot be before any work
-        added = _add_files(service, arguments, progress)
+        # What is added is called so with what it is added to, and by itself as always.
+        title = None if arguments.add_to else arguments.title
+        added = _add_files(service, arguments, progress, title)
         with progress:
             prepared = prepare([row.id for row in added.documents], on_stage)
-            row = begin(service, prepared, added.warnings, on_stage, added.title)
+            row = begin(service, prepared, added.warnings, on_stage, added.title if title else arguments.title)
         discard_locked(service, [each.sha256 for each in added.documents])
         note_warnings([each for each in row.warnings if each not in added.warnings])
         if prepared.base is not None and row.status != "ready":
@@ -169,11 +175,11 @@ def _to_prepare(
     """What prepares documents to be read as was asked for."""
     import engine
     from app.methods import method_for
-    from app.preparing import prepare, prepare_more, to_add_to
+    from app.preparing import base_for, prepare, prepare_more
     from app.shelf import find_context
 
     if arguments.add_to is not None:
-        base = to_add_to(service, find_context(service, arguments.add_to).id)
+        base = base_for(service, find_context(service, arguments.add_to).id)
         note_other_model(arguments, base)
         return lambda ids, report: prepare_more(service, base.id, ids, report)
     method = arguments.method or engine.DEFAULT_METHOD
@@ -230,7 +236,7 @@ def _check_named(sources: list[str]) -> None:
             raise UsageError("Stockpot fetches nothing: download it and name the file.")
 
 
-def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
+def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine, title: str | None) -> "Added":
     """Turn what was named into documents, and say on standard error what is the matter with any."""
     from app.documents import Added, Options, add_documents
     from app.shelf import find_document
@@ -252,7 +258,7 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
     sources = [find_document(service, each) if each in ids else Path(each) for each in arguments.sources]
     added = Added()
     password = arguments.password or os.environ.get("STOCKPOT_PASSWORD") or None
-    options = Options(arguments.title, password, arguments.ocr)
+    options = Options(title, password, arguments.ocr)
     try:
         with progress:
             add_documents(service, sources, options, on_page, added)

@@ -3,8 +3,9 @@
 An action that cannot be done raises, and the wiring shows the sentence. Some return further updates beside the choice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -20,16 +21,16 @@ from app.home import canonical_model, sample_book
 from app.local_models import local_models
 from app.methods import method_for
 from app.planning import estimate
-from app.preparing import to_add_to
+from app.preparing import base_for
 from app.service import Service
-from app.turns import new_session
+from app.turns import branch, new_session
 from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
-from app.web.screen import Chosen, Screen, first_shown
+from app.web.screen import ADDRESSED, Chosen, Screen, first_shown
 from app.web.views.markup import esc
 from app.words import byte_size
 from app.worker import Worker
-from sessions import MOST_HITS
+from sessions import MOST_HITS, JobRow
 
 MOST_FOUND = 12
 """Contexts and sessions that a search lists."""
@@ -80,8 +81,9 @@ class Actions:
 
     def load(self, query: Mapping[str, str]) -> Chosen:
         """A tab opens, or is reloaded: go where its address says."""
-        asked = Chosen(query.get("context", ""), query.get("session", ""))
-        known = asked.context or asked.session or "new" in query
+        context, session, add_to, along = (query.get(name, "") for name in ADDRESSED)
+        asked = Chosen(context, session, add_to=add_to, along=along)
+        known = asked != Chosen() or "new" in query
         return asked if known else self.screen.first_choice()
 
     def find_models(self) -> list[Any]:
@@ -114,7 +116,8 @@ class Actions:
 
     def add_documents(self, chosen: Chosen) -> Chosen:
         """More is to be read behind what the chosen context has read, and its conversation to go on there."""
-        said = chosen.session and self.service.store.session(chosen.session).turns
+        turns = self.service.store.turns(chosen.session) if chosen.session else []
+        said = any(turn.status == "done" for turn in turns)
         return Chosen(add_to=chosen.context, along=chosen.session if said else "")
 
     def choose_add_to(self, chosen: Chosen, context: str | None) -> Chosen:
@@ -179,11 +182,11 @@ class Actions:
             return chosen, [gr.skip()] * 3
         if not files and not chosen.kept:
             raise AppError("Drop in one or more files first, and let the upload finish; or choose documents.")
-        how = self._how(chosen, method, model, values)
+        queue = self._queue(chosen, method, model, values)
         kept = [self.service.store.document(id).id for id in chosen.kept]
         moved = move_in(self.service.home, files) if files else []
         options = Options((title or "").strip() or None, password or None, OCR[ocr])
-        job = self.worker.ingest(moved, options=options, wait=True, documents=kept, **how)
+        job = queue(moved, options=options, wait=True, documents=kept)
         return Chosen(job.id), [gr.update(value=None), gr.update(value=""), gr.update(value="")]
 
     def read_sample(self, chosen: Chosen, method: str, model: str | None, *values: Any) -> Chosen:
@@ -193,23 +196,22 @@ class Actions:
         book = sample_book()
         if book is None:
             raise AppError("This installation has no sample book.")
-        how = self._how(chosen, method, model, values)
+        queue = self._queue(chosen, method, model, values)
         with Path(book).open("rb") as handle:
             copied = copy_in(self.service.home, [(book.name, handle)])
-        return Chosen(self.worker.ingest(copied, options=Options(), **how).id)
+        return Chosen(queue(copied, options=Options()).id)
 
-    def _how(self, chosen: Chosen, method: str, model: str | None, values: tuple[Any, ...]) -> dict[str, Any]:
-        """How something is to be read, as the form says, or as that was which it is added to.
+    def _queue(self, chosen: Chosen, method: str, model: str | None, values: tuple[Any, ...]) -> Callable[..., JobRow]:
+        """What queues files to be read as the form says, or to be added to a context.
 
         What cannot be is refused while the files are still in the form.
         """
         if chosen.add_to:
-            base = to_add_to(self.service, chosen.add_to)
-            how = {"method": base.method, "settings": base.settings, "model": base.model}
-            return {**how, "add_to": base.id, "session": chosen.along or None}
+            base = base_for(self.service, chosen.add_to)
+            return partial(self.worker.add, context_id=base.id, session=chosen.along or None)
         settings = settings_from(method, self.setting_keys, values)
         method_for(self._model(model), method, settings)
-        return {"method": method, "settings": settings, "model": self._model(model)}
+        return partial(self.worker.ingest, method=method, settings=settings, model=self._model(model))
 
     def _model(self, typed: str | None) -> str:
         """The model that was typed in, or that of this server: another may come to read with it."""
@@ -247,6 +249,11 @@ class Actions:
         row = empty[0] if empty else new_session(self.service, chosen.context)
         return Chosen(chosen.context, row.id)
 
+    def ask_early(self, chosen: Chosen) -> Chosen:
+        """What has been read so far is to be asked, in the conversation that goes along, if there is one."""
+        along = self.service.store.sessions(chosen.context)
+        return Chosen(chosen.context, along[0].id) if along else self.new_session(chosen)
+
     def ask(
         self,
         chosen: Chosen,
@@ -279,7 +286,7 @@ class Actions:
         store = self.service.store
         if chosen.edited:
             edited = store.turn(chosen.edited)
-            return store.branch_session(edited.session_id, edited.position).id
+            return branch(self.service, edited.session_id, edited.position).id
         if not chosen.session:
             return new_session(self.service, chosen.context).id
         if store.answering(chosen.session):

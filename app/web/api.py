@@ -28,9 +28,9 @@ from app.home import canonical_model
 from app.local_models import local_models
 from app.methods import method_for, methods_table
 from app.pages import page_of, pdf_of, picture_of_page
-from app.preparing import to_add_to
+from app.preparing import base_for
 from app.service import Service
-from app.turns import new_session
+from app.turns import branch, new_session
 from app.uploads import copy_in
 from app.web import openai_api
 from app.web.incoming import full_or
@@ -191,19 +191,19 @@ def router(service: Service, worker: Worker) -> APIRouter:
             raise UsageError("Send files, or as documents the ids of some that are kept: there is nothing to read.")
         kept = [store.document(id).id for id in given.documents]
         settings = {**given.settings, **({} if given.budget is None else {"budget": given.budget})}
-        if given.add_to:
+        sent = [(each.filename or "document", each.file) for each in given.files]
+        options = Options(given.title, given.password, given.ocr)
+        if given.add_to is not None:
             if settings or given.method or given.model:
                 raise UsageError("What is added to a context is read with its model, method and settings: give none.")
-            base = to_add_to(service, given.add_to)
-            method, model, settings = base.method, base.model, base.settings
-        else:
-            method = given.method or engine.DEFAULT_METHOD
-            model = canonical_model(given.model or service.models.default)
-            method_for(model, method, settings)
-        sent = [(each.filename or "document", each.file) for each in given.files]
+            base = base_for(service, given.add_to, [] if sent else kept)
+            copies = copy_in(service.home, sent) if sent else []
+            return asdict(worker.add(copies, base.id, options, documents=kept))
+        method = given.method or engine.DEFAULT_METHOD
+        model = canonical_model(given.model or service.models.default)
+        method_for(model, method, settings)
         copies = copy_in(service.home, sent) if sent else []
-        options = Options(given.title, given.password, given.ocr)
-        return asdict(worker.ingest(copies, method, settings, options, model, documents=kept, add_to=given.add_to))
+        return asdict(worker.ingest(copies, method, settings, options, model, documents=kept))
 
     @api.get("/jobs/{id}")
     def job(id: str) -> dict[str, Any]:
@@ -223,12 +223,12 @@ def router(service: Service, worker: Worker) -> APIRouter:
         return asdict(new_session(service, given.context, given.title))
 
     @api.post("/sessions/{id}/branch", status_code=201)
-    def branch(id: str, given: NewBranch) -> dict[str, Any]:
+    def begin_branch(id: str, given: NewBranch) -> dict[str, Any]:
         """Begin a session with the first turns of this one, to ask another question from there, or one again.
 
         This one stays as it is. Turns that were stopped or failed count, but are not copied.
         """
-        return asdict(store.branch_session(id, given.turns, given.context))
+        return asdict(branch(service, id, given.turns, given.context))
 
     @api.post("/sessions/{id}/turns", status_code=202)
     def ask(id: str, given: NewTurn) -> dict[str, Any]:

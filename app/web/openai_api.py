@@ -23,7 +23,7 @@ from app.answer_options import LONGEST, AnswerOptions
 from app.errors import NotFound, UsageError, phrase
 from app.service import Service
 from app.shelf import find_context
-from app.turns import checked_question, keep_question, new_session
+from app.turns import branch, checked_question, keep_question, new_session
 from app.words import shorten
 from app.worker import Worker
 from sessions import SHOWN_TITLE, ContextRow, SessionRow, StoreError, TurnRow
@@ -152,7 +152,7 @@ def session_saying(service: Service, context_id: str, said: Said, title: str | N
             return row
         begins = begins or (row.id, done[len(said) - 1].position + 1)
     if begins is not None:
-        return store.branch_session(*begins)
+        return branch(service, *begins)
     session = new_session(service, context_id, title)
     for question, answer in said:
         turn = keep_question(service, session.id, question)

@@ -14,6 +14,7 @@ from app.claims import READ
 from app.errors import phrase
 from app.home import POCKET, split_model
 from app.opening import is_begun
+from app.preparing import can_grow
 from app.service import Service
 from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of
 from app.web.gauge import Gauge
@@ -36,8 +37,11 @@ OF_POCKET = (
     "The pocket model is a small one: it looks up what the text states, and cannot sum it up or give reasons. For that "
     "read with a larger model, under More settings."
 )
-GOES_ON = "It goes on where that ended, with the same method and model. Nothing of it is read again."
-GOES_ON_ALONG = f"{GOES_ON} The conversation goes on there, and also stays where it is."
+CAN_GO_ON = "Choose what has been read already, to go on behind its end."
+GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
+GOES_ON_ALONG = f"{GOES_ON} The conversation goes along."
+ADDRESSED = ("context", "session", "add_to", "along")
+"""Of what is chosen in a tab, what its address says."""
 GONE = "What this page showed is not here any more: it was deleted."
 
 
@@ -64,7 +68,7 @@ class Chosen:
     @property
     def query(self) -> str:
         """As the address of the page says it: without what is being edited, and what is yet to be read."""
-        given = {key: value for key, value in (("context", self.context), ("session", self.session)) if value}
+        given = {name: getattr(self, name) for name in ADDRESSED if getattr(self, name)}
         return f"?{urlencode(given or {'new': 1})}"
 
 
@@ -95,17 +99,25 @@ class Screen:
                 return replace(chosen, session=sessions[0].id if sessions else "")
         except NotFound:
             return self.settle(Chosen(chosen.context)) if chosen.session and chosen.context else Chosen()
-        with suppress(NotFound):
-            if chosen.add_to and self.store.context(chosen.add_to).status == "ready":
-                return replace(chosen, kept=self._still_kept(chosen))
-        return replace(chosen, kept=self._still_kept(chosen), add_to="", along="")
+        return replace(chosen, **self._still_to_add(chosen))
 
-    def _still_kept(self, chosen: Chosen) -> tuple[str, ...]:
-        return tuple(row.id for row in self.store.documents(chosen.kept))
+    def _still_to_add(self, chosen: Chosen) -> dict[str, Any]:
+        """What is chosen of documents that are kept, and what they are to be added to, as far as it is there."""
+        kept, base, along = self.store.documents(chosen.kept), None, None
+        with suppress(NotFound):
+            base = self.store.context(chosen.add_to) if chosen.add_to else None
+            along = self.store.session(chosen.along) if chosen.along else None
+        grows, read = base is not None and can_grow(base), base.document_ids if base else []
+        goes_along = along is not None and base is not None and along.context_id == base.id
+        return {
+            "kept": tuple(row.id for row in kept if row.id not in read),
+            "add_to": chosen.add_to if grows else "",
+            "along": chosen.along if grows and goes_along else "",
+        }
 
     def lost(self, before: Chosen, now: Chosen) -> bool:
         """Whether `settle` found that what was chosen has been deleted; an upload that became a context has not."""
-        if before.session and before.session != now.session:
+        if (before.session and before.session != now.session) or (before.add_to and not now.add_to):
             return True
         return bool(before.context) and not before.context.startswith("j-") and before.context != now.context
 
@@ -189,7 +201,12 @@ class Screen:
         return [choice for *_, choice in sorted(found, reverse=True)]
 
     def _kept_props(self, chosen: Chosen) -> Props:
-        kept = [(f"{row.title} · {plural(row.characters, 'character')}", row.id) for row in self.store.documents()]
+        read = self.store.context(chosen.add_to).document_ids if chosen.add_to else []
+        kept = [
+            (f"{row.title} · {plural(row.characters, 'character')}", row.id)
+            for row in self.store.documents()
+            if row.id not in read
+        ]
         return {
             "kept_area": {"visible": bool(kept)},
             "kept": {"choices": kept, "value": list(chosen.kept)},
@@ -197,20 +214,20 @@ class Screen:
         }
 
     def _add_to_props(self, chosen: Chosen, context: ContextRow | None) -> Props:
-        ready = [] if chosen.context else [row for row in self.store.contexts() if row.status == "ready"]
-        choices = [(f"{row.title} · {_state_of(row, 1.0)}", row.id) for row in ready]
+        able = [] if chosen.context else [row for row in self.store.contexts() if can_grow(row)]
+        choices = [(f"{row.title} · {_state_of(row, 1.0)}", row.id) for row in able]
         alone = {"visible": not chosen.add_to}
         return {
             "add_to": {
                 "choices": [(OF_ITS_OWN, ""), *choices],
                 "value": chosen.add_to,
-                "visible": bool(ready),
-                "info": GOES_ON_ALONG if chosen.along else GOES_ON,
+                "visible": bool(able),
+                "info": GOES_ON_ALONG if chosen.along else GOES_ON if chosen.add_to else CAN_GO_ON,
             },
             "how": alone,
             "more_how": alone,
             "estimate": alone,
-            "add_documents": {"visible": context is not None and context.status == "ready"},
+            "add_documents": {"visible": context is not None and can_grow(context)},
         }
 
     def _percent(self, context: ContextRow) -> float:

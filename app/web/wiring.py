@@ -248,7 +248,7 @@ class Wiring:
         self.on(reading.leave_out.click, do.leave_out)
         self.on(reading.cancel.click, do.stop_reading)
         self.on(reading.resume.click, do.resume_reading)
-        self.on(reading.ask_early.click, do.new_session)
+        self.on(reading.ask_early.click, do.ask_early)
         removes = {"context": reading.discard, "documents": reading.discard_documents}
         self._connect_confirm(reading.confirm, removes, do.ask_to_remove)
 

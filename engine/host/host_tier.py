@@ -352,7 +352,8 @@ class HostTier:
     def restore(self, parts: LoadedParts, stay: bool = False) -> None:
         """Slabs from disk are used where they are mapped, as full ones: what comes next goes into new slabs.
 
-        For a GPU they are copied into pinned memory, unless they are to stay on disk.
+        For a GPU they are copied into pinned memory, unless they are to stay on disk. Where more is expected, a small
+        last one is copied too, and goes on: many small readings, one added to the other, fill as many slabs as one.
 
         Raises:
             OutOfMemory: the copies would not fit.
@@ -383,6 +384,9 @@ class HostTier:
                 tensors = {key: tensor.pin_memory() for key, tensor in tensors.items()}
             self.slabs.append(self._loaded(tensors))
             self.length += self.slabs[-1].length
+        if names and self.expected > self.length and self.slabs[-1].length < tier_plan.SLAB // tier_plan.SMALL:
+            last = self.slabs.pop()
+            self.slabs.append(last.moved(self._new_slab(self.stored - last.length)))
 
     def _loaded(self, tensors: dict[str, Tensor]) -> Slab:
         return Slab.loaded(tensors, self.spec, self.dtype, self.levels)

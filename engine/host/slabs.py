@@ -60,6 +60,15 @@ class Slab:
         self.source[self.length : end] = source
         self.length = end
 
+    def moved(self, larger: Slab) -> Slab:
+        """All of it at the beginning of another slab, which has more room and held nothing; codes go as they are."""
+        for mine, bank in zip([*self.keys, *self.values], [*larger.keys, *larger.values], strict=True):
+            for (_, tensor), (_, room) in zip(_tensors(mine).items(), _tensors(bank).items(), strict=True):
+                room[:, : tensor.shape[1]] = tensor
+        larger.source[: self.length] = self.source[: self.length]
+        larger.length = self.length
+        return larger
+
     def saved(self) -> dict[str, Tensor]:
         """What counts of it by name, for disk. Codes go as they are, without their levels."""
         tensors = {"source": self.source[: self.length]}

@@ -11,6 +11,7 @@ from engine.seam import ModelSpec
 from kernels import quantise
 
 SLAB = 32768  # entries
+SMALL = 8  # a slab that is less than a part in so many full goes on where more is read behind it
 FIRST_OF_CONVERSATION = 256  # entries of a conversation's first slab; the ones behind it double what there is
 
 

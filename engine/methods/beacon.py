@@ -136,7 +136,7 @@ class Beacon(Method):
         require(
             was == now,
             f"{self.name} has read this at a ratio of {was}, and would read it at {now} together with what is to be "
-            f"added: read all of it together, or from the first with a ratio of your own.",
+            f"added: read all of it together, or begin again with a ratio that you set.",
         )
 
     def new_memory(self, spec: ModelSpec, turn_tokens: TurnTokens) -> Memory:

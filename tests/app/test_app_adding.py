@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -12,7 +13,7 @@ from app.preparing import prepare_more
 from app.progress import Report
 from app.readings import Stopped, read
 from app.service import Service
-from app.turns import answer, keep_question
+from app.turns import answer, branch, keep_question
 from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
@@ -67,7 +68,10 @@ def test_both_the_book_and_what_was_added_are_known(
     service.close()
 
 
-def test_each_of_the_two_outlives_the_other(service: Service, book: Path, letter: Path) -> None:
+def test_each_of_the_two_outlives_the_other(
+    service: Service, book: Path, letter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.host.tier_plan.SLAB", 256)
     store = service.store
     base = read_through(service, add(service, book))
     first = read(service, begin_more(service, base, letter).id, lambda report: None)
@@ -121,14 +125,17 @@ def test_what_cannot_be_added_says_why_and_leaves_nothing(
 ) -> None:
     ids = add(service, book)
     unread = begin(service, ids, "exact", BUDGET)
-    with pytest.raises(AppError, match=rf"{unread.id} is reading, and .* `stockpot resume {unread.id}`"):
+    with pytest.raises(AppError, match=rf"{unread.id} .* is reading, and .* `stockpot resume {unread.id}`"):
         begin_more(service, unread, letter)
     base = read(service, unread.id, lambda report: None)
-    with pytest.raises(AppError, match="has read 'The Keeper' already"):
-        begin_more(service, base, book, letter)
+    with pytest.raises(AppError, match=r"'The Keeper' has been read in context .*: there is nothing to add"):
+        begin_more(service, base, book)
     cut = read(service, begin(service, ids, "truncate", {"budget": 600}).id, lambda report: None)
-    with pytest.raises(SettingsError, match="truncate chooses what it reads by the length of the whole"):
+    with pytest.raises(AppError, match="truncate has left out the middle"):
         begin_more(service, cut, letter)
+    whole = read(service, begin(service, ids, "truncate", {"budget": base.tokens + 400}).id, lambda report: None)
+    with pytest.raises(SettingsError, match="truncate chooses what it reads by the length of the whole"):
+        begin_more(service, whole, letter)
     prepared = prepare_more(service, base.id, add(service, letter))
     with monkeypatch.context() as other:
         other.setattr(service.models.get().chat, "prefix", [1, 2, 3])
@@ -137,19 +144,35 @@ def test_what_cannot_be_added_says_why_and_leaves_nothing(
     service.store.delete_context(base.id)
     with pytest.raises(NotFound):
         readings.begin(service, prepared)
-    assert [row.id for row in service.store.contexts()] == [cut.id]
-    assert [folder.name for folder in (service.home / "contexts").iterdir()] == [cut.id]
+    left = {whole.id, cut.id}
+    assert {row.id for row in service.store.contexts()} == left
+    assert {folder.name for folder in (service.home / "contexts").iterdir()} == left
 
 
-def test_only_what_is_new_must_fit_the_disk(
+def test_of_what_is_there_only_what_is_shared_needs_no_room_on_the_disk(
     service: Service, book: Path, letter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = read_through(service, add(service, book))
-    size = service.store.size_on_disk(base.id)
-    monkeypatch.setattr("app.planning.disk_free", lambda path: size)
-    with pytest.raises(AppError, match="takes up to"):
-        begin(service, [*base.document_ids, *add(service, letter)], "exact", BUDGET)
+    """What is not in the host tier is written anew, and was taken for there."""
+    ids = add(service, book)
+    base, condensed = read_through(service, ids), read_through(service, ids, "streaming")
+    both = [*ids, *add(service, letter)]
+    free = [10**9]
+    monkeypatch.setattr("app.planning.disk_free", lambda path: free[0])
+    needed = {row.id: refusal(service, both, row.method, free) for row in (base, condensed)}
+    free[0] = needed[base.id] - base.usage["bytes"]["host"]
     assert begin_more(service, base, letter).status == "reading"
+    free[0] = needed[condensed.id] - 1000
+    with pytest.raises(AppError, match="takes up to"):
+        begin_more(service, condensed, letter)
+
+
+def refusal(service: Service, ids: list[str], method: str, free: list[int]) -> int:
+    """The bytes of disk that a reading asks for."""
+    free[0] = 0
+    with pytest.raises(AppError, match=r"takes up to ([\d.]+) (kB|MB) of disk") as error:
+        begin(service, ids, method, BUDGET)
+    size, unit = str(error.value).split("takes up to ")[1].split(" of disk")[0].split()
+    return int(float(size) * {"kB": 1e3, "MB": 1e6}[unit])
 
 
 def test_a_conversation_goes_on_over_what_began_with_the_same_documents(
@@ -169,6 +192,42 @@ def test_a_conversation_goes_on_over_what_began_with_the_same_documents(
         service.store.branch_session(session, 2, other.id)
 
 
+def test_pages_are_called_as_they_are_where_there_are_more_documents(
+    service: Service, book: Path, letter: Path
+) -> None:
+    """Edit filled in pages that could not be asked for."""
+    base = read_through(service, add(service, book))
+    session = service.store.add_session(base.id).id
+    answer(service, keep_question(service, session, "Who kept the lamp?", "1/3-4").id, SHORT)
+    both = begin_more(service, base, letter)
+    alone, beside = branch(service, session, 1), branch(service, session, 1, both.id)
+    assert [service.store.turns(each.id)[0].pages for each in (alone, beside)] == ["1/3-4", "1:1/3-4"]
+    assert keep_question(service, beside.id, "Who?", "1:1/3-4").pages == "1:1/3-4"
+    unread = begin(service, [*base.document_ids, *add(service, letter)], "streaming", BUDGET)
+    with pytest.raises(AppError, match="it can be asked when some of its text has been read"):
+        branch(service, session, 1, unread.id)
+
+
+def test_what_is_known_among_others_is_left_out(service: Service, book: Path, letter: Path) -> None:
+    base = read_through(service, add(service, book))
+    both = begin_more(service, base, book, letter)
+    assert both.document_ids == [*base.document_ids, *add(service, letter)]
+    assert both.warnings == ["Left out: 'The Keeper' has been read already."]
+
+
+def test_many_small_additions_lie_in_one_slab(service: Service, tmp_path: Path, book: Path) -> None:
+    """Each of them lay in a slab of its own, and every answer looked through all of them."""
+    row = read_through(service, add(service, book))
+    for number in range(4):
+        note = tmp_path / f"Note {number}.txt"
+        note.write_text(f"The keeper wrote note number {number}.", encoding="utf-8")
+        row = read(service, begin_more(service, row, note).id, lambda report: None)
+    parts, _ = service.store.context_state(row.id).load()
+    assert [name for name in parts if name.startswith("host-")] == ["host-00000"]
+    together = read_through(service, row.document_ids)
+    assert said(service, row.id, "Who kept the lamp?") == said(service, together.id, "Who kept the lamp?")
+
+
 def test_it_is_done_from_the_command_line(
     tmp_path: Path, tiny: Path, book: Path, letter: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,9 +237,12 @@ def test_it_is_done_from_the_command_line(
     with_tiny = ("--model", str(tiny))
     status, out, _ = run(*with_tiny, "ingest", str(book), "--budget", "320", "--json")
     base = json.loads(out)
-    status, out, err = run("ingest", str(letter), "--add-to", base["context"], "--json")
+    adding = ("--add-to", base["context"], "--title", "The case")
+    status, out, err = run("ingest", str(letter), *adding, "--json")
     both = json.loads(out)
     assert status == 0
+    shown = json.loads(run("show", both["context"], "--json")[1])
+    assert (shown["title"], [each["title"] for each in shown["documents"]]) == ("The case", ["The Keeper", "A letter"])
     assert f"Goes on behind the {base['tokens']:,} tokens that {base['context']} has read." in err
     assert [each["title"] for each in both["documents"]] == ["The Keeper", "A letter"]
     assert (both["budget"], both["tokens"] > base["tokens"]) == (320, True)
@@ -190,7 +252,7 @@ def test_it_is_done_from_the_command_line(
         status, out, err = run("ingest", str(letter), "--add-to", base["context"], *options)
         assert (status, out, "leave them out" in err) == (2, "", True)
     status, out, err = run("ingest", str(book), "--add-to", base["context"])
-    assert (status, out, "has read 'The Keeper' already" in err) == (1, "", True)
+    assert (status, out, "'The Keeper' has been read in context" in err) == (1, "", True)
     status, out, err = run("ingest", str(letter), "--add-to", "c-222222")
     assert (status, "There is no context" in err) == (1, True)
 
@@ -214,7 +276,7 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     props = screen.props(chosen)
     assert (props["new_view"], props["how"], props["estimate"]) == ({"visible": True}, *[{"visible": False}] * 2)
     assert props["add_to"]["value"] == base.id
-    assert "conversation goes on there" in props["add_to"]["info"]
+    assert "The conversation goes along." in props["add_to"]["info"]
     assert screen.props(Chosen())["how"] == {"visible": True}
 
     files = [str(path) for path in upload(service, tmp_path, "A letter.txt", LETTER.encode())]
@@ -234,7 +296,20 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     assert [turn.question for turn in store.turns(settled.session)] == ["Who kept the lamp?"]
     assert store.session(session).context_id == base.id
 
-    gone = actions.choose_add_to(Chosen(), both.id)
-    assert screen.settle(gone).add_to == both.id
+    chosen = screen.settle(actions.choose_add_to(Chosen(kept=tuple(base.document_ids)), both.id))
+    assert (chosen.add_to, chosen.kept) == (both.id, ()), "what it has read is not offered"
+    assert screen.props(chosen)["kept"]["choices"] == []
+    assert actions.load(dict(parse_qsl(chosen.query[1:]))) == chosen
     store.delete_context(both.id)
-    assert screen.settle(gone) == Chosen()
+    gone = screen.settle(chosen)
+    assert (gone, screen.lost(chosen, gone)) == (Chosen(), True)
+
+
+def test_what_has_been_read_is_asked_in_the_conversation_that_goes_along(service: Service, book: Path) -> None:
+    """An empty session was opened instead."""
+    worker = Worker(service)
+    actions = Actions(service, worker, Screen(service), [], [], [])
+    base = read_through(service, add(service, book))
+    assert actions.ask_early(Chosen(base.id)).session
+    session = service.store.sessions(base.id)[0].id
+    assert actions.ask_early(Chosen(base.id)) == Chosen(base.id, session)

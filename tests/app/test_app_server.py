@@ -313,7 +313,8 @@ def test_whatever_changes_in_the_form_changes_what_it_says_to_expect(http: httpx
     names = {each["id"]: each["props"].get("elem_id") or "" for each in page["components"]}
     [does] = [each for each in page["dependencies"] if [names[id] for id in each["outputs"]] == ["estimate", "notice"]]
     asked = {names[id] for id in does["inputs"]}
-    assert asked == {"method", "budget", "model"} | {name for name in names.values() if name.startswith("set-")}
+    own = {name for name in names.values() if name.startswith(("set-", "budget-"))}
+    assert asked == {"method", "model"} | own
     assert {names.get(id) for id, event in does["targets"] if event == "change"} == asked
     assert {(names.get(id), event) for id, event in does["targets"]} >= {(None, "load"), ("new-reading", "click")}
     assert does["queue"] is False
