@@ -145,15 +145,16 @@ def _session_of(service: "Service", arguments: Arguments) -> "Callable[[], Sessi
     """What gives the session to ask in: the one that is named, or a new one at every call."""
     from app.shelf import find_context, find_session
     from app.turns import checked_pages, new_session
-    from engine import device_named
 
     context = find_context(service, arguments.context)
-    note_other_model(arguments, context)
-    device_named(arguments.device)  # before a session is begun, or a question kept
-    checked_pages(service, context, arguments.pages)
     session = find_session(service, arguments.session) if arguments.session else None
     if session and session.context_id != context.id:
         raise AppError(f"Session {session.id} is over context {session.context_id}, not {context.id}.")
+    note_other_model(arguments, context)
+    checked_pages(service, context, arguments.pages)
+    from engine import device_named  # only now, as it takes seconds to load
+
+    device_named(arguments.device)  # before a session is begun, or a question kept
     return lambda: session or new_session(service, context.id)
 
 

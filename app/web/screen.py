@@ -31,11 +31,11 @@ AT_ONCE = 20
 """Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
 MORE = 5
 """Times AT_ONCE turns more are shown whenever earlier ones are asked for."""
-EMPTY = "It has been read. Ask for a name, a number, a place, or the passage that mentions something."
-EMPTY_YET = "Ask what has been read so far for a name, a number, a place, or the passage that mentions something."
+EMPTY = "It has been read. Ask about any of it."
+EMPTY_YET = "Ask about what has been read so far."
 OF_POCKET = (
-    "The pocket model is a small one: it looks up what the text states, and cannot sum it up or give reasons. For that "
-    "read with a larger model, under More settings."
+    "The pocket model is a small one: ask it for a name, a number, a place or a date that the text states. It cannot sum "
+    "up, give reasons or quote longer passages. For that read with a larger model, under More settings."
 )
 CAN_GO_ON = "Choose what has been read already, to go on behind its end."
 GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."

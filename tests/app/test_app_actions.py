@@ -158,7 +158,7 @@ def test_nobody_is_led_to_ask_the_pocket_model_for_what_it_cannot_do(service: Se
     for model, warned in (("pocket", True), ("pocket:nf4", True), (str(tiny), False)):
         context = add_context(service, *documents, model=model)
         service.store.update_context(context.id, status="ready")
-        assert ("cannot sum it up" in Screen(service).props(Chosen(context.id))["past"]["value"]) == warned
+        assert ("It cannot sum up" in Screen(service).props(Chosen(context.id))["past"]["value"]) == warned
 
 
 def test_nobody_talks_with_what_nothing_has_been_read_of(service: Service) -> None:
