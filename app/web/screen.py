@@ -34,8 +34,8 @@ MORE = 5
 EMPTY = "It has been read. Ask about any of it."
 EMPTY_YET = "Ask about what has been read so far."
 OF_POCKET = (
-    "The pocket model is a small one: ask it for a name, a number, a place or a date that the text states. It cannot sum "
-    "up, give reasons or quote longer passages. For that read with a larger model, under More settings."
+    "The pocket model is a small one: ask it for a name, a number, a place or a date that the text states. It cannot "
+    "sum up, give reasons or quote longer passages. For that read with a larger model, under More settings."
 )
 CAN_GO_ON = "Choose what has been read already, to go on behind its end."
 GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
