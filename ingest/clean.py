@@ -58,6 +58,9 @@ _NUMBERS = re.compile(r"[-−+]?\d+(?:[.,;–—-]\d+)*")
 _MARK = re.compile(r"\^[^\s()]+|\[[^\[\]]+\]")
 _PICTURE_FILE = re.compile(r"\.(?:png|jpe?g|gif|bmp|tiff?|svg|webp|emf|wmf|heic)$", re.IGNORECASE)
 _OPEN_DASH = re.compile(r"(?:[\w.,;:!?”’)][-‐‑–—]|[-–—]{2}|—|/)$")
+_SPACED_WORD = re.compile(r"[A-Za-z\u00c0-\u06ff]{4,}")  # of alphabets that are written with spaces
+_DRAWN_OUT = re.compile(r"([^\W\d_])\1\1")  # as where a font has strokes that justify Arabic for a letter
+_ENOUGH_WORDS = 20
 
 
 def tidy(text: str) -> str:
@@ -236,7 +239,8 @@ def _is_compound(head: str, tail: str, words: set[str]) -> bool:
 
 
 def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
-    """What is suspicious about a page's characters, in words for a person; nothing below one in fifty.
+    """What is suspicious about a page's characters, in words for a person; nothing below one in fifty characters, or
+    one in twenty words.
 
     Args:
         in_print: they came from a font's signs, not from a file of characters.
@@ -248,6 +252,10 @@ def doubts(text: str, in_print: bool = True) -> tuple[str, ...]:
         found.append(f"{lost} of {visible} characters could not be {why}")
     if private * 50 > visible:
         found.append(f"{private} of {visible} characters are private to a font and have no known meaning")
+    words = _SPACED_WORD.findall(text) if in_print else []
+    drawn_out = sum(bool(_DRAWN_OUT.search(word)) for word in words)
+    if len(words) >= _ENOUGH_WORDS and drawn_out * 20 > len(words):
+        found.append(f"{drawn_out} of {len(words)} words have a letter three times in a row, as if wrongly mapped")
     return tuple(found)
 
 

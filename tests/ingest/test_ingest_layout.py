@@ -78,6 +78,11 @@ def test_doubtful_characters_are_counted() -> None:
         "1 of 4 characters could not be mapped to text (no font mapping)",
         "1 of 4 characters are private to a font and have no known meaning",
     )
+    drawn = "تضعها صووو مسووولدامة وووخماة " * 10
+    assert doubts(drawn) == ("30 of 40 words have a letter three times in a row, as if wrongly mapped",)
+    for sound in ("Aaargh! " + "some words more " * 20, "哈哈哈哈 " * 30, "Aaargh! " * 19):
+        assert doubts(sound) == ()
+    assert doubts(drawn, in_print=False) == ()
     assert unreadable("ab\ufffd\ue001")
     assert not unreadable("abc\ufffd")
 
