@@ -139,7 +139,7 @@ def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
     assert ended(service, third.id) == "cancelled"
     wait_for(lambda: len(service.store.documents()) == 2, "the document to go")
     assert (service.store.context(first).status, service.store.job(second.id).status) == ("reading", "running")
-    monkeypatch.setattr("app.readings.compose", lambda *_: pytest.fail("it is turned into tokens only now"))
+    monkeypatch.setattr("app.preparing.compose", lambda *_: pytest.fail("it is turned into tokens only now"))
     held.clear()
     assert ended(service, second.id) == "done"
     wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready", "ready"], "both readings")
