@@ -173,8 +173,6 @@ def _to_prepare(
     service: "Service", arguments: Arguments, settings: dict[str, Any]
 ) -> "Callable[[list[str], OnReport], Prepared]":
     """What prepares documents to be read as was asked for."""
-    import engine
-    from app.methods import method_for
     from app.preparing import base_for, prepare, prepare_more
     from app.shelf import find_context
 
@@ -182,6 +180,9 @@ def _to_prepare(
         base = base_for(service, find_context(service, arguments.add_to).id)
         note_other_model(arguments, base)
         return lambda ids, report: prepare_more(service, base.id, ids, report)
+    import engine
+    from app.methods import method_for
+
     method = arguments.method or engine.DEFAULT_METHOD
     method_for(service.models.default, method, settings)
     return lambda ids, report: prepare(service, ids, method, settings, report=report)

@@ -175,12 +175,8 @@ class Screen:
         job = self.store.job(chosen.context) if chosen.context.startswith("j-") else None
         context = self.store.context(chosen.context) if chosen.context and job is None else None
         session = self.store.session(chosen.session) if chosen.session else None
-        return (
-            job,
-            context,
-            session,
-            (self.store.turns(session.id, first_shown(session, chosen.unrolled)) if session else []),
-        )
+        turns = self.store.turns(session.id, first_shown(session, chosen.unrolled)) if session else []
+        return job, context, session, turns
 
     def _context_choices(self) -> list[tuple[str, str]]:
         """What is under way comes first, then what there is and what failed, the last that was used or made first."""
