@@ -101,9 +101,15 @@ def _begun(
         tokens=len(stream.ids),
         done=(base.tokens, base.seconds, base.usage) if base else (0, 0.0, {}),
         warnings=list(dict.fromkeys([*(_lasting(base) if base else []), *warnings, *filter(None, [plan.beyond])])),
-        title=title,
+        title=title or (_own_title(service, base) if base else None),
         save=save_first,
     )
+
+
+def _own_title(service: Service, row: ContextRow) -> str | None:
+    """What somebody called a context, which so is called when it has grown; None if that are its documents' titles."""
+    titles = ", ".join(each.title for each in service.store.context_documents(row.id))
+    return row.title if row.title != titles else None
 
 
 def _read_before(prepared: Prepared) -> int:

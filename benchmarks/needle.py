@@ -31,6 +31,7 @@ from benchmarks.freshness import Row, is_earlier
 from benchmarks.haystack import KINDS, SPREAD, Haystack, Question, Trial
 from benchmarks.report import named, publish, write
 from engine import Context, Conversation, LoadedParts, Method, Model, Reader, extended
+from engine.records import Parts
 
 CELL = ("method", "budget", "tokens", "depth", "kind", "read_again", "page", "parts")
 
@@ -56,8 +57,7 @@ class Readings:
             if alike >= longest:
                 next(step for step in reader.run() if step.tokens_done > alike - longest)
                 parts, meta = reader.state()
-                copies = {name: {key: t.clone() for key, t in part.tensors.items()} for name, part in parts.items()}
-                self._begun = copies, meta
+                self._begun = _copied(parts), meta
         return _finished(reader)
 
     def _in_parts(self, ids: Tensor, parts: int) -> Context:
@@ -65,10 +65,13 @@ class Readings:
         context = _finished(Reader(self.model, self.method, ids[: ends[0]]))
         for end in ends[1:]:
             saved, meta = context.state()
-            copies = {name: {key: t.clone() for key, t in part.tensors.items()} for name, part in saved.items()}
             facts = extended(self.model, self.method, ids[:end], meta, seconds=0.0)
-            context = _finished(Reader.resume(self.model, self.method, ids[:end], copies, facts))
+            context = _finished(Reader.resume(self.model, self.method, ids[:end], _copied(saved), facts))
         return context
+
+
+def _copied(parts: Parts) -> LoadedParts:
+    return {name: {key: tensor.clone() for key, tensor in part.tensors.items()} for name, part in parts.items()}
 
 
 def _finished(reader: Reader) -> Context:

@@ -120,6 +120,14 @@ def test_warnings_about_what_was_read_stay_but_not_those_about_what_was_not(
     assert service.store.contexts()[0].title == "Both"
 
 
+def test_what_somebody_called_it_is_what_it_is_called_when_it_has_grown(
+    service: Service, book: Path, letter: Path
+) -> None:
+    base = read_through(service, add(service, book))
+    service.store.rename_context(base.id, "The case")
+    assert begin_more(service, base, letter).title == "The case"
+
+
 def test_what_cannot_be_added_says_why_and_leaves_nothing(
     service: Service, book: Path, letter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
