@@ -13,7 +13,7 @@ from app.opening import to_keep
 from app.progress import Report
 from app.service import Service
 from app.stream import PART, Stream
-from sessions import ContextRow, Part, TensorFolder
+from sessions import ContextRow, Part
 
 if TYPE_CHECKING:
     import engine
@@ -30,18 +30,18 @@ def save(
     parts: dict[str, Part],
     reader: dict[str, Any] | None = None,
     context: dict[str, Any] | None = None,
-    like: TensorFolder | None = None,
+    beside: bool = False,
 ) -> None:
     """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one.
 
     The ids that the model's chat template puts before a text are kept to be compared: see `check_model`.
 
     Args:
-        like: a folder that has more parts of it already.
+        beside: what is saved already stays, but for these parts.
     """
     kept = {**parts, PART: Part(stream.tensors(), sealed=True)}
     meta = {"stretches": stream.meta(), "prefix": model.chat.prefix, "reader": reader, "context": context}
-    service.store.context_state(row.id).save(kept, meta, row.fingerprint, like)
+    service.store.context_state(row.id).save(kept, meta, row.fingerprint, beside)
 
 
 class _Writing(NamedTuple):

@@ -87,10 +87,6 @@ def _begun(
     kept = base.usage["bytes"] if base else {}
     require_disk(plan, service.home, there=kept.get("host", 0) + kept.get("disk", 0))  # the rest is written anew
     facts = _beginning(service, base, model, method, stream) if base else None
-
-    def save_first(row: ContextRow) -> None:
-        save(service, row, stream, model, {}, facts, like=store.context_state(base.id) if base else None)
-
     return store.add_context(
         model=prepared.model,
         method=method.name,
@@ -102,7 +98,8 @@ def _begun(
         done=(base.tokens, base.seconds, base.usage) if base else (0, 0.0, {}),
         warnings=list(dict.fromkeys([*(_lasting(base) if base else []), *warnings, *filter(None, [plan.beyond])])),
         title=title or (_own_title(service, base) if base else None),
-        save=save_first,
+        like=store.context_state(base.id) if base else None,
+        save=lambda row: save(service, row, stream, model, {}, facts, beside=base is not None),
     )
 
 

@@ -1,11 +1,13 @@
 """Contexts: readings of documents. Rows here, tensors in a `TensorFolder` beside the database."""
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 from sessions.documents import Documents
 from sessions.errors import AlreadyRead
+from sessions.files import remove_tree
 from sessions.processes import stamp
 from sessions.rows import READING_STATUSES, ContextRow, DocumentRow, make_row, one_line, to_json
 from sessions.tensors import TensorFolder
@@ -38,6 +40,7 @@ class Contexts(Documents):
         done: tuple[int, float, dict[str, Any]] = (0, 0.0, {}),
         warnings: list[str] | None = None,
         title: str | None = None,
+        like: TensorFolder | None = None,
         save: Callable[[ContextRow], object] = lambda row: None,
     ) -> ContextRow:
         """Begin a reading: status "reading", owned by this process.
@@ -48,38 +51,49 @@ class Contexts(Documents):
             tokens: how many there are to read; 0 if that is not known yet.
             done: of these, how many have been read already, in how many seconds, and their usage.
             title: what it is to be called; else it is called after its documents.
+            like: a state that its own begins with (`TensorFolder.begin_like`).
             save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
                 raises takes the row back.
         """
         now, id = time.time(), self._id_for_folder("context")
-        with self._write() as db:
-            self._check_documents(document_ids)
-            self._forget_leftovers([id])
-            db.table("contexts").insert(
-                {
-                    "id": id,
-                    "model": model,
-                    "method": method,
-                    "settings": to_json(settings),
-                    "budget": budget,
-                    "fingerprint": fingerprint,
-                    "tokens": tokens,
-                    "status": "reading",
-                    "tokens_read": done[0],
-                    "seconds": done[1],
-                    "usage": to_json(done[2]),
-                    "warnings": to_json(warnings or []),
-                    "own_title": one_line(title),
-                    "owner": stamp(),
-                    "created_at": now,
-                    "updated_at": now,
-                }
-            )
-            db.table("context_documents").insert_all(
-                {"context_id": id, "document_id": document_id, "position": position}
-                for position, document_id in enumerate(document_ids)
-            )
-            save(self.context(id))
+        staging, folder = self.home / "incoming" / f"{id}.{os.getpid()}", self.home / "contexts" / id
+        try:
+            if like is not None:  # before others have to wait: where there are no links it takes long
+                TensorFolder(staging).begin_like(like)
+            with self._write() as db:
+                self._check_documents(document_ids)
+                self._forget_leftovers([id])
+                db.table("contexts").insert(
+                    {
+                        "id": id,
+                        "model": model,
+                        "method": method,
+                        "settings": to_json(settings),
+                        "budget": budget,
+                        "fingerprint": fingerprint,
+                        "tokens": tokens,
+                        "status": "reading",
+                        "tokens_read": done[0],
+                        "seconds": done[1],
+                        "usage": to_json(done[2]),
+                        "warnings": to_json(warnings or []),
+                        "own_title": one_line(title),
+                        "owner": stamp(),
+                        "created_at": now,
+                        "updated_at": now,
+                    }
+                )
+                db.table("context_documents").insert_all(
+                    {"context_id": id, "document_id": document_id, "position": position}
+                    for position, document_id in enumerate(document_ids)
+                )
+                if like is not None:
+                    os.replace(staging, folder)
+                save(self.context(id))
+        except BaseException:
+            for each in (staging, folder):
+                remove_tree(each)
+            raise
         return self.context(id)
 
     def context(self, id: str) -> ContextRow:

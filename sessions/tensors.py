@@ -58,17 +58,37 @@ class TensorFolder:
         self.path = path
         self._guard = guard
 
-    def save(
-        self, parts: Mapping[str, Part], meta: dict[str, Any], fingerprint: str, like: TensorFolder | None = None
-    ) -> None:
+    def begin_like(self, other: TensorFolder) -> None:
+        """Keep here what is kept in another folder, to be gone on with by `save`, with `beside`.
+
+        No file is ever changed, so both keep the same ones; where the file system has no such links they are copied.
+        What is written here later under the name of a part is the same, or of another shape: so all of them are sealed.
+
+        Raises:
+            DiskFull: no room for copies. NotFound, StoreCorrupt: of the other folder.
+        """
+        state = other._manifest()
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            for entry in state["parts"].values():
+                link_or_copy(other._check(entry), self.path / entry["file"])
+            flush_directory(self.path)
+            parts = {name: {**entry, "sealed": True} for name, entry in state["parts"].items()}
+            self._write_manifest({**state, "parts": parts})
+        except OSError as error:
+            if is_disk_full(error):
+                needed = sum(entry["bytes"] for entry in state["parts"].values())
+                raise DiskFull(self.path, needed, disk_free(self.path)) from error
+            raise StoreFailing(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
+
+    def save(self, parts: Mapping[str, Part], meta: dict[str, Any], fingerprint: str, beside: bool = False) -> None:
         """Replace what is kept here by these parts. `meta` comes back as JSON gives it (tuples as lists).
 
         A sealed part that is already listed under this fingerprint, with tensors of the same names, types and
         shapes, is not written again: its contents are taken to be the same.
 
         Args:
-            like: another folder, whose other parts are kept here too. No file is ever changed, so both keep the same
-                ones, under names of their own; where the file system has no such links they are copied.
+            beside: the other parts that are kept here, whatever their fingerprint was, stay.
 
         Raises:
             DiskFull: no room; the old state is intact.
@@ -82,6 +102,8 @@ class TensorFolder:
         with _only_saver(self.path):
             old = self._old_manifest(fingerprint)
             listed: dict[str, Any] = {}
+            if beside:
+                listed = {name: entry for name, entry in self._manifest()["parts"].items() if name not in parts}
             to_write: dict[str, Part] = {}
             for name, part in parts.items():
                 entry = old["parts"].get(name)
@@ -93,12 +115,10 @@ class TensorFolder:
             needed = _SPARE_BYTES + sum(t.nbytes for part in to_write.values() for t in part.tensors.values())
             if needed > (free := disk_free(self.path)):
                 raise DiskFull(self.path, needed, free)
-            new_files = {name: self.path / _named(name, generation) for name in to_write}
+            new_files = {name: self.path / f"{name}.{generation:06d}.safetensors" for name in to_write}
             try:
                 for name, part in to_write.items():
                     listed[name] = write_part(new_files[name], part)
-                if like is not None:
-                    listed |= self._linked(like, listed, generation)
                 flush_directory(self.path)
                 self._guard()
                 body = {
@@ -108,9 +128,7 @@ class TensorFolder:
                     "meta": meta,
                     "parts": {name: listed[name] for name in dict.fromkeys([*parts, *listed])},
                 }
-                text = to_json(body)
-                whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "state": text}
-                write_whole(self.path / _MANIFEST, json.dumps(whole).encode())
+                self._write_manifest(body)
             except (OSError, SafetensorError, StoreError) as error:
                 self._take_back()
                 if is_disk_full(error):
@@ -121,17 +139,10 @@ class TensorFolder:
                 raise StoreFailing(f"Cannot save in {self.path}: {error}. What was saved before is intact.") from error
             self._remove_unlisted({entry["file"] for entry in listed.values()})
 
-    def _linked(self, other: TensorFolder, but: Collection[str], generation: int) -> dict[str, Any]:
-        """What the manifest should say of the parts of another folder, but for some, whose files are kept here too.
-
-        They are sealed: what is written here under their names is theirs, or of other shapes.
-        """
-        found = {}
-        for name, entry in other._manifest()["parts"].items():
-            if name not in but:
-                found[name] = {**entry, "file": _named(name, generation), "sealed": True}
-                link_or_copy(other._check(entry), self.path / _named(name, generation))
-        return found
+    def _write_manifest(self, body: dict[str, Any]) -> None:
+        text = to_json(body)
+        whole = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "state": text}
+        write_whole(self.path / _MANIFEST, json.dumps(whole).encode())
 
     def load(
         self, fingerprint: str | None = None, contents: bool = True, only: Collection[str] | None = None
@@ -273,10 +284,6 @@ def _only_saver(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _named(part: str, generation: int) -> str:
-    return f"{part}.{generation:06d}.safetensors"
 
 
 def _generation(file: Path) -> int:

@@ -394,20 +394,27 @@ def test_a_save_in_the_middle_of_a_load_is_not_damage(folder: TensorFolder, monk
     assert len(calls) == 4
 
 
+def begun(folder: TensorFolder, path: Path) -> TensorFolder:
+    """A folder that begins with what is kept in another, but for a part of its own."""
+    longer = TensorFolder(path)
+    longer.begin_like(folder)
+    longer.save({"own": part(4.0)}, {"more": True}, "other", beside=True)
+    return longer
+
+
 def test_parts_of_another_folder_are_kept_in_the_same_files(folder: TensorFolder, tmp_path: Path) -> None:
     folder.save({"a": part(1.0, sealed=True), "b": part(2.0), "own": part(3.0)}, {}, "print")
     before = folder.stamps()
-    longer = TensorFolder(tmp_path / "longer")
-    longer.save({"own": part(4.0)}, {"more": True}, "other", like=folder)
+    longer = begun(folder, tmp_path / "longer")
     assert values(longer) == {"own": 4.0, "a": 1.0, "b": 2.0}
+    assert longer.load("other")[1] == {"more": True}
     assert folder.stamps() == before
-    names = {file.name: file.stat() for file in longer.path.iterdir()}
-    assert names["a.000001.safetensors"].st_ino == before["a.000001.safetensors"][0]
+    assert longer.stamps()["a.000001.safetensors"] == before["a.000001.safetensors"]
     # What was sealed there is not written again; what was not is, and the other folder keeps its own.
     longer.save({"own": part(4.0), "a": part(1.0, sealed=True), "b": part(5.0)}, {}, "other")
     assert values(longer) == {"own": 4.0, "a": 1.0, "b": 5.0}
     assert values(folder) == {"a": 1.0, "b": 2.0, "own": 3.0}
-    assert (longer.path / "a.000001.safetensors").stat().st_ino == before["a.000001.safetensors"][0]
+    assert longer.stamps()["a.000001.safetensors"] == before["a.000001.safetensors"]
     shutil.rmtree(folder.path)
     assert values(longer) == {"own": 4.0, "a": 1.0, "b": 5.0}
 
@@ -420,20 +427,24 @@ def test_where_files_cannot_have_two_names_they_are_copied(
 
     folder.save({"a": part(1.0, sealed=True)}, {}, "print")
     monkeypatch.setattr(os, "link", link)
-    longer = TensorFolder(tmp_path / "longer")
-    longer.save({}, {}, "other", like=folder)
+    longer = begun(folder, tmp_path / "longer")
     shutil.rmtree(folder.path)
-    assert values(longer) == {"a": 1.0}
+    assert values(longer) == {"a": 1.0, "own": 4.0}
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sessions.files.shutil.copyfile", full)
+    with pytest.raises(DiskFull):
+        TensorFolder(tmp_path / "third").begin_like(longer)
 
 
 def test_a_damaged_folder_is_no_beginning_of_another(folder: TensorFolder, tmp_path: Path) -> None:
     folder.save({"a": part(1.0)}, {}, "print")
     next(folder.path.glob("a.*")).write_bytes(b"")
-    longer = TensorFolder(tmp_path / "longer")
     with pytest.raises(StoreCorrupt, match="has 0 bytes"):
-        longer.save({"own": part(2.0)}, {}, "other", like=folder)
-    assert not longer.exists()
-    assert list(longer.path.iterdir()) == []
+        begun(folder, tmp_path / "longer")
+    assert not TensorFolder(tmp_path / "longer").exists()
 
 
 def test_some_parts_can_be_loaded_without_the_others(folder: TensorFolder) -> None:
@@ -446,11 +457,10 @@ def test_some_parts_can_be_loaded_without_the_others(folder: TensorFolder) -> No
 
 def test_only_files_without_another_name_are_free_afterwards(folder: TensorFolder, tmp_path: Path) -> None:
     folder.save({"a": part(1.0), "b": part(2.0)}, {}, "print")
-    longer = TensorFolder(tmp_path / "longer")
-    longer.save({"own": part(3.0)}, {}, "other", like=folder)
+    longer = begun(folder, tmp_path / "longer")
     size = {file.name: file.stat().st_size for each in (folder, longer) for file in each.path.iterdir()}
     manifests = [(each.path / "manifest.json").stat().st_size for each in (folder, longer)]
-    shared, own = size["a.000001.safetensors"] + size["b.000001.safetensors"], size["own.000001.safetensors"]
+    shared, own = size["a.000001.safetensors"] + size["b.000001.safetensors"], size["own.000002.safetensors"]
     assert tree_bytes(folder.path) == shared + manifests[0]
     assert tree_bytes(folder.path, freed=True) == manifests[0]
     assert tree_bytes(longer.path, freed=True) == own + manifests[1]
