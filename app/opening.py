@@ -89,6 +89,15 @@ def check_model(
         )
 
 
+def check_finished(row: ContextRow, meta: dict[str, Any]) -> None:
+    """Raise StoreCorrupt if what is saved of a context is not all of it. meta: of the saved state."""
+    if meta["context"] is None:
+        raise StoreCorrupt(
+            f"Context {row.id} is noted as read, but what is saved of it is less: delete {row.id}, then read "
+            "its documents again (they are kept)."
+        )
+
+
 def _load_context(service: "Service", context_id: str) -> OpenContext:
     import engine
 
@@ -102,11 +111,8 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
     stream = Stream.load(parts.pop(PART), meta["stretches"])
     check_model(row, model, method, stream, meta)
     unfinished = meta["context"] is None
-    if unfinished and (row.status == "ready" or meta["reader"] is None):
-        raise StoreCorrupt(
-            f"Context {row.id} is noted as read, but what is saved of it is less: delete {row.id}, then read "
-            "its documents again (they are kept)."
-        )
+    if row.status == "ready" or meta["reader"] is None:
+        check_finished(row, meta)
     context = engine.Context.load(model, method, parts, meta["context"] or meta["reader"], unfinished=unfinished)
     context.memory.adopt(parts)
     return OpenContext(row, model, context, stream, stamps, row.tokens_read / row.tokens if unfinished else None)

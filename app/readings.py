@@ -10,7 +10,7 @@ from app.documents import LEFT_OUT
 from app.errors import phrase
 from app.memory_map import keep_map, memory_map
 from app.opened import OpenContext
-from app.opening import check_model, to_keep
+from app.opening import check_finished, check_model, to_keep
 from app.planning import course, plan_reading, require_disk, require_memory
 from app.preparing import OnReport, Prepared
 from app.progress import Report, usage_json
@@ -84,7 +84,7 @@ def _begun(
     # Refuses what cannot fit, before any of it is taken, and settings that leave no room, before anything is kept.
     plan = plan_reading(model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
-    kept = base.usage["bytes"] if base else {}
+    kept = base.usage.get("bytes", {}) if base else {}
     require_disk(plan, service.home, there=kept.get("host", 0) + kept.get("disk", 0))  # the rest is written anew
     facts = _beginning(service, base, model, method, stream) if base else None
     return store.add_context(
@@ -130,6 +130,7 @@ def _beginning(
 
     _, meta = service.store.context_state(base.id).load(base.fingerprint, only=())
     check_model(base, model, method, replace(stream, ids=stream.ids[: base.tokens]), meta)
+    check_finished(base, meta)
     return engine.extended(model, method, stream.ids, meta["context"], base.seconds)
 
 

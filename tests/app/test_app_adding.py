@@ -18,7 +18,7 @@ from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from engine import ContextMismatch, SettingsError
-from sessions import ContextRow, NotFound, StoreError
+from sessions import ContextRow, NotFound, StoreCorrupt, StoreError
 from tests.app.helpers import BUDGET, SHORT, add, begin, book_text, ended, in_process, read_through, upload, wait_for
 
 POST = [f"On day {n} the post came late, and the cat sat on chair number {n}." for n in range(20)]
@@ -155,6 +155,20 @@ def test_what_cannot_be_added_says_why_and_leaves_nothing(
     left = {whole.id, cut.id}
     assert {row.id for row in service.store.contexts()} == left
     assert {folder.name for folder in (service.home / "contexts").iterdir()} == left
+
+
+def test_a_context_of_which_less_is_saved_than_noted_is_neither_opened_nor_added_to(
+    service: Service, book: Path, letter: Path
+) -> None:
+    """As where a database of last week came back beside files of before."""
+    row = begin(service, add(service, book), "exact", BUDGET)
+    service.store.update_context(row.id, status="ready", tokens_read=row.tokens)
+    noted = service.store.context(row.id)
+    with pytest.raises(StoreCorrupt, match=f"Context {row.id} is noted as read, but what is saved of it is less"):
+        begin_more(service, noted, letter)
+    with pytest.raises(StoreCorrupt, match="is noted as read"):
+        said(service, row.id, "Who?")
+    assert [each.id for each in service.store.contexts()] == [row.id]
 
 
 def test_of_what_is_there_only_what_is_shared_needs_no_room_on_the_disk(
