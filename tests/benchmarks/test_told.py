@@ -15,6 +15,7 @@ from benchmarks.pages.accuracy import asked_once, is_varied
 from benchmarks.report import RESULTS
 
 ROOT = RESULTS.parent.parent
+LENGTHS = {"2K": 2 << 10, "8K": 8 << 10, "32K": 32 << 10, "128K": 128 << 10, "1M": 1 << 20}
 told = pytest.mark.parametrize("path", ["README.md", "docs/measured.md"])
 
 
@@ -50,3 +51,60 @@ def test_right_answers_with_a_right_source_are_as_many_as_were_counted(path: str
     counted = [row for row in rows if not (row["method"].startswith("beacon") and row["kind"] in ("passkey", "prose"))]
     right, sourced = (sum(row[what] for row in counted) for what in ("correct", "sourced"))
     assert f"{sourced:,} of {right:,} right answers" in words(path)
+
+
+def table(first: str) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of the README's table whose header begins with these cells."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(first))
+    end = next(number for number in range(at, len(lines)) if not lines[number].startswith("|"))
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[at:end]]
+    return header, rows
+
+
+def asked_of(method: str, budget: int, tokens: list[int], kinds: list[str], **how: Any) -> list[dict[str, Any]]:
+    """The cells of `needle` that were asked so."""
+    wanted = {"read_again": False, "page": None, "parts": None, **how}
+    rows = asked_once(rows_of(load(RESULTS), "needle"))
+    return [
+        row
+        for row in rows
+        if (row["method"], row["budget"]) == (method, budget)
+        and row["tokens"] in tokens
+        and row["kind"] in kinds
+        and all((row.get(key) or None) == (value or None) for key, value in wanted.items())
+    ]
+
+
+def check(cell: str, rows: list[dict[str, Any]]) -> None:
+    """A cell says what was counted: "93" of a hundred, or "8 of 8"."""
+    correct, asked = (sum(row[what] for row in rows) for what in ("correct", "asked"))
+    counted = re.match(r"(\d+) of (\d+)", cell)
+    if counted:
+        assert (correct, asked) == (int(counted[1]), int(counted[2]))
+    else:
+        assert f"{100 * correct / asked:.0f}" == cell
+
+
+def test_the_table_of_facts_is_what_was_counted() -> None:
+    header, rows = table("| | entries |")
+    assert len(rows) == 11
+    for name, entries, *cells in rows:
+        method = name.split("`")[1]
+        how = {"read_again": "reading again" in name, "page": 400 if "page named" in name else None}
+        for length, cell in zip(header[2:], cells, strict=True):
+            if cell:
+                read_with = f"{method}:preset=pocket-far" if "pocket-far" in cell else method
+                budget = int(entries.split()[0].replace(",", ""))
+                check(cell, asked_of(read_with, budget, [LENGTHS[length]], ["facts"], **how))
+
+
+def test_the_table_of_pass_keys_is_what_was_counted() -> None:
+    header, rows = table("| 1,024 entries |")
+    assert len(rows) == 8
+    for name, *cells in rows:
+        method = name.split("`")[1]
+        for lengths, cell in zip(header[1:], cells, strict=True):
+            read_with = f"{method}:preset=pocket-far" if "pocket-far" in cell else method
+            tokens = [LENGTHS[length] for length in lengths.split(" and ")]
+            check(cell, asked_of(read_with, 1024, tokens, ["passkey", "prose"]))
