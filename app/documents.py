@@ -26,12 +26,14 @@ OnPage = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class Options:
     """How files are turned into documents. title: of a single new file's document, or of what is read of several
-    together or of a document that is known; ocr: None to decide page by page.
+    together or of a document that is known; ocr: None to decide page by page; beside: whether they are read together
+    with others than these.
     """
 
     title: str | None = None
     password: str | None = None
     ocr: bool | None = None
+    beside: bool = False
 
 
 @dataclass
@@ -66,7 +68,7 @@ def add_documents(
         Exception: whatever `on_page` raises.
     """
     added = Added() if added is None else added
-    if len(sources) > 1:
+    if len(sources) > 1 or options.beside:
         options, added.title = replace(options, title=None), options.title
     ended: list[Exception] = []
 

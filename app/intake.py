@@ -186,9 +186,8 @@ class Intake(Claims):
         """Yields once, where a model is needed: what comes then is for the thread that uses it."""
         payload, store = job.payload, self.service.store
         files = files_of(self.service, job)
-        base, title = payload.get("add_to"), payload["title"]
-        # What is added is called so with what it is added to, and by itself as always.
-        options = Options(None if base else title, self._passwords.pop(job.id, None), payload["ocr"])
+        base = payload.get("add_to")
+        options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"], beside=base is not None)
         last, locked, failed, added = 0.0, False, False, Added()
 
         def look_for_stop() -> None:
@@ -223,14 +222,14 @@ class Intake(Claims):
             self._add_documents([*kept, *files], options, on_page, added, bool(payload.get("wait")))
             store.update_job(job.id, progress=so_far())
             ids = [row.id for row in added.documents]
-            if base:
+            if base is not None:
                 prepared = prepare_more(self.service, base, ids, on_stage)
             else:
                 how = payload["method"], payload["settings"], payload["model"]
                 prepared = prepare(self.service, ids, *how, on_stage)
             store.update_job(job.id, stage=WAITING)
             yield
-            context = readings.begin(self.service, prepared, added.warnings, on_stage, title if base else added.title)
+            context = readings.begin(self.service, prepared, added.warnings, on_stage, added.title)
         except (Stopped, GeneratorExit):
             self._leave(job)
         except LOCKED:

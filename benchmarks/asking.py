@@ -11,7 +11,11 @@ ANSWER = 32  # tokens at most
 
 def read(model: Model, method: Method, ids: Tensor) -> Reader:
     """A reader that has read a whole text with a method."""
-    reader = Reader(model, method, ids)
+    return read_on(Reader(model, method, ids))
+
+
+def read_on(reader: Reader) -> Reader:
+    """The same reader, when it has read to its end."""
     for _ in reader.run():
         pass
     return reader

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import options as shared
-from benchmarks.asking import answer_to
+from benchmarks.asking import answer_to, read, read_on
 from benchmarks.freshness import Row, is_earlier
 from benchmarks.haystack import KINDS, SPREAD, Haystack, Question, Trial
 from benchmarks.report import named, publish, write
@@ -58,26 +58,20 @@ class Readings:
                 next(step for step in reader.run() if step.tokens_done > alike - longest)
                 parts, meta = reader.state()
                 self._begun = _copied(parts), meta
-        return _finished(reader)
+        return read_on(reader).context()
 
     def _in_parts(self, ids: Tensor, parts: int) -> Context:
         ends = [len(ids) * number // parts for number in range(1, parts + 1)]
-        context = _finished(Reader(self.model, self.method, ids[: ends[0]]))
+        context = read(self.model, self.method, ids[: ends[0]]).context()
         for end in ends[1:]:
             saved, meta = context.state()
             facts = extended(self.model, self.method, ids[:end], meta, seconds=0.0)
-            context = _finished(Reader.resume(self.model, self.method, ids[:end], _copied(saved), facts))
+            context = read_on(Reader.resume(self.model, self.method, ids[:end], _copied(saved), facts)).context()
         return context
 
 
 def _copied(parts: Parts) -> LoadedParts:
     return {name: {key: tensor.clone() for key, tensor in part.tensors.items()} for name, part in parts.items()}
-
-
-def _finished(reader: Reader) -> Context:
-    for _ in reader.run():
-        pass
-    return reader.context()
 
 
 def page_of(question: Question, tokens: int, page: int) -> Tensor:

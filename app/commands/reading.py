@@ -156,12 +156,10 @@ def run(arguments: Arguments) -> int:
 
     with open_service(arguments) as service:
         prepare = _to_prepare(service, arguments, settings)  # refuses what cannot be before any work
-        # What is added is called so with what it is added to, and by itself as always.
-        title = None if arguments.add_to else arguments.title
-        added = _add_files(service, arguments, progress, title)
+        added = _add_files(service, arguments, progress)
         with progress:
             prepared = prepare([row.id for row in added.documents], on_stage)
-            row = begin(service, prepared, added.warnings, on_stage, added.title if title else arguments.title)
+            row = begin(service, prepared, added.warnings, on_stage, added.title)
         discard_locked(service, [each.sha256 for each in added.documents])
         note_warnings([each for each in row.warnings if each not in added.warnings])
         if prepared.base is not None and row.status != "ready":
@@ -237,7 +235,7 @@ def _check_named(sources: list[str]) -> None:
             raise UsageError("Stockpot fetches nothing: download it and name the file.")
 
 
-def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine, title: str | None) -> "Added":
+def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine) -> "Added":
     """Turn what was named into documents, and say on standard error what is the matter with any."""
     from app.documents import Added, Options, add_documents
     from app.shelf import find_document
@@ -259,7 +257,7 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine,
     sources = [find_document(service, each) if each in ids else Path(each) for each in arguments.sources]
     added = Added()
     password = arguments.password or os.environ.get("STOCKPOT_PASSWORD") or None
-    options = Options(title, password, arguments.ocr)
+    options = Options(arguments.title, password, arguments.ocr, beside=arguments.add_to is not None)
     try:
         with progress:
             add_documents(service, sources, options, on_page, added)

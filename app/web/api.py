@@ -8,6 +8,7 @@ the disk) or 507 (no room on the disk). A body that says beforehand that it is t
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -196,14 +197,14 @@ def router(service: Service, worker: Worker) -> APIRouter:
         if given.add_to is not None:
             if settings or given.method or given.model:
                 raise UsageError("What is added to a context is read with its model, method and settings: give none.")
-            base = base_for(service, given.add_to, [] if sent else kept)
-            copies = copy_in(service.home, sent) if sent else []
-            return asdict(worker.add(copies, base.id, options, documents=kept))
-        method = given.method or engine.DEFAULT_METHOD
-        model = canonical_model(given.model or service.models.default)
-        method_for(model, method, settings)
+            queue = partial(worker.add, context_id=base_for(service, given.add_to, [] if sent else kept).id)
+        else:
+            method = given.method or engine.DEFAULT_METHOD
+            model = canonical_model(given.model or service.models.default)
+            method_for(model, method, settings)
+            queue = partial(worker.ingest, method=method, settings=settings, model=model)
         copies = copy_in(service.home, sent) if sent else []
-        return asdict(worker.ingest(copies, method, settings, options, model, documents=kept))
+        return asdict(queue(copies, options=options, documents=kept))
 
     @api.get("/jobs/{id}")
     def job(id: str) -> dict[str, Any]:

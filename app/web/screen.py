@@ -134,6 +134,7 @@ class Screen:
     def props(self, chosen: Chosen) -> Props:
         """What every changing component shows."""
         job, context, session, turns = self._look_up(chosen)
+        contexts = self.store.contexts()
         hidden = turns[0].position if turns else 0
         answering = [turn for turn in turns if turn.status == "answering"]
         edited = self._edited(chosen)
@@ -141,7 +142,7 @@ class Screen:
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
             "where": {"value": _where(chosen, edited, turns)},
-            "contexts": {"choices": self._context_choices(), "value": chosen.context or None},
+            "contexts": {"choices": self._context_choices(contexts), "value": chosen.context or None},
             "session_area": {"visible": begun},
             "sessions": {
                 "choices": self._session_choices(context) if begun and context else [],
@@ -149,7 +150,7 @@ class Screen:
             },
             "new_view": {"visible": job is None and context is None},
             **self._kept_props(chosen),
-            **self._add_to_props(chosen, context),
+            **self._add_to_props(chosen, context, contexts),
             "reading_view": {"visible": job is not None or (context is not None and not talking)},
             "talk_view": {"visible": talking},
             **self._reading_props(job, context),
@@ -178,7 +179,7 @@ class Screen:
         turns = self.store.turns(session.id, first_shown(session, chosen.unrolled)) if session else []
         return job, context, session, turns
 
-    def _context_choices(self) -> list[tuple[str, str]]:
+    def _context_choices(self, contexts: list[ContextRow]) -> list[tuple[str, str]]:
         """What is under way comes first, then what there is and what failed, the last that was used or made first."""
         used, found = self.store.last_used(), []
         states = ("queued", "running", "failed")
@@ -191,7 +192,7 @@ class Screen:
             state = "needs a password" if is_locked(self.service, job) else words[job.status]
             name = f"{name_of(self.service, job)}\n{state}"
             found.append((job.status in UNDER_WAY, job.created_at, (name, job.id)))
-        for context in self.store.contexts():
+        for context in contexts:
             name = f"{context.title}\n{_state_of(context, self._percent(context))}"
             found.append((False, max(context.created_at, used.get(context.id, 0.0)), (name, context.id)))
         return [choice for *_, choice in sorted(found, reverse=True)]
@@ -209,8 +210,8 @@ class Screen:
             "delete_kept": {"interactive": bool(chosen.kept)},
         }
 
-    def _add_to_props(self, chosen: Chosen, context: ContextRow | None) -> Props:
-        able = [] if chosen.context else [row for row in self.store.contexts() if can_grow(row)]
+    def _add_to_props(self, chosen: Chosen, context: ContextRow | None, contexts: list[ContextRow]) -> Props:
+        able = [] if chosen.context else [row for row in contexts if can_grow(row)]
         choices = [(f"{row.title} · {_state_of(row, 1.0)}", row.id) for row in able]
         alone = {"visible": not chosen.add_to}
         return {
