@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
 
 from engine.memories import flash
 from engine.memories.memory import UNLIMITED
@@ -177,10 +178,11 @@ def alone(segment: Shown, scaling: float) -> Tensor | None:
     if segment.lists is not None or len(segment.keys) > 1:
         return None
     ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
-    if flash.usable(segment.q) and segment.span.causal_over(length) and (function := flash.choice()[0]):
+    fused, causal = flash.usable(segment.q), segment.span.causal_over(length)
+    if fused and causal and (function := flash.choice()[0]):
         return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling, causal=True)
-    # A mask and fewer KV heads together are taken by PyTorch's slowest kernel alone, which writes all logits.
-    served = segment.q.is_cuda and (len(segment.q) == len(k) or not _masked(segment, length))
+    # With fewer KV heads than query heads PyTorch fuses what needs no mask; its kernel for the rest writes all logits.
+    served = segment.q.is_cuda and (len(segment.q) == len(k) or (fused and causal) or not _masked(segment, length))
     return stock(segment, scaling) if served else None
 
 
@@ -201,12 +203,17 @@ def stock(segment: Shown, scaling: float) -> Tensor:
     It gives no log-sum-exp, so it can serve only where nothing is to be merged or watched.
     """
     ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
-    mask = segment.span.mask_of(0, length) if _masked(segment, length) else None
+    mask: Tensor | None = None
+    if _masked(segment, length):
+        # On a GPU a pass over a long text takes the FlashAttention in PyTorch, and no mask is made of it.
+        causal = segment.span.causal_over(length)
+        shown = None if causal else segment.span.mask_of(0, length)
+        mask = causal_lower_right(segment.q.shape[1], length) if shown is None else shown.to(segment.q.dtype)
     return F.scaled_dot_product_attention(
         segment.q[None],
         k[None, :, :length],
         v[None, :, :length],
-        attn_mask=None if mask is None else mask.to(segment.q.dtype),
+        attn_mask=mask,
         is_causal=_square(segment, length),
         scale=scaling,
         enable_gqa=segment.q.shape[0] != k.shape[0],

@@ -2,8 +2,7 @@
 
     .venv/bin/pip install -e '.[gpu]'
 
-Chosen once, logged, and shown by `stockpot doctor`; PyTorch's own attention does the rest. It spares the mask: a pass
-over a long text would build one of queries x keys, and FlashAttention knows what is causal without.
+Chosen once, logged, and shown by `stockpot doctor`; PyTorch's own attention does the rest.
 """
 
 from __future__ import annotations

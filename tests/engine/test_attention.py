@@ -46,6 +46,34 @@ def test_all_ways_of_a_lone_segment_are_causal_attention(
     torch.testing.assert_close(given[0][:, 0], logits.softmax(-1).sum(dim=1), atol=1e-6, rtol=1e-5)
 
 
+class OnGpu(Tensor):
+    """Says that it is on a GPU."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize("kv_heads", [2, 6])
+@pytest.mark.parametrize("window", [None, 5])
+def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
+    monkeypatch: pytest.MonkeyPatch, kv_heads: int, window: int | None
+) -> None:
+    """For models with as many KV heads as query heads one of queries x keys was, and the others took our kernel."""
+    k, v = random(kv_heads, 33, 8).bfloat16(), random(kv_heads, 34, 8).bfloat16()
+    q = random(6, 7, 8).bfloat16()
+    span = causal_span(7, 30, window, q.device)
+    segment = Shown(q.as_subclass(OnGpu), [(k, 30)], [(v, 30)], span)
+    made: list[tuple[int, int]] = []
+    monkeypatch.setattr(type(span), "mask_of", lambda span, *rows: made.append(rows) or span.mask(torch.arange(*rows)))
+    output = attention.alone(segment, SCALE)
+    if window and kv_heads < 6:
+        assert output is None, "PyTorch has no kernel for it that does not write all logits"
+        return
+    wide_k, wide_v = (bank.float().repeat_interleave(6 // kv_heads, 0) for bank in (k[:, :30], v[:, :30]))
+    logits = probabilities(q.float() @ wide_k.transpose(1, 2) * SCALE, 7, 30, window)
+    torch.testing.assert_close(output.as_subclass(Tensor).float(), logits.softmax(-1) @ wide_v, atol=0.02, rtol=0.02)
+    assert bool(made) == bool(window)
+
+
 @pytest.mark.parametrize("few", [0, 1 << 20], ids=["merged", "written-out"])
 @pytest.mark.parametrize("softcap", [None, 2.0])
 def test_segments_share_one_softmax(monkeypatch: pytest.MonkeyPatch, softcap: float | None, few: int) -> None:
