@@ -81,12 +81,17 @@ def _begun(
     import engine
 
     store, method, stream, base = service.store, prepared.method, prepared.stream, prepared.base
+    there, facts = 0, None
+    if base is not None:
+        kept = base.usage.get("bytes", {})
+        there = kept.get("host", 0) + kept.get("disk", 0)  # the rest is written anew
+        facts = _beginning(service, base, model, method, stream)
+        title = title or _own_title(service, base)
+        warnings = [*_lasting(base), *warnings]
     # Refuses what cannot fit, before any of it is taken, and settings that leave no room, before anything is kept.
     plan = plan_reading(model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
-    kept = base.usage.get("bytes", {}) if base else {}
-    require_disk(plan, service.home, there=kept.get("host", 0) + kept.get("disk", 0))  # the rest is written anew
-    facts = _beginning(service, base, model, method, stream) if base else None
+    require_disk(plan, service.home, there)
     return store.add_context(
         model=prepared.model,
         method=method.name,
@@ -95,10 +100,9 @@ def _begun(
         fingerprint=engine.fingerprint(model, method, stream.ids),
         document_ids=prepared.document_ids,
         tokens=len(stream.ids),
-        done=(base.tokens, base.seconds, base.usage) if base else (0, 0.0, {}),
-        warnings=list(dict.fromkeys([*(_lasting(base) if base else []), *warnings, *filter(None, [plan.beyond])])),
-        title=title or (_own_title(service, base) if base else None),
-        like=store.context_state(base.id) if base else None,
+        warnings=list(dict.fromkeys([*warnings, *filter(None, [plan.beyond])])),
+        title=title,
+        base=base,
         save=lambda row: save(service, row, stream, model, {}, facts, beside=base is not None),
     )
 

@@ -37,10 +37,9 @@ class Contexts(Documents):
         fingerprint: str,
         document_ids: list[str],
         tokens: int,
-        done: tuple[int, float, dict[str, Any]] = (0, 0.0, {}),
         warnings: list[str] | None = None,
         title: str | None = None,
-        like: TensorFolder | None = None,
+        base: ContextRow | None = None,
         save: Callable[[ContextRow], object] = lambda row: None,
     ) -> ContextRow:
         """Begin a reading: status "reading", owned by this process.
@@ -49,17 +48,17 @@ class Contexts(Documents):
             fingerprint: of model, tokenizer, method and settings; opaque here.
             document_ids: the documents, in the order they are read.
             tokens: how many there are to read; 0 if that is not known yet.
-            done: of these, how many have been read already, in how many seconds, and their usage.
             title: what it is to be called; else it is called after its documents.
-            like: a state that its own begins with (`TensorFolder.begin_like`).
+            base: a finished context that it goes on from: what that has read has been read here, and its state is what
+                the new one begins with (`TensorFolder.begin_like`).
             save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
                 raises takes the row back.
         """
         now, id = time.time(), self._id_for_folder("context")
         staging, folder = self.home / "incoming" / f"{id}.{os.getpid()}", self.home / "contexts" / id
         try:
-            if like is not None:  # before others have to wait: where there are no links it takes long
-                TensorFolder(staging).begin_like(like)
+            if base is not None:  # before others have to wait: where there are no links it takes long
+                TensorFolder(staging).begin_like(self.context_state(base.id))
             with self._write() as db:
                 self._check_documents(document_ids)
                 self._forget_leftovers([id])
@@ -73,9 +72,9 @@ class Contexts(Documents):
                         "fingerprint": fingerprint,
                         "tokens": tokens,
                         "status": "reading",
-                        "tokens_read": done[0],
-                        "seconds": done[1],
-                        "usage": to_json(done[2]),
+                        "tokens_read": base.tokens if base else 0,
+                        "seconds": base.seconds if base else 0.0,
+                        "usage": to_json(base.usage if base else {}),
                         "warnings": to_json(warnings or []),
                         "own_title": one_line(title),
                         "owner": stamp(),
@@ -87,7 +86,7 @@ class Contexts(Documents):
                     {"context_id": id, "document_id": document_id, "position": position}
                     for position, document_id in enumerate(document_ids)
                 )
-                if like is not None:
+                if base is not None:
                     os.replace(staging, folder)
                 save(self.context(id))
         except BaseException:
