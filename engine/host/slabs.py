@@ -76,7 +76,7 @@ class Slab:
             for name, bank in zip(BANKS, pair, strict=True):
                 for end, tensor in _tensors(bank).items():
                     used = -(-self.length * tensor.shape[1] // self.capacity)  # of entries, or of pages
-                    tensors[f"{layer}.{name}{end}"] = tensor[:, :used].contiguous()
+                    tensors[f"{layer}.{name}{end}"] = tensor[:, :used]
         return tensors
 
     @classmethod

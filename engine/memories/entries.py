@@ -115,8 +115,8 @@ class Slots:
         gather(keys, values, index, cos, sin, Room(self.keys, self.rotated, self.values))
 
     def saved(self, length: int) -> dict[str, Tensor]:
-        """The first `length` entries by name, for disk."""
-        return {name: getattr(self, name)[:, :length].contiguous() for name in ("keys", "values", "source", "score")}
+        """The first `length` entries by name, for disk: views, which on a full GPU are brought home one by one."""
+        return {name: getattr(self, name)[:, :length] for name in ("keys", "values", "source", "score")}
 
     def load(self, saved: dict[str, Tensor], length: int) -> None:
         """Become what was saved; these slots are empty.

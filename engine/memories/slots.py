@@ -372,7 +372,7 @@ class SlotMemory(Memory):
             saved = slots.saved(self.length + slots.surplus)
             tensors |= {f"{number}.{name}": tensor for name, tensor in saved.items()}
         if self.last_hidden is not None:
-            tensors["last_hidden"] = self.last_hidden.contiguous()
+            tensors["last_hidden"] = self.last_hidden
         meta = {
             "length": self.length,
             "surplus": [slots.surplus for slots in self.own],

@@ -300,10 +300,10 @@ class WindowMemory(Memory):
         start, known = max(0, self.length - self.window), min(self.sinks, self.seen)
         tensors = {"source": torch.cat([self.source[: self.sinks], self.source[self.sinks :][start : self.length]])}
         for layer, held in enumerate(self.layers):
-            tensors[f"{layer}.sink_keys"] = held.sink_keys[:, :known].contiguous()
-            tensors[f"{layer}.sink_values"] = held.sink_values[:, :known].contiguous()
-            tensors[f"{layer}.keys"] = held.keys[:, start : self.length].contiguous()
-            tensors[f"{layer}.values"] = held.values[:, start : self.length].contiguous()
+            tensors[f"{layer}.sink_keys"] = held.sink_keys[:, :known]
+            tensors[f"{layer}.sink_values"] = held.sink_values[:, :known]
+            tensors[f"{layer}.keys"] = held.keys[:, start : self.length]
+            tensors[f"{layer}.values"] = held.values[:, start : self.length]
         return {"window": Part(tensors)}, {"length": self.length - start, "seen": self.seen}
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:

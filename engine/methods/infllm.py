@@ -342,8 +342,8 @@ class InfLLMMemory(RetrievingMemory):
         parts, meta = super().state()
         tensors = {}
         for layer, units in enumerate(self.units):
-            tensors[f"{layer}.units"] = units.own[: units.count].contiguous()
-            tensors[f"{layer}.scores"] = self.scores[layer].contiguous()
+            tensors[f"{layer}.units"] = units.own[: units.count]
+            tensors[f"{layer}.scores"] = self.scores[layer]
         return {**parts, "units": Part(tensors)}, meta
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:

@@ -154,7 +154,9 @@ class Planner:
         held += footprint.weight_bytes
         # What a reading and what questions need beside its KV never comes at once: it is over when they are asked.
         device = held + kept[DEVICE] + max(footprint.spare_bytes, footprint.tail_bytes) + workspace + self.machine.base
-        host = kept.get(HOST, 0) + max(footprint.host_spare_bytes, footprint.host_tail_bytes)
+        # What is on the device is copied to host memory to be saved, while the text is read on.
+        spare = footprint.host_spare_bytes + footprint.saved_bytes
+        host = kept.get(HOST, 0) + max(spare, footprint.host_tail_bytes)
         if self.machine.shared:
             device, host = device + host, 0
         disk = _disk_bytes(footprint)
