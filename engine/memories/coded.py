@@ -163,8 +163,12 @@ class CodedSlots(Slots):
 
     def take_over(self, old: Self, base: Self | None, length: int, index: Tensor) -> None:
         """Codes and scales go over as they are; what still waits is coded on the way."""
-        self.levels = old.levels
         sides = old.sides(base, length)
+        self.levels = old.levels
+        if self.levels is None:  # condensed early, before anything had to be coded
+            waiting = (torch.cat([slots._bank(name)[:, :count] for slots, count in sides], dim=1) for name in BANKS)
+            keys, values = map(Levels.of, waiting)
+            self.levels = keys, values
         for name in BANKS:
             mine = self._pages(name)
             codes, scale = zip(*(slots._in_codes(name, count, mine) for slots, count in sides), strict=True)
@@ -185,7 +189,7 @@ class CodedSlots(Slots):
                     x[:, : self.coded] for x in (pages.codes, pages.scale)
                 )
                 tensors |= pages.levels.saved(name)
-        return {name: tensor.contiguous() for name, tensor in tensors.items()}
+        return tensors
 
     def load(self, saved: dict[str, Tensor], length: int) -> None:
         """Become what was saved. A conversation's has the levels of its context, if that has any."""

@@ -11,9 +11,10 @@ from torch import Tensor
 from engine import Conversation, Model, SettingsError, make_method
 from engine.memories.attention import FEW_QUERIES, Shown, causal_span
 from engine.memories.coded import CODES, CodedSlots, Coding, check_codes, level_bytes
-from engine.memories.memory import Memory
+from engine.memories.memory import Memory, no_source
 from engine.memories.slot_plan import slot_bytes
 from engine.memories.slots import SlotMemory
+from engine.passes import condense, feed
 from engine.records import DEVICE
 from kernels import choice
 from kernels.rows import Pages
@@ -39,6 +40,28 @@ def exact_first_layer(model: Model, ids: Tensor) -> tuple[Tensor, Tensor]:
     assert isinstance(memory, SlotMemory)
     prefix = len(model.chat.prefix)
     return memory.own[0].keys[:, prefix : memory.length], memory.own[0].values[:, prefix : memory.length]
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_it_may_be_condensed_before_anything_was_coded(model: Model, ids: Tensor, forked: bool) -> None:
+    """As where pages that are named need more room than there is beside the beginning of a text."""
+    method = make_method("infinipot", budget=2048, prompt="Sum up.", store="int8")
+    context = read(model, method, ids[:20])
+    memory = context.memory.fork() if forked else context.memory
+    for _ in feed(model, method, memory, ids[20:26], no_source(6), 64):
+        pass
+    held = memory.usage().entries[DEVICE]
+    assert first_layer(memory).levels is None
+    condense(model, method, memory)
+    slots = first_layer(memory)
+    assert (slots.levels is not None, slots.coded) == (True, memory.usage().entries[DEVICE])
+    assert 0 < slots.coded <= held
+    numbers = slots._numbers("keys", None, slots.coded)
+    every = read(model, make_method("full"), ids[:26]).memory
+    assert isinstance(every, SlotMemory)
+    exact = every.own[0].keys[:, : every.length]
+    worst = (numbers[:, :, None] - exact[:, None]).abs().amax(dim=-1).amin(dim=-1).max()
+    assert worst < 0.02 * exact.abs().max(), "each is one of those that there were"
 
 
 @every_store
