@@ -88,10 +88,23 @@ class OpenContexts:
             if key not in self._awake:
                 sleeping = self._asleep.pop(key, None)
                 self._make_room(expected, key)
-                self._awake[key] = sleeping.wake() if sleeping else load()
+                self._awake[key] = self._opened(sleeping.wake if sleeping else load)
             self._awake.move_to_end(key)
             self._make_room(0, key)
             return self._awake[key]
+
+    def _opened(self, load: Callable[[], OpenContext]) -> OpenContext:
+        """What `load` gives; where memory runs out, whatever the limit, all others make room first."""
+        import engine
+
+        try:
+            return load()
+        except engine.OutOfMemory:
+            if not self._awake:
+                raise
+        for key in list(self._awake):
+            self._put_away(key)
+        return load()
 
     def _make_room(self, coming: int, keep: str) -> None:
         """Put away what has not been used for longest, but for one context, until so many bytes more are allowed."""
@@ -100,12 +113,16 @@ class OpenContexts:
             if self._asleep and "host" in over:
                 self._asleep.popitem(last=False)
             elif over and len(self._awake) > (keep in self._awake):
-                key, opened = next(each for each in self._awake.items() if each[0] != keep)
-                self.drop(key)
-                if opened.model.device.type != "cpu":
-                    self._asleep[key] = Asleep.of(opened)
+                self._put_away(next(key for key in self._awake if key != keep))
             else:
                 return
+
+    def _put_away(self, key: str) -> None:
+        """From a GPU to host memory; else it is on disk anyway."""
+        opened = self._awake[key]
+        self.drop(key)
+        if opened.model.device.type != "cpu":
+            self._asleep[key] = Asleep.of(opened)
 
     def bytes(self) -> dict[str, int]:
         """Bytes in use, "device" and "host"; without a GPU all is on the host. Tails of conversations included."""

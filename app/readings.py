@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.checkpoints import CHECKPOINT_SEC, Checkpoints, save
 from app.documents import LEFT_OUT
-from app.errors import phrase
+from app.errors import AppError, phrase
 from app.memory_map import keep_map, memory_map
 from app.opened import OpenContext
 from app.opening import check_finished, check_model, to_keep
@@ -89,7 +89,7 @@ def _begun(
         title = title or _own_title(service, base)
         warnings = [*_lasting(base), *warnings]
     # Refuses what cannot fit, before any of it is taken, and settings that leave no room, before anything is kept.
-    plan = plan_reading(model, prepared.model, method, len(stream.ids), _read_before(prepared))
+    plan = _planned(service, model, prepared.model, method, len(stream.ids), _read_before(prepared))
     method.new_memory(model.spec, model.turn_length)
     require_disk(plan, service.home, there)
     return store.add_context(
@@ -105,6 +105,19 @@ def _begun(
         base=base,
         save=lambda row: save(service, row, stream, model, {}, facts, beside=base is not None),
     )
+
+
+def _planned(
+    service: Service, model: "engine.Model", name: str, method: "engine.Method", tokens: int, read_before: int
+) -> "engine.Plan":
+    """As `plan_reading`; where what is open in memory leaves too little, it is let go of, as it is on disk anyway."""
+    try:
+        return plan_reading(model, name, method, tokens, read_before)
+    except AppError:
+        if not service.contexts.ids():
+            raise
+    service.forget_open()
+    return plan_reading(model, name, method, tokens, read_before)
 
 
 def _own_title(service: Service, row: ContextRow) -> str | None:
@@ -204,7 +217,7 @@ def _read(
     if meta["context"]:  # whoever read it to its end may have died before its row said so
         reader = engine.Reader.resume(model, method, stream.ids, parts, meta["context"])
     else:
-        chunk = plan_reading(model, row.model, method, len(stream.ids), row.tokens_read).chunk
+        chunk = _planned(service, model, row.model, method, len(stream.ids), row.tokens_read).chunk
         reader = (
             engine.Reader.resume(model, method, stream.ids, parts, meta["reader"], chunk)
             if meta["reader"]

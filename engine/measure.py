@@ -13,8 +13,11 @@ import torch
 
 from engine.errors import OutOfMemory
 
-# On Windows; on Linux and macOS; where pinned memory is asked for
-RAN_OUT = ("not enough memory", "can't allocate memory", "CUDA error: out of memory")
+# On Windows; on Linux and macOS; where pinned memory is asked for; by Triton, which loads kernels late; by cuBLAS
+RAN_OUT = (
+    *("not enough memory", "can't allocate memory"),
+    *("CUDA error: out of memory", "Triton Error [CUDA]: out of memory", "CUBLAS_STATUS_ALLOC_FAILED"),
+)
 CONTAINER = Path("/sys/fs/cgroup")  # where Linux says how much memory a container may take
 LIMITS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.opened import Asleep
+from app.opened import Asleep, OpenContext
 from app.opening import open_context, open_conversation
 from app.readings import read
 from app.service import Service
 from app.shelf import delete
 from app.turns import answer, keep_question
 from app.worker import Worker
+from engine import OutOfMemory
 from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads, find_heads
@@ -217,6 +218,51 @@ def test_on_a_gpu_what_is_put_away_sleeps_in_host_memory_first(tmp_path: Path, t
     contexts.get(third.id, 0, lambda: pytest.fail("it is open"))
     assert (list(contexts._awake), list(contexts._asleep)) == ([third.id], [])
     service.close()
+
+
+def test_where_memory_runs_out_other_contexts_make_room(tmp_path: Path, tiny: Path) -> None:
+    """The limit is for all of them, and says nothing of what is free beside a model."""
+    service = Service(tmp_path / "home", str(tiny), "cpu")
+    first, second, third = three(service, tmp_path)
+    open_context(service, first.id)
+    opened = open_context(service, second.id)
+    tried: list[int] = []
+
+    def load() -> OpenContext:
+        tried.append(len(service.contexts.ids()))
+        if service.contexts.ids():
+            raise OutOfMemory("Memory ran out.")
+        return opened
+
+    assert service.contexts.get(third.id, 0, load) is opened
+    assert (tried, service.contexts.ids()) == ([2, 0], [third.id])
+
+    def never() -> OpenContext:
+        raise OutOfMemory("Memory ran out.")
+
+    with pytest.raises(OutOfMemory):
+        service.contexts.get(first.id, 0, never)
+    service.close()
+
+
+def test_what_is_open_makes_room_for_a_reading(
+    service: Service, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is open was counted as taken, and whoever had asked one book could not read another."""
+    ask(service, read_through(service, add(service, book)))
+    other = tmp_path / "other.txt"
+    other.write_text(book_text(3), encoding="utf-8")
+    document = add(service, other)
+    free: list[int] = []
+
+    def crowded(device: torch.device) -> int:
+        free.append(len(service.contexts.ids()))
+        return 1000 if free[-1] else 1 << 40
+
+    monkeypatch.setattr("engine.planning.planner.free_bytes", crowded)
+    assert read_through(service, document).status == "ready"
+    assert free[0] == 1
+    assert service.contexts.ids() == []
 
 
 def test_what_is_open_is_counted_while_it_changes(tmp_path: Path, tiny: Path) -> None:

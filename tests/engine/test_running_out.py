@@ -95,8 +95,10 @@ def test_what_is_picked_for_a_question_has_a_limit(model: Model, ids: Tensor, mo
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."),
         RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried ..."),
         RuntimeError("CUDA error: out of memory"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
-    ids=["python", "windows", "linux", "pinned"],
+    ids=["python", "windows", "linux", "pinned", "triton", "cublas"],
 )
 def test_what_never_fits_fails_with_a_sentence_and_the_reading_can_go_on(
     model: Model, ids: Tensor, error: Exception, monkeypatch: pytest.MonkeyPatch
