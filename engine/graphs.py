@@ -57,11 +57,6 @@ class Recorder:
         self._too_large: tuple[int, ...] | None = None  # the key of what memory ran out over
         self._failed: set[tuple[type[Memory], int]] = set()  # memories and kinds of passes that cannot be recorded
 
-    @staticmethod
-    def recorded(memory: Memory) -> bool:
-        """Whether a pass over this memory has been recorded."""
-        return bool(memory.recordings)
-
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Tokens are passed as ever, until left: for comparisons."""
@@ -76,7 +71,7 @@ class Recorder:
         kind = memory.static_kind() if self.possible else None
         if kind is None or (type(memory), kind) in self._failed:
             return None
-        key = (id(memory.mass), *memory.static_addresses())
+        key = (id(memory.mass), *memory.static_addresses(), *memory.static_widths())
         if kind not in memory.recordings or memory.recordings[kind].key != key:
             if key == self._too_large:
                 return None

@@ -177,7 +177,7 @@ def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) 
     question, recorder = _question(context.model), context.model.recorder
     conversation = Conversation(context)
     first = answer_to(conversation, question, 2)
-    if recorder.recorded(conversation.memory):  # which took most of its time
+    if conversation.memory.recordings:  # which took most of its time
         first = answer_to(conversation, question, 2)
     each = max(first.decode_sec, 1e-6)  # of two tokens: the first took part of it, so this is an upper bound
     asked = time.monotonic()
@@ -188,7 +188,7 @@ def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) 
         known, second = conversation.memory.recordings, answer_to(conversation, question, tokens)
         if conversation.memory.recordings is not known:  # it took part of its time, with three stages thrice
             second = answer_to(conversation, question, tokens)
-        if compare and recorder.recorded(conversation.memory):
+        if compare and conversation.memory.recordings:
             with recorder.stopped():
                 plain = answer_to(Conversation(context), question, tokens)
             row["tokens_per_second_without_graphs"] = plain.tokens_per_second
@@ -196,7 +196,7 @@ def _answer(row: Row, context: Context, plan: Plan, over: float, compare: bool) 
         "first_token_seconds": second.time_to_first_token_sec,
         "tokens_per_second": second.tokens_per_second,
         "answer_tokens": second.answer_tokens,
-        "recorded": recorder.recorded(conversation.memory),
+        "recorded": bool(conversation.memory.recordings),
         "status": "done",
     }
 

@@ -143,7 +143,11 @@ class Memory(ABC):
         return None
 
     def static_addresses(self) -> tuple[int, ...]:
-        """Of all that such a pass reads and writes, and what its shapes depend on; the same for all kinds."""
+        """Of all that such a pass reads and writes; the same for all kinds."""
+        return ()
+
+    def static_widths(self) -> tuple[int, ...]:
+        """What else such a pass depends on, and every answer settles anew."""
         return ()
 
     def static_pass(self, kind: int) -> StaticPass[Any]:

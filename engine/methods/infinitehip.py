@@ -251,13 +251,17 @@ class InfiniteHiPMemory(RetrievingMemory):
         return self.pruning.restart()
 
     def static_addresses(self) -> tuple[int, ...]:
-        """Of slabs too; and how much the stages chose."""
+        """Of slabs too."""
+        wide = (address for each in self.wide for address in each.static_addresses())
+        return (*super().static_addresses(), *wide, *self.host.addresses())
+
+    def static_widths(self) -> tuple[int, ...]:
+        """How much the stages chose, and where on the device the source positions are."""
         device = self.spec.device
         known: tuple[int, ...] = ()
         if self.mass is not None and device.type != "cpu":
             known = (self.host.mirrored(device).data_ptr(),)  # brought up to date, so that the pass fetches nothing
-        wide = (address for each in self.wide for address in each.static_addresses())
-        return (*super().static_addresses(), *wide, *self.host.addresses(), *known, *self.pruning.widths())
+        return (*known, *self.pruning.widths())
 
     def static_pass(self, kind: int) -> StaticPruned:
         """Over buffers and slabs as they are now."""

@@ -346,8 +346,12 @@ class RecallingMemory(TieredMemory, SlotMemory):
         return self.pruning.restart()
 
     def static_addresses(self) -> tuple[int, ...]:
-        """Of slabs too; and how much the stages chose."""
-        return (*super().static_addresses(), *self.host.addresses(), *self.pruning.widths())
+        """Of slabs too."""
+        return (*super().static_addresses(), *self.host.addresses())
+
+    def static_widths(self) -> tuple[int, ...]:
+        """How much the stages chose."""
+        return self.pruning.widths()
 
     def static_pass(self, kind: int) -> StaticRecalling:
         """Over slots and slabs as they are now."""

@@ -157,8 +157,8 @@ def test_recorded_passes_over_what_is_filled_in_say_what_others_say(
         with model.recorder.stopped():
             said = last(plain, 24)
         again = last(recorded, 24)
-        assert model.recorder.recorded(recorded.memory)
-        assert not model.recorder.recorded(plain.memory)
+        assert recorded.memory.recordings
+        assert not plain.memory.recordings
         assert again.text == said.text
         assert again.usage.entries == said.usage.entries
 

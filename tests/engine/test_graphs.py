@@ -99,9 +99,9 @@ def test_static_passes_say_what_others_say(name: str, model: Model, ids: Tensor,
     with model.recorder.stopped():
         said = talk(model, expected)
     assert not replayed
-    assert not model.recorder.recorded(expected.memory)
+    assert not expected.memory.recordings
     again = talk(model, conversation)
-    assert model.recorder.recorded(conversation.memory)
+    assert conversation.memory.recordings
     assert len(replayed) > 0.7 * sum(each.answer_tokens for each in again)
     assert len(set(replayed)) > 30, "tokens stand behind one another"
     for ours, theirs in zip(again, said, strict=True):
@@ -176,12 +176,19 @@ def test_what_has_been_rolled_back_is_no_source_of_what_comes_in_its_place(
     torch.testing.assert_close(given[1], given[0])
 
 
-@pytest.mark.parametrize("end", ["stopped", "cancelled"])
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        *(("full", "stopped"), ("full", "cancelled")),
+        *(("recall", "stopped"), ("recall", "cancelled")),
+        ("infinitehip", "stopped"),  # its window was packed while the question was read
+    ],
+)
 def test_what_has_been_recorded_outlives_an_answer_that_is_told_anew(
-    model: Model, ids: Tensor, replayed: list[int], end: str
+    name: str, model: Model, ids: Tensor, replayed: list[int], end: str
 ) -> None:
     """It was recorded again in every answer that a stop text ended, or a person."""
-    context = read(model, STATIC["full"], ids)
+    context = read(model, STATIC[name], ids)
     said, conversation = answer(Conversation(context), "What is it?", 20), Conversation(context)
     if end == "stopped":
         *_, last = conversation.ask("What is it?", Sampling(max_tokens=20, stop=(said[6:8],)))
@@ -195,7 +202,7 @@ def test_what_has_been_recorded_outlives_an_answer_that_is_told_anew(
     recordings = dict(conversation.memory.recordings)
     assert recordings
     answer(conversation, "And then?", 20)
-    assert conversation.memory.recordings == recordings
+    assert conversation.memory.recordings.items() >= recordings.items()
 
 
 def test_a_recording_that_fails_leaves_the_plain_pass(
