@@ -147,7 +147,7 @@ def report(name: str, wanted: Wanted, home: Path, device: str) -> dict[str, Any]
     window = planner.model.spec.window
     chosen = [wanted.method] if wanted.method else list(engine.METHODS)
     methods = [engine.suited_method(window, each, **wanted.settings) for each in chosen]
-    best = planner.best(wanted.tokens, quantize if wanted.quantize or quantize != "none" else None)
+    best = planner.best(wanted.tokens, [quantize] if wanted.quantize or quantize != "none" else None)
     machine, model = planner.machine, planner.model
     return {
         "model": name,
@@ -325,8 +325,16 @@ def _refusal(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
 def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -> str:
     import engine
 
-    best = planner.best(plan.tokens, plan.quantize, weights)
-    ways = [in_words(best.plan.method.name, best.plan.method.settings())] if best else []
+    kinds = planner.model.quantizations
+    kinds = kinds[kinds.index(plan.quantize) :]  # what somebody has asked for is not to be lossless again
+    best = (planner if weights else planner.unloaded(plan.quantize)).best(plan.tokens, kinds)
+    ways = []
+    if best:
+        lossier = best.plan.quantize != plan.quantize
+        model = (
+            f" and weights in {best.plan.quantize} (:{best.plan.quantize} behind the model's name)" if lossier else ""
+        )
+        ways.append(in_words(best.plan.method.name, best.plan.method.settings()) + model)
     if plan.method.settings().get("tier") == "host":
         on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})
         if planner.plan(on_disk, plan.tokens, plan.quantize, weights).fits:

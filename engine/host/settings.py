@@ -7,11 +7,12 @@ import math
 
 import torch
 
-from engine.footprint import Footprint, Task
+from engine.footprint import Footprint, Task, mean_attended
 from engine.host.retrieving import parted, picked_in_pass
 from engine.host.slabs import page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.memories.coded import CODES
+from engine.memories.slot_plan import averaged
 from engine.memories.window import plan_window
 from engine.method import require
 from engine.records import DEVICE, DISK, HOST, Usage
@@ -23,7 +24,7 @@ DTYPES = {
     "float16": torch.float16,
     **CODES,
 }
-OPERATIONS = 430  # of PyTorch that a layer takes for a token of an answer
+OPERATIONS = 430  # of PyTorch that a layer takes for a token of an answer, if it looks entries up
 TIERS = (HOST, DISK)
 """Where full slabs may go."""
 LOOKS = (1, 2, 3)
@@ -63,6 +64,16 @@ def on_their_way(spec: ModelSpec, chunk: int) -> int:
     return chunk * spec.entry_bytes if spec.device.type == "cuda" else 0
 
 
+def looking_share(spec: ModelSpec) -> float:
+    """Of all queries, those in layers that look up what has left their window."""
+    return spec.looking_far.query_width / spec.query_width
+
+
+def looking_operations(share: float, others: int) -> int:
+    """Operations of a layer for a token of an answer, on average, where in so many of them it looks entries up."""
+    return round(share * OPERATIONS + (1 - share) * others)
+
+
 def plan_retrieving(
     spec: ModelSpec,
     task: Task,
@@ -90,6 +101,7 @@ def plan_retrieving(
     recorded: see `Footprint`.
     """
     others, with_wide, longest = parted(spec, window)
+    limit = sinks + window  # in layers without a window of their own
     seen = plan_window(others, task, sinks, window)
     if longest:
         seen = _with_bytes(seen, plan_window(with_wide, task, 0, longest))
@@ -98,9 +110,11 @@ def plan_retrieving(
     mapped = mapped_entries(looking, dtype, max(0, task.prefix + task.read - sinks)) if task.read else 0
     stored = host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK)
     size = {DEVICE: seen.usage.bytes[DEVICE] + cached, **stored.bytes}
-    more = min(chosen, far)
+    more, share = min(chosen, far), looking_share(spec)
     searched = math.ceil(compared * far)
     while_reading = more + searched / together / 2 if reading else 0.0  # half of the text is there on average
+    attended = averaged(spec, lambda layer: mean_attended(task.total, layer.sliding_window or limit))
+    answering = averaged(spec, lambda layer: min(task.total, layer.sliding_window or limit))
     picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
     sources = 4 * far if spec.device.type == "cuda" else 0
     return dataclasses.replace(
@@ -109,20 +123,21 @@ def plan_retrieving(
         spare_bytes=seen.spare_bytes + on_their_way(looking, task.chunk),
         tail_bytes=seen.tail_bytes + cached + picking + 2 * sources,
         saved_bytes=seen.saved_bytes + waiting_bytes(looking, dtype),
-        attended=seen.attended + while_reading,
+        attended=attended + share * while_reading,
         widest=seen.widest + (more if reading else 0),
-        answering=seen.answering + more,
+        answering=round(answering + share * more),
         searched=searched,
         in_place=in_place,
         search_every=search_every,
         brought=more / block if reading else 0.0,
         brought_answering=more,
         looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
-        explicit=reading and (spec.device.type != "cuda" or cached > 0),  # kernels read what is chosen in place
+        # Kernels read what is chosen in place.
+        explicit=reading and share > 0 and (spec.device.type != "cuda" or cached > 0),
         # On its way to disk, or copied to be saved:
         host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),
         host_tail_bytes=2 * slab_bytes(looking, dtype, FIRST_OF_CONVERSATION),
-        operations=OPERATIONS,
+        operations=looking_operations(share, seen.operations),
         recorded=recorded,
     )
 

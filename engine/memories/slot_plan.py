@@ -78,10 +78,11 @@ def planned_bytes(
 
 def seen(spec: ModelSpec, entries: float) -> float:
     """Of so many entries, how many a query sees through its layer's window, on average over all layers' queries."""
-    return _averaged(spec, lambda layer: min(entries, layer.sliding_window or entries))
+    return averaged(spec, lambda layer: min(entries, layer.sliding_window or entries))
 
 
-def _averaged(spec: ModelSpec, of_layer: Callable[[LayerSpec], float]) -> float:
+def averaged(spec: ModelSpec, of_layer: Callable[[LayerSpec], float]) -> float:
+    """What it is for all layers' queries together."""
     each = (of_layer(layer) * layer.query_heads * layer.head_size for layer in spec.layers)
     return sum(each) / spec.query_width
 
@@ -102,7 +103,7 @@ def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, c
         tail_bytes=forks * (slot_bytes(looking, own, coding) + windows) + levels,
         saved_bytes=saved_bytes(looking, held, coding) + near + levelled,
         passed=passed,
-        attended=_averaged(spec, lambda layer: mean_attended(passed, min(held, layer.sliding_window or held))),
+        attended=averaged(spec, lambda layer: mean_attended(passed, min(held, layer.sliding_window or held))),
         widest=min(passed, held + chunk) if capacity is None else held,
         answering=round(seen(spec, held)),
         coded=coded,

@@ -28,8 +28,9 @@ from engine.host.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.host.settings import (
     DTYPES,
     LOOKS,
-    OPERATIONS,
     TIERS,
+    looking_operations,
+    looking_share,
     on_their_way,
 )
 from engine.host.tier_plan import SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
@@ -164,9 +165,9 @@ class Recall(Method):
         plain = self.condensing().plan(spec, task)
         if self.budget is None:
             return plain
-        far = min(self.selected, task.tokens)
-        share = 1.0 if self.select == "exact" else compared(parse_stages(self.stages))
-        searched = math.ceil(share * task.tokens)
+        far, share = min(self.selected, task.tokens), looking_share(spec)
+        compared_with = 1.0 if self.select == "exact" else compared(parse_stages(self.stages))
+        searched = math.ceil(compared_with * task.tokens)
         by_search = self.select == "exact" or self.looks > 1
         dtype, looking = DTYPES[self.store], spec.looking_far
         mapped = mapped_entries(looking, dtype, task.read)
@@ -175,9 +176,9 @@ class Recall(Method):
         return dataclasses.replace(
             plain,
             usage=Usage({**plain.usage.entries, **stored.entries}, {**plain.usage.bytes, **stored.bytes}),
-            attended=plain.attended + (far + searched / 2 if self.while_reading else 0.0),
+            attended=plain.attended + (share * (far + searched / 2) if self.while_reading else 0.0),
             widest=plain.widest + (far if self.while_reading else 0),
-            answering=plain.answering + far,
+            answering=round(plain.answering + share * far),
             searched=searched,
             in_place=in_place,
             search_every=1 if self.select == "exact" else parse_stages(self.stages)[0].refresh,
@@ -185,7 +186,7 @@ class Recall(Method):
             recorded=self.looks == 1 and in_place and self.pruning != TRUE,
             looks=min(self.looks, 2),
             explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
-            operations=OPERATIONS,
+            operations=looking_operations(share, plain.operations),
             host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, task.tokens - mapped)),  # copied to be saved
             spare_bytes=plain.spare_bytes + on_their_way(looking, task.chunk),
             saved_bytes=plain.saved_bytes + waiting_bytes(looking, dtype),

@@ -166,6 +166,8 @@ def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     config: Any = network.config
     base: Any = network.base_model
     count, heads = config.num_hidden_layers, config.num_attention_heads
+    if count < 1:
+        raise ValueError(f"num_hidden_layers is {count}")
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * count

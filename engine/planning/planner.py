@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +39,7 @@ LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
 SLOWEST = 5.0  # tokens per second of an answer, about as fast as people read; below it a method is not recommended
 FIRST = 15.0  # seconds to the first token; nor is one that takes longer
 STRETCH = 1.25  # times its window that a model may attend to while tokens pass (docs/methods/locret.md)
+ENOUGH = 4096  # entries of a condensing method, as many as InfiniPot's paper keeps, before weights are to be lossless
 PATIENCE = 10  # times the quickest reading of all that fit: what takes longer is not recommended either
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
 
@@ -195,7 +196,7 @@ class Planner:
         return operations(self.model, through, footprint.attended, scored).total
 
     def _beyond(self, method: Method, footprint: Footprint) -> str:
-        window, most = self.model.spec.window, footprint.usage.entries[DEVICE]
+        window, most = self.model.spec.window, footprint.usage.entries[DEVICE] + footprint.brought_answering
         if unseen := self._unseen(method, footprint):
             return unseen
         if method.budget is None:
@@ -282,68 +283,94 @@ class Planner:
         roofline = Roofline(self.model, rates, self.machine.shared, quantize)
         return roofline.times(footprint, task.chunk, method.needs_novelty())
 
-    def best(self, tokens: int, quantize: str | None = None, weights: bool = True) -> Choice | None:
-        """The method and settings that keep the most of a text and fit; None if nothing fits.
+    def best(self, tokens: int, quantizations: Sequence[str] | None = None) -> Choice | None:
+        """The method and settings that keep the most of a text and fit, the model's weights included; None if nothing
+        does.
 
-        quantize: None to choose that as well, the least lossy first.
+        quantizations: of the weights, that may be chosen from, the least lossy first; None for all that there are.
 
         First choice is whatever keeps every entry and attends to all of them inside the model's own window; then what
         keeps every entry, in fewer bits if need be, and finds the best of them for each question, if answers come fast
-        enough and layers look that far; then a condensing method with the largest budget that fits the memory and the
-        model's window. Methods that lack trained weights are left out.
+        enough and layers look that far; each with the least lossy weights that leave room for it, since a text that is
+        forgotten costs more answers than bits of weights do. Then a condensing method with the largest budget that fits
+        the memory and the model's window, and the least lossy weights beside which that is at least `ENOUGH`. Methods
+        that lack trained weights are left out.
         """
-        for each in self.model.quantizations if quantize is None else (quantize,):
-            fitting = [plan for plan in self._candidates(tokens, each, weights) if plan.fits and not plan.lacks]
-            choice = self._choose(fitting, tokens)
-            if choice is not None:
-                return choice
-        return None
+        tried = [list(self._fitting(tokens, each)) for each in quantizations or self.model.quantizations]
+        kept = (choose(plans, tokens) for choose in (self._dense, self._looked_up) for plans in tried)
+        return next(filter(None, kept), None) or _condensed(tried)
 
-    def _candidates(self, tokens: int, quantize: str, weights: bool) -> Iterator[Plan]:
+    def unloaded(self, quantize: str) -> Planner:
+        """The same, as if the model, which is loaded with its weights so, were not."""
+        machine = dataclasses.replace(self.machine, device=self.machine.device + self.model.weight_bytes(quantize))
+        return Planner(self.model, machine, self.turn_tokens, self.prefix)
+
+    def _fitting(self, tokens: int, quantize: str) -> Iterator[Plan]:
+        return (plan for plan in self._candidates(tokens, quantize) if plan.fits and not plan.lacks)
+
+    def _candidates(self, tokens: int, quantize: str) -> Iterator[Plan]:
         for name, kind in METHODS.items():
             if kind.family == "baseline":
                 continue
             if kind.family == "condensing":
-                yield from self._budgets(name, tokens, quantize, weights)
+                yield from self._budgets(name, tokens, quantize)
             else:
                 methods = suited_stores(self.model.spec.window, name)
-                plans = (self.plan(method, tokens, quantize, weights) for method in methods)
+                plans = (self.plan(method, tokens, quantize) for method in methods)
                 yield from itertools.islice((plan for plan in plans if plan.fits), 1)
 
-    def _budgets(self, name: str, tokens: int, quantize: str, weights: bool) -> Iterator[Plan]:
+    def _budgets(self, name: str, tokens: int, quantize: str) -> Iterator[Plan]:
         """The largest budget that fits, no larger than the model's window, nor than the text needs."""
         spec = self.model.spec
         most = min(spec.window, STRETCH * spec.reach, max(BUDGETS[-1], 1 << (tokens + 512).bit_length()))
         for budget in BUDGETS:
             if budget <= most:
-                plan = self.plan(make_method(name, budget=budget), tokens, quantize, weights)
+                plan = self.plan(make_method(name, budget=budget), tokens, quantize)
                 if plan.fits and not plan.beyond:
                     yield plan
                     return
 
-    def _choose(self, fitting: list[Plan], tokens: int) -> Choice | None:
-        whole = [plan for plan in fitting if sum(plan.footprint.usage.entries.values()) >= plan.footprint.passed]
+    def _dense(self, fitting: list[Plan], tokens: int) -> Choice | None:
         room = self.model.spec.window - 512  # for questions and answers
-        dense = [plan for plan in whole if not plan.footprint.searched and tokens <= room]
-        if dense:
-            plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
-            return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
-        quick = [plan for plan in whole if plan.footprint.searched and not plan.beyond and _bearable(plan, fitting)]
-        if quick:
-            # The methods' own order: what looks everything up exactly comes before what approximates it, if it is known
-            # to be fast enough.
-            known = quick[0].answer_tokens_per_sec is not None
-            chosen = quick[0] if known else min(quick, key=lambda plan: plan.footprint.searched)
-            store = chosen.method.settings()["store"]
-            kept = "" if store == HOST_STORES[0] else f" as {store}"
-            return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question")
-        condensed = [plan for plan in fitting if plan.method.family == "condensing"]
-        if condensed:
-            best = max(condensed, key=lambda plan: (plan.method.chosen_first, plan.method.budget or 0))
-            trained = "it was trained for this model, and " if best.method.weights_setting else ""
-            most = f"{best.method.budget:,} entries are the most that fit the memory and the model's window"
-            return Choice(best, trained + most)
+        dense = [plan for plan in fitting if _keeps_all(plan) and not plan.footprint.searched and tokens <= room]
+        if not dense:
+            return None
+        plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
+        return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
+
+    def _looked_up(self, fitting: list[Plan], tokens: int) -> Choice | None:
+        searched = [plan for plan in fitting if _keeps_all(plan) and plan.footprint.searched and not plan.beyond]
+        quick = [plan for plan in searched if _bearable(plan, fitting)]
+        if not quick:
+            return None
+        # The methods' own order: what looks everything up exactly comes before what approximates it, if it is known
+        # to be fast enough.
+        known = quick[0].answer_tokens_per_sec is not None
+        chosen = quick[0] if known else min(quick, key=lambda plan: plan.footprint.searched)
+        store = chosen.method.settings()["store"]
+        kept = "" if store == HOST_STORES[0] else f" as {store}"
+        return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question")
+
+
+def _condensed(tried: list[list[Plan]]) -> Choice | None:
+    """Of what fits beside weights of each kind, the least lossy first."""
+    condensing = ([plan for plan in plans if plan.method.family == "condensing"] for plans in tried)
+    best = [max(plans, key=lambda plan: (plan.method.chosen_first, _budget(plan))) for plans in condensing if plans]
+    if not best:
         return None
+    enough = min(ENOUGH, max(map(_budget, best)))
+    chosen = next(plan for plan in best if _budget(plan) >= enough)
+    trained = "it was trained for this model, and " if chosen.method.weights_setting else ""
+    most = f"{_budget(chosen):,} entries are the most that fit the memory and the model's window"
+    return Choice(chosen, trained + most)
+
+
+def _budget(plan: Plan) -> int:
+    return plan.method.budget or 0
+
+
+def _keeps_all(plan: Plan) -> bool:
+    return sum(plan.footprint.usage.entries.values()) >= plan.footprint.passed
 
 
 def _disk_bytes(footprint: Footprint) -> int:

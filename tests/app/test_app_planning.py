@@ -18,7 +18,7 @@ from app.documents import Options, add_documents
 from app.errors import AppError, UsageError
 from app.home import canonical_model, model_source, named_model, split_model
 from app.local_models import local_models
-from app.planning import bytes_of, estimate, measured_rates, rates_of, tokens_of
+from app.planning import bytes_of, estimate, measured_rates, rates_of, require_memory, tokens_of
 from app.readings import read
 from app.service import Service
 from app.web.actions import Actions
@@ -247,6 +247,23 @@ def test_what_cannot_fit_is_refused_before_weights_are_read(
     with pytest.raises(engine.ModelNotFound, match="damaged"):
         begin(service, ids, "full", {}, str(broken))
     assert service.store.contexts() == []
+
+
+@pytest.mark.parametrize(("asked", "offered"), [("", "8bit"), (":8bit", "8bit"), (":nf4", "nf4")])
+def test_a_refusal_names_weights_of_fewer_bits(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, offered: str
+) -> None:
+    """It said to close other programs, where the same text would have been kept whole beside weights in 8 bits."""
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(QWEN))
+    free_memory(monkeypatch, 25 * 10**9)
+    method, chat = engine.make_method("full"), service.models.chat(service.models.default)
+    with pytest.raises(AppError) as refused:
+        require_memory(f"{folder}{asked}", method, 300_000, chat, "cpu")
+    words = f" and weights in {offered} (:{offered} behind the model's name)"
+    assert (words in str(refused.value)) == (asked != f":{offered}")
+    assert "What would fit: " in str(refused.value)
 
 
 @pytest.mark.parametrize("content", ["{broken", "[]"])

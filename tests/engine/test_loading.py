@@ -402,6 +402,8 @@ def test_a_config_that_cannot_be_read_is_there_all_the_same(folder: Path, tmp_pa
         ({"hidden_act": "foo"}, "foo"),
         ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "Missing required keys .*factor"),
         ({"rope_parameters": "linear"}, "rope_parameters"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_hidden_layers": -3}, "num_hidden_layers is -3"),
     ],
 )
 def test_a_config_of_no_model_is_refused_with_the_cause(
