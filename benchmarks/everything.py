@@ -141,6 +141,12 @@ PLAN = [
     Run(
         "hard", "needle", f"--methods exact,locret,{RETRIEVING},recall --kinds two,pairs --tokens 2K,8K,32K --trials 4"
     ),
+    Run(
+        "hard-128k",
+        "needle",
+        f"--methods exact,locret,infllm,{THREE},recall --kinds two,pairs --tokens 128K --trials 2",
+    ),
+    Run("hard-1m", "needle", "--methods exact,locret,infllm,recall --kinds two,pairs --tokens 1M --trials 1", False),
     Run("mass", "mass", "--tokens 2K,4K,8K,16K,32K --trials 2"),
     Run("ablation", "ablation", "--tokens 4K --trials 2"),
     Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),

@@ -8,6 +8,7 @@ NB blocks of queries, N entries chosen for a block, D head size.
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -192,6 +193,18 @@ class RetrievingMemory(TieredMemory, WindowMemory):
             )
             self._blocks[size, extend] = blocks.to(device)
         return self._blocks[size, extend]
+
+    def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """Sinks and window; beside them, where something has left the window, what the method chooses of that, or the
+        best of what a second look is for. Layers with a window of their own see nothing else.
+        """
+        if self.layers[layer].layer.sliding_window is not None or int(self.evicted(q.shape[1])[-1]) == 0:
+            return self._near(layer, q)
+        return self._looking_far(layer, q) if self.looked_at is None else self._searched(layer, q)
+
+    @abstractmethod
+    def _looking_far(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """Segments and source positions for queries [HQ, T, D], before RoPE, at a first look."""
 
     def _chosen(
         self, layer: int, q: Tensor, blocks: QueryBlocks, index: Tensor, rule: str, cached: bool = True

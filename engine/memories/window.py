@@ -221,7 +221,7 @@ class WindowMemory(Memory):
         start = max(0, self.length - reach + 1)
         if choice.by_triton(device):  # which is sent where they lie, and need not be for each token
             start -= start % MOVING
-        own = number - self.sinks - (self.seen - self.sinks - self.length if self.seen > self.sinks else 0)
+        own = number - max(self.seen, self.sinks) + self.length
         left = own - self.window - (number - self.seen) % self.query_block  # the newest that has left the window
         if sliding is not None:
             left = torch.maximum(left, own - sliding)

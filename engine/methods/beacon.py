@@ -162,11 +162,11 @@ class Beacon(Method):
         whole = max(task.total, task.prefix + task.beginning_of)
         window, ratio = self.window_tokens(spec), self.ratio_for(spec, whole)
         full, rest = divmod(task.total, window)
-        made = 0 if ratio == RAW else task.total // ratio
+        made = beacons_in(task.total, ratio)
         outlasting = full * window // ratio
         kept = outlasting // self.stride_for(outlasting)
-        opened = rest + (0 if ratio == RAW else rest // ratio)
-        most = min(task.total + made, kept + window + (0 if ratio == RAW else window // ratio))
+        opened = rest + beacons_in(rest, ratio)
+        most = min(task.total + made, kept + window + beacons_in(window, ratio))
         size, opening = plain.usage.bytes[DEVICE], self.passing(spec)
         return dataclasses.replace(
             plain,
@@ -222,10 +222,6 @@ class BeaconMemory(SlotMemory):
         self.ratio = self.settings.ratio_for(self.spec, tokens)
         self.whole = tokens if self.ratio == RAW else None
 
-    def _beacons_in(self, tokens: int) -> int:
-        """Beacons among so many first tokens of a window."""
-        return 0 if self.ratio == RAW else tokens // self.ratio
-
     def begin(self, source: Tensor) -> None:
         """Find the places of the beacons; in the open window they stand for no source, for their tokens are there."""
         super().begin(source)
@@ -277,8 +273,8 @@ class BeaconMemory(SlotMemory):
 
     def condense(self) -> None:
         """The window is full: only its beacons stay, and take the source of the token before them."""
-        new = self.window if self.ratio == RAW else self._beacons_in(self.window)
-        old = self.entries - self.window - self._beacons_in(self.window)
+        new = self.window if self.ratio == RAW else beacons_in(self.window, self.ratio)
+        old = self.entries - self.window - beacons_in(self.window, self.ratio)
         width = self.window // new + (self.ratio != RAW)  # places of a unit and its beacon
         slots = torch.arange(old + new)
         slots[old:] = old + torch.arange(1, new + 1) * width - 1
@@ -320,6 +316,11 @@ class BeaconMemory(SlotMemory):
         self.whole = meta.get("whole")
         self.ratio, self.made, self.fresh = int(meta["ratio"]), int(meta["made"]), int(meta["fresh"])
         self._grow(self.entries)
+
+
+def beacons_in(tokens: int, ratio: int) -> int:
+    """Beacons among so many first tokens of a window, or in all of a text."""
+    return 0 if ratio == RAW else tokens // ratio
 
 
 def window_places(begin: int, tokens: int, ratio: int) -> Tensor:

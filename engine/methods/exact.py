@@ -132,11 +132,10 @@ class ExactMemory(RetrievingMemory):
         """In a conversation, top_k."""
         return self.settings.top_k if self.answering else 0
 
-    def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
-        """The window's segments, and the far entries if there are any."""
-        held = self.layers[layer].layer
-        if not self.answering or held.sliding_window is not None or int(self.evicted(q.shape[1])[-1]) == 0:
-            return super()._segments(layer, q)
+    def _looking_far(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """In a conversation, at the best of everything."""
+        if not self.answering:
+            return self._near(layer, q)
         return self._searched(layer, q if self._growth is None else q * self._growth)
 
     def begin(self, source: Tensor) -> None:

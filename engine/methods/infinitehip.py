@@ -211,14 +211,9 @@ class InfiniteHiPMemory(RetrievingMemory):
         """At a second look, as many as the last stage leaves."""
         return 0 if self.focused is None else self.stages[-1].keep
 
-    def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
-        """Sinks, what the last stage leaves, and the stream."""
-        count = q.shape[1]
-        if self.layers[layer].layer.sliding_window is not None or int(self.evicted(count)[-1]) == 0:
-            return super()._segments(layer, q)
-        if self.looked_at is not None:
-            return self._searched(layer, q)
-        size = self.stages[-1].query_block
+    def _looking_far(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """At what the last stage leaves."""
+        count, size = q.shape[1], self.stages[-1].query_block
         blocks = self.query_blocks(count, size, self.settings.extend_always, q.device)
         if not self.prunes(layer):
             return self._chosen(layer, q, blocks, self.recent(blocks), self.settings.attention, cached=False)

@@ -245,13 +245,9 @@ class InfLLMMemory(RetrievingMemory):
         """The queries in the blocks that look units up together."""
         return self.query_blocks(q.shape[1], self.query_block, True, q.device)
 
-    def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
-        """Initial tokens, looked-up units with the tokens that do not fill one yet, and the window."""
+    def _looking_far(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
+        """At looked-up units, with the tokens that do not fill one yet."""
         blocks = self._lookers(q)
-        if self.layers[layer].layer.sliding_window is not None or blocks.last == 0:
-            return super()._segments(layer, q)
-        if self.looked_at is not None:
-            return self._searched(layer, q)
         complete = blocks.evicted // self.settings.block  # units that each block of queries may look up
         summed, (fresh, _) = self._summed(layer, q), self._coming[layer]
         index = torch.cat([self._look_up(layer, summed, fresh, complete), self._remainder(complete)], dim=1)
