@@ -59,6 +59,7 @@ def measure(options: argparse.Namespace, name: str, budget: int | None, tokens: 
         "decode_tokens_per_second": second.tokens_per_second,
         "peak_memory_bytes": memory_report()["peak_process_bytes"],
         "kv_bytes": progress.usage.bytes,
+        "planned_kv_bytes": plan.footprint.usage.bytes,
         "kv_entries": progress.usage.entries,
         "times_planned": {  # how many times as long as planned each took
             "reading": progress.seconds / (plan.reading_sec or 0),
