@@ -24,10 +24,11 @@ class Report:
 
 
 def usage_json(usage: "engine.Usage") -> dict[str, Any]:
-    """Entries (per KV head and layer) and bytes by tier."""
+    """Entries (per KV head and layer) and bytes by tier; what a device cache did, and how often stages ran."""
     tiers = ("device", "host", "disk")
     return {
         "entries": {tier: int(usage.entries.get(tier, 0)) for tier in tiers},
         "bytes": {tier: int(usage.bytes.get(tier, 0)) for tier in tiers},
         "traffic": dict(usage.traffic),
+        "stages": list(usage.stages),
     }

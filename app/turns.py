@@ -311,4 +311,6 @@ def measurements(done: "engine.Answer") -> dict[str, Any]:
         "kv_entries": usage["entries"]["device"],
         "kv_bytes": usage["bytes"],
         "entries": usage["entries"],
+        "traffic": usage["traffic"],
+        "stages": usage["stages"],
     }

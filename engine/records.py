@@ -20,11 +20,14 @@ class Usage:
     entries: tier -> entries per KV head and layer (the average, where they differ).
     bytes: tier -> bytes of all layers together, preallocated room included.
     traffic: of a device cache of the host tier, hits and misses in units, and moved_bytes; empty where there is none.
+    stages: how often each stage of a pruning ran, over layers and passes, of a reading or a conversation since it was
+    opened; empty where nothing is pruned.
     """
 
     entries: dict[str, int]
     bytes: dict[str, int]
     traffic: dict[str, int] = field(default_factory=dict, compare=False)
+    stages: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,12 @@ class Pruning:
         child.chosen = list(self.chosen)
         return child
 
+    def fork(self) -> Self:
+        """Of a conversation, whose runs are counted by themselves."""
+        child = self.snapshot()
+        child.runs = [0] * len(self.stages)
+        return child
+
     def choose(self, layer: int, q: Tensor, blocks: Callable[[int], QueryBlocks], keys: Slabs) -> Tensor:
         """Entries int64 [NB, k] that each query block is left with, in order (Algorithm 1; Algorithm 4 in decoding).
 

@@ -34,7 +34,7 @@ from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.methods.static_pruned import StaticPruned
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, QueryBlocks, require_between
-from engine.records import HOST
+from engine.records import HOST, Usage
 from engine.seam import ModelSpec
 
 
@@ -266,6 +266,16 @@ class InfiniteHiPMemory(RetrievingMemory):
         """Count the step and the stages that ran."""
         super().commit(novelty)
         self.pruning.commit()
+
+    def usage(self) -> Usage:
+        """With the stages that ran."""
+        return dataclasses.replace(super().usage(), stages=tuple(self.pruning.runs))
+
+    def fork(self) -> Self:
+        """With runs of its own."""
+        child = super().fork()
+        child.pruning = self.pruning.fork()
+        return child
 
     def snapshot(self) -> Self:
         """What was chosen is replaced, never changed."""

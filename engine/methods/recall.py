@@ -399,8 +399,12 @@ class RecallingMemory(TieredMemory, SlotMemory):
     def fork(self) -> Self:
         """From here on queries select."""
         child = super().fork()
-        child.pruning = self.pruning.snapshot()
+        child.pruning = self.pruning.fork()
         return child
+
+    def usage(self) -> Usage:
+        """With the stages that ran."""
+        return dataclasses.replace(super().usage(), stages=tuple(self.pruning.runs))
 
     def snapshot(self) -> Self:
         """What was chosen is replaced, never changed."""

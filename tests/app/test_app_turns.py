@@ -44,6 +44,7 @@ def test_an_answer_has_sources_and_measurements(service: Service, book: Path) ->
     assert "".join(pieces) == turn.answer
     assert turn.measurements["answer_tokens"] == 12
     assert turn.measurements["kv_entries"] <= 320
+    assert (turn.measurements["stages"], turn.measurements["traffic"]) == ([], {})  # of infinitehip, and of a cache
     assert turn.sources
     text = service.library.document(context.document_ids[0]).text
     for source in turn.sources:

@@ -255,13 +255,18 @@ def test_a_longer_pass_forgets_what_was_chosen(spec: ModelSpec) -> None:
     qkv = stream(110)
     context = new_memory(spec, method("16:16:48:64 8:4:16:64"))
     through(context, tail(qkv, 0, 96), 16)
+    reading = context.usage().stages
+    assert min(reading) > 0
     fork = context.fork()
+    assert fork.usage().stages == (0, 0), "a conversation's are its own"
     through(fork, tail(qkv, 96, 100), 1)
     assert fork.pruning.steps == 4
     through(fork, tail(qkv, 100, 109), 16)
     before = list(fork.pruning.runs)
     through(fork, tail(qkv, 109), 1)
     assert fork.pruning.runs == [count + 3 for count in before]
+    assert fork.usage().stages == tuple(fork.pruning.runs)
+    assert context.usage().stages == reading
 
 
 def test_true_positions_where_they_fit(spec: ModelSpec) -> None:
