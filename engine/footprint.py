@@ -87,7 +87,7 @@ class Footprint:
     in_place: bool = False
     search_every: int = 1
     brought: float = 0.0
-    brought_answering: float = 0.0
+    brought_answering: int = 0
     looks: int = 1
     inserted: int = 0
     weight_bytes: int = 0

@@ -69,11 +69,6 @@ def looking_share(spec: ModelSpec) -> float:
     return spec.looking_far.query_width / spec.query_width
 
 
-def looking_operations(share: float, others: int) -> int:
-    """Operations of a layer for a token of an answer, on average, where in so many of them it looks entries up."""
-    return round(share * OPERATIONS + (1 - share) * others)
-
-
 def plan_retrieving(
     spec: ModelSpec,
     task: Task,
@@ -105,40 +100,65 @@ def plan_retrieving(
     seen = plan_window(others, task, sinks, window)
     if longest:
         seen = _with_bytes(seen, plan_window(with_wide, task, 0, longest))
-    far = max(0, task.total - sinks)
-    dtype, looking = DTYPES[store], spec.looking_far
-    mapped = mapped_entries(looking, dtype, max(0, task.prefix + task.read - sinks)) if task.read else 0
-    stored = host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK)
-    size = {DEVICE: seen.usage.bytes[DEVICE] + cached, **stored.bytes}
-    more, share = min(chosen, far), looking_share(spec)
-    searched = math.ceil(compared * far)
-    while_reading = more + searched / together / 2 if reading else 0.0  # half of the text is there on average
-    attended = averaged(spec, lambda layer: mean_attended(task.total, layer.sliding_window or limit))
     answering = averaged(spec, lambda layer: min(task.total, layer.sliding_window or limit))
-    picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
-    sources = 4 * far if spec.device.type == "cuda" else 0
-    return dataclasses.replace(
+    plain = dataclasses.replace(
         seen,
-        usage=Usage({**seen.usage.entries, **stored.entries}, size),
-        spare_bytes=seen.spare_bytes + on_their_way(looking, task.chunk),
-        tail_bytes=seen.tail_bytes + cached + picking + 2 * sources,
-        saved_bytes=seen.saved_bytes + waiting_bytes(looking, dtype),
-        attended=attended + share * while_reading,
-        widest=seen.widest + (more if reading else 0),
-        answering=round(answering + share * more),
-        searched=searched,
+        usage=Usage(seen.usage.entries, {DEVICE: seen.usage.bytes[DEVICE] + cached}),
+        attended=averaged(spec, lambda layer: mean_attended(task.total, layer.sliding_window or limit)),
+        answering=round(answering),
+    )
+    searched = math.ceil(compared * max(0, task.total - sinks))
+    tiered = with_host_tier(plain, spec, task, sinks, store, tier, looks, chosen, searched)
+    more, share = tiered.brought_answering, looking_share(spec)
+    while_reading = share * (more + searched / together / 2) if reading else 0.0  # half of the text is there on average
+    picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
+    sources = 4 * max(0, task.total - sinks) if spec.device.type == "cuda" else 0
+    return dataclasses.replace(
+        tiered,
+        tail_bytes=plain.tail_bytes + cached + picking + 2 * sources,
+        attended=plain.attended + while_reading,
+        widest=plain.widest + (more if reading else 0),
         in_place=in_place,
         search_every=search_every,
         brought=more / block if reading else 0.0,
-        brought_answering=more,
-        looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
         # Kernels read what is chosen in place.
         explicit=reading and share > 0 and (spec.device.type != "cuda" or cached > 0),
-        # On its way to disk, or copied to be saved:
-        host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),
-        host_tail_bytes=2 * slab_bytes(looking, dtype, FIRST_OF_CONVERSATION),
-        operations=looking_operations(share, seen.operations),
+        host_tail_bytes=2 * slab_bytes(spec.looking_far, DTYPES[store], FIRST_OF_CONVERSATION),
         recorded=recorded,
+    )
+
+
+def with_host_tier(
+    plain: Footprint,
+    spec: ModelSpec,
+    task: Task,
+    first: int,
+    store: str,
+    tier: str,
+    looks: int,
+    chosen: int,
+    searched: int,
+) -> Footprint:
+    """What a memory on the device takes, with everything behind the `first` tokens in the host tier as well.
+
+    store, tier, looks, chosen: as of `plan_retrieving`; searched: see `Footprint`.
+    """
+    dtype, looking, share = DTYPES[store], spec.looking_far, looking_share(spec)
+    far = max(0, task.total - first)
+    mapped = mapped_entries(looking, dtype, max(0, task.prefix + task.read - first)) if task.read else 0
+    stored = host_usage(looking, dtype, far, task.total, mapped, leaving=tier == DISK)
+    more = min(chosen, far)
+    return dataclasses.replace(
+        plain,
+        usage=Usage({**plain.usage.entries, **stored.entries}, {**plain.usage.bytes, **stored.bytes}),
+        spare_bytes=plain.spare_bytes + on_their_way(looking, task.chunk),
+        saved_bytes=plain.saved_bytes + waiting_bytes(looking, dtype),
+        answering=round(plain.answering + share * more),
+        searched=searched,
+        brought_answering=more,
+        looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
+        host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),  # on its way to disk, or copied
+        operations=round(share * OPERATIONS + (1 - share) * plain.operations),
     )
 
 

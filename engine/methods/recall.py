@@ -29,11 +29,9 @@ from engine.host.settings import (
     DTYPES,
     LOOKS,
     TIERS,
-    looking_operations,
     looking_share,
-    on_their_way,
+    with_host_tier,
 )
-from engine.host.tier_plan import SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.host.tiered import TieredMemory
 from engine.memories.attention import Lists, Segment, Shown
 from engine.memories.coded import check_codes
@@ -45,7 +43,7 @@ from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret, RetainedMemory
 from engine.methods.static_pruned import StaticRecalling
 from engine.positions import PRUNING_RULES, TRUE, FarPlaces, QueryBlocks, require_between
-from engine.records import DISK, HOST, LoadedParts, Parts, Usage
+from engine.records import HOST, LoadedParts, Parts, Usage
 from engine.seam import ModelSpec
 from kernels.rows import Slabs
 
@@ -165,32 +163,23 @@ class Recall(Method):
         plain = self.condensing().plan(spec, task)
         if self.budget is None:
             return plain
-        far, share = min(self.selected, task.tokens), looking_share(spec)
-        compared_with = 1.0 if self.select == "exact" else compared(parse_stages(self.stages))
-        searched = math.ceil(compared_with * task.tokens)
-        by_search = self.select == "exact" or self.looks > 1
-        dtype, looking = DTYPES[self.store], spec.looking_far
-        mapped = mapped_entries(looking, dtype, task.read)
-        stored = host_usage(looking, dtype, task.tokens, task.total, mapped, leaving=self.tier == DISK)
-        in_place = self.select == "infinitehip" and self.tier == HOST
+        exactly = self.select == "exact"
+        searched = math.ceil((1.0 if exactly else compared(parse_stages(self.stages))) * task.tokens)
+        tiered = with_host_tier(
+            plain, spec, task, task.prefix, self.store, self.tier, self.looks, self.selected, searched
+        )
+        far, in_place = tiered.brought_answering, not exactly and self.tier == HOST
+        picking = picked_in_pass(spec, far, task.chunk) if exactly or self.looks > 1 else 0
+        reading = looking_share(spec) * (far + searched / 2) if self.while_reading else 0.0
         return dataclasses.replace(
-            plain,
-            usage=Usage({**plain.usage.entries, **stored.entries}, {**plain.usage.bytes, **stored.bytes}),
-            attended=plain.attended + (share * (far + searched / 2) if self.while_reading else 0.0),
+            tiered,
+            attended=plain.attended + reading,
             widest=plain.widest + (far if self.while_reading else 0),
-            answering=round(plain.answering + share * far),
-            searched=searched,
             in_place=in_place,
-            search_every=1 if self.select == "exact" else parse_stages(self.stages)[0].refresh,
-            brought_answering=far,
+            search_every=1 if exactly else parse_stages(self.stages)[0].refresh,
             recorded=self.looks == 1 and in_place and self.pruning != TRUE,
-            looks=min(self.looks, 2),
             explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
-            operations=looking_operations(share, plain.operations),
-            host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, task.tokens - mapped)),  # copied to be saved
-            spare_bytes=plain.spare_bytes + on_their_way(looking, task.chunk),
-            saved_bytes=plain.saved_bytes + waiting_bytes(looking, dtype),
-            tail_bytes=plain.tail_bytes + (picked_in_pass(spec, far, task.chunk) if by_search else 0),
+            tail_bytes=plain.tail_bytes + picking,
         )
 
 
