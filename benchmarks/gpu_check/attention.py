@@ -119,9 +119,7 @@ def _beside(check: Check, queries: int, length: int) -> Row:
     facts: Row = {"sdpa_seconds": median_seconds(check.place, sdpa)}
     function, _ = flash.choice()
     if function is not None and flash.usable(q):
-        facts["flash_seconds"] = median_seconds(
-            check.place, lambda: flash.attend(function, q, k, v, SIZE**-0.5, causal=True)
-        )
+        facts["flash_seconds"] = median_seconds(check.place, lambda: flash.attend(function, q, k, v, SIZE**-0.5))
     return facts | _hip_attn(check, q, k, v)
 
 
