@@ -22,7 +22,7 @@ from engine.trained.retaining import FILE as HEADS
 from engine.trained.retaining import RetainingHeads
 
 SEAM_SHARE = 0.03  # of all the time, for each model
-KERNEL_SHARE = 0.15  # each kernel is compiled, and again for each kind of slab: some twenty times, for seconds each
+KERNEL_SHARE = 0.2  # they are compiled a hundred times, for half a second each: for each kind of slab and of heads
 ATTENTION_SHARE = 0.1
 # Of entries that are filled in most time goes by for pinning the host's memory, some 3 GB/s, and for coding them there
 MODEL_SHARES = {"Llama-3.1-8B": 4.5, "Qwen2.5-7B": 2.5, "Phi-3-mini": 1.2}
