@@ -110,9 +110,9 @@ def _interpreted(lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
     ) as process:
         try:
             yield from map(json.loads, process.stdout or ())
-        finally:
-            if process.poll() is None:
-                process.kill()
+        except BaseException:  # there is no time for more, or nobody asks for more
+            process.kill()
+            raise
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
 
