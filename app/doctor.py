@@ -39,6 +39,7 @@ def examine(home: str | None, model: str | None = None, device: str = "auto") ->
         "home": lambda: _home(root),
         "model": lambda: _model(model or POCKET, device),
         "attention": _attention,
+        "kernels": _kernels,
         "ocr": _ocr,
         "sample book": _sample,
     }
@@ -144,7 +145,14 @@ def _attention() -> Check:
     import engine
 
     function, reason = engine.flash_choice()
-    return Check("attention", True, False, f"{'FlashAttention' if function else 'PyTorch'}: {reason}.")
+    return Check("attention", True, False, f"{'with' if function else 'without'} FlashAttention: {reason}.")
+
+
+def _kernels() -> Check:
+    import engine
+
+    names = {"triton": "Triton's", "reference": "PyTorch's"}
+    return Check("kernels", True, False, f"{names[engine.kernels_choice()]}, for tensors on the device.")
 
 
 def _ocr() -> Check:

@@ -2,12 +2,16 @@
 
     python -m benchmarks.gpu_kernels [--lengths 4096 32768 ...]
 
-A row says what ran (kernel, what, dtype, length), where the keys and values lay (bank: on the device, or at the first
-length also in pinned host memory, as they are and in codes), the largest error of the kernel and of PyTorch in the same
-precision, both against float64 of the numbers that codes stand for (`agrees`: at most twice as large; None for banks
-that are only timed; of pruning the largest but for one chunk in twenty, see ALIKE), the kernel's seconds, and those of
-`F.scaled_dot_product_attention` over all keys at once, on the device. Where there is no GPU kernels run in Triton's
-interpreter, whose times mean nothing: then no times are given. Not here: what is done about a row that does not agree.
+The one list of what is compared is `_Bench.rows`. A row says what ran (kernel, what, heads, dtype, length), where the
+keys and values lay (bank: on the device or in pinned host memory, as they are or in codes), the largest error of the
+kernel and of PyTorch in the same precision, both against float64 of the numbers that codes stand for (of several
+outputs that with least to spare; `agrees`: of each at most twice as large; None for banks that are only timed; of
+pruning the largest but for one chunk in twenty, see ALIKE; of quantising: the same codes, see ODD), the kernel's
+seconds, and those of `F.scaled_dot_product_attention` of as many queries over all keys at once, on the device.
+
+Where there is no GPU kernels run in Triton's interpreter, whose times mean nothing: then no times are given. It rounds
+to fp8 otherwise than a GPU, and nothing is quantised to it there; and it cuts off what bfloat16 has no room for, so the
+dtype is float32 if none is asked for. Not here: what is done about a row that does not agree.
 """
 
 from __future__ import annotations
@@ -17,43 +21,52 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.gpu_check.gauge import median_seconds
-from kernels import attention, columns, gathering, pruning
-from kernels.attention import Lists, Span
+from benchmarks import gpu_inputs
+from benchmarks.gpu_check.gauge import computed_in, median_seconds
+from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source
+from kernels import attention, columns, gathering, pruning, quantise
 from kernels.gathering import Room
 from kernels.pruning import Places
-from kernels.quantise import stored, unpack, width
-from kernels.rows import PAGE, Bank, Levels, Pages, Slabs
+from kernels.rows import PAGE
 
-SLAB = 32768  # rows of a slab, as in the engine's host tier
-QUERY_HEADS, HEADS, SIZE = 32, 8, 128
 CHUNK = 2048  # queries of a prefill pass
-BLOCK = 64  # queries that share a list
-CHOSEN = 3072  # rows of a list, InfiniteHiP's 3K
+BLOCK = 64  # queries that share a list, and of the longest pass in which kept entries in codes are read in place
+WINDOW = 2047  # rows that a query sees, Phi-3-mini's
 PRUNED = 256  # rows of a chunk in the first stage of pruning
 WATCHED = 32  # tokens of a catalyst
 KEPT = 4096  # entries that condensing keeps
+SHORT = 8192  # keys, at most, with the heads of other models
 EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
 EXACT_BLOCKS = 2  # blocks that are compared with float64; all of them would take the memory of many kernels
 # Of chunks, the share whose scores are compared. Where both keys of a round score alike in bfloat16, either may go on,
 # and what is found behind it may be far from what is behind the other: of 256 chunks of noise two or three
 ALIKE = 0.95
-ON_DEVICE = "device"
-HOST_BANKS = {"host": None, "host int8": torch.int8, "host int4": torch.quint4x2, "host fp8": torch.float8_e4m3fn}
+SLACK = 1e-5  # that an error may have beside PyTorch's, which may be none
+BENT = 4 * torch.finfo(torch.float32).eps  # times the softcap: the same of logits that were of its size on their way
+ODD = 1e-3  # share of codes that may be the next one: a quotient half-way between two is not the same everywhere
 Row = dict[str, Any]
+Outputs = Sequence[Tensor]
 
 
-def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = torch.bfloat16) -> Iterator[Row]:
-    """One row for each kernel and length (keys in the bank, 2 or more), and at the first length for each host bank;
-    each when it is done, those of the first length first.
+class Compared(NamedTuple):
+    """The largest error of a kernel and of its reference, and whether the first is small enough beside the second."""
+
+    error: float
+    reference_error: float
+    agrees: bool
+
+
+def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
+    """One row for each kernel and way to use it, each when it is done: at the first length (keys in the bank, at least
+    2) in each store; then with the heads of other models; then some of them at the other lengths.
 
     Raises:
         ImportError: there is no triton.
@@ -66,220 +79,297 @@ def kernel_rows(device: torch.device, lengths: list[int], dtype: torch.dtype = t
     if device.type == "cpu" and not triton.knobs.runtime.interpret:
         yield from _interpreted(lengths, dtype)
         return
-    for bank, kind in {ON_DEVICE: None, **HOST_BANKS}.items():
+    first, *others = lengths
+    dense: dict[tuple[Heads, int, int], float] = {}
+    for store, (kind, _) in STORES.items():
         if kind != torch.float8_e4m3fn or device.type == "cpu" or torch.cuda.get_device_capability(device) >= (8, 9):
-            yield from _Bench(device, lengths[0], dtype, bank).rows()
-    for length in lengths[1:]:
-        yield from _Bench(device, length, dtype, ON_DEVICE).rows()
+            source = Source(device, first, dtype, store, _few(gpu_inputs.LLAMA, device))
+            yield from _Bench(source, store, dense).rows()
+    for heads in gpu_inputs.OTHERS:
+        for store in (ON_DEVICE, "device int8"):
+            source = Source(device, min(first, SHORT), dtype, store, _few(heads, device))
+            yield from _Bench(source, store, dense).rows()
+    for length in others:
+        source = Source(device, length, dtype, ON_DEVICE, _few(gpu_inputs.LLAMA, device))
+        yield from _Bench(source, ON_DEVICE, dense).main_rows()
 
 
-def _interpreted(lengths: list[int], dtype: torch.dtype) -> list[Row]:
+def _few(heads: Heads, device: torch.device) -> Heads:
+    """Interpreted, one KV head takes seconds."""
+    return heads if device.type == "cuda" else heads._replace(query=heads.query // heads.kv, kv=1)
+
+
+def _interpreted(lengths: list[int], dtype: torch.dtype) -> Iterator[Row]:
     """The same in a process of its own: Triton must know that it interprets before anybody imports it."""
     command = [sys.executable, "-m", "benchmarks.gpu_kernels", "--device", "cpu", "--dtype", str(dtype).split(".")[1]]
-    done = subprocess.run(
+    with subprocess.Popen(
         [*command, "--lengths", *map(str, lengths)],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         cwd=Path(__file__).parent.parent,
         stdout=subprocess.PIPE,
-        check=True,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    ) as process:
+        try:
+            yield from map(json.loads, process.stdout or ())
+        except BaseException:  # there is no time for more, or nobody asks for more
+            process.kill()
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
 
 
 class _Bench:
-    """Inputs of one length in one bank, and the rows that they give."""
+    """The rows of one source."""
 
-    def __init__(self, device: torch.device, length: int, dtype: torch.dtype, bank: str) -> None:
-        """length: keys in the bank, which is ON_DEVICE or of HOST_BANKS. Sizes shrink with it: short ones are quick."""
-        self.device, self.length, self.dtype, self.bank = device, length, dtype, bank
-        self.heads = HEADS if device.type == "cuda" else 1  # interpreted, one head takes seconds
-        self.query_heads = self.heads * (QUERY_HEADS // HEADS)
-        self.count = min(CHUNK, length // 2)
-        self.chosen = min(CHOSEN, length)
-        self.kept = min(KEPT, length)
-        self.generator = torch.Generator(device).manual_seed(length)
-        self.levels = Levels.of(self._random(self.heads, PAGE, SIZE).cpu())  # of codes
-        self.keys, self.values = self._bank(), self._bank()
-        angles = torch.rand(length + self.count, SIZE // 2, generator=self.generator, device=device) * 6
-        self.cos, self.sin = angles.cos(), angles.sin()
-
-    def _random(self, *shape: int) -> Tensor:
-        return torch.randn(*shape, generator=self.generator, device=self.device, dtype=self.dtype)
-
-    def _bank(self) -> Slabs:
-        lengths = [min(SLAB, self.length - at) for at in range(0, self.length, SLAB)]
-        return [(self._slab(self._random(self.heads, length, SIZE)), length) for length in lengths]
-
-    def _slab(self, x: Tensor) -> Bank:
-        if self.bank == ON_DEVICE:
-            return x
-        kind, pinned = HOST_BANKS[self.bank], self.device.type == "cuda"
-        if kind is None:
-            return x.cpu().pin_memory() if pinned else x
-        capacity = -(-x.shape[1] // PAGE) * PAGE
-        codes = torch.empty(self.heads, capacity, width(kind, SIZE), dtype=stored(kind), pin_memory=pinned)
-        pages = Pages(codes, torch.empty(self.heads, capacity // PAGE, pin_memory=pinned), self.levels, kind, x.dtype)
-        pages.write(0, F.pad(x, (0, 0, 0, capacity - x.shape[1])))
-        return pages
+    def __init__(self, source: Source, store: str, dense: dict[tuple[Heads, int, int], float]) -> None:
+        """dense: seconds of dense attention that are known already, by heads, keys and queries; they are added to."""
+        self.source, self.store, self.dense = source, store, dense
+        self.device, self.length, self.heads = source.device, source.length, source.heads
+        self.count = min(CHUNK, self.length // 2)
+        self.few, self.watched = min(BLOCK, self.count), min(WATCHED, self.count)
+        self.llama = _few(gpu_inputs.LLAMA, self.device)
+        self.scaling, self.slack = self.heads.size**-0.5, SLACK + BENT * (self.heads.softcap or 0.0)
 
     def rows(self) -> Iterator[Row]:
-        """All kernels; the column sums of a whole bank are of keys after RoPE, which are on the device."""
-        yield self._pruning()
-        yield self._attention("prefill", self.count, BLOCK)
-        yield self._attention("decode", 1, 1)
-        if self.bank == ON_DEVICE:
-            yield self._columns()
-        yield self._gathering()
+        """All there is, of what the engine asks of keys and values that lie so.
 
-    def _wide(self, bank: Slabs, dtype: torch.dtype = torch.float64) -> list[tuple[Tensor, int]]:
-        """A bank of numbers on the device."""
-        return [(_numbers(slab, self.device).to(dtype), length) for slab, length in bank]
+        Each of them is a kernel to be compiled. So heads are shown rows of their own in int8 and not in other codes,
+        and kernels that know nothing of heads but their size are given those of one model alone.
+        """
+        kind, host = self.source.store
+        if host:
+            yield from self._kept_by_host(kind)
+        elif kind is not None:
+            yield from self._kept_in_codes(kind)
+        else:
+            yield from self.main_rows()
+            yield from self._kept_as_they_are()
+
+    def main_rows(self) -> Iterator[Row]:
+        """Those that are also timed at other lengths, of a bank that is on the device as it is."""
+        yield self._pruning("one query", 1)
+        yield from self._chosen()
+        yield self._columns(f"{self.watched} queries", self.source.last(self.watched))
+        yield self._gathered()
+
+    def _kept_as_they_are(self) -> Iterator[Row]:
+        yield self._attention("prefill, window", self.source.last(self.count, WINDOW))
+        yield self._attention("decode, all", self.source.last(1))
+        yield from self._listed()
+        if self.heads == self.llama:
+            yield from self._by_head()
+
+    def _kept_by_host(self, kind: torch.dtype | None) -> Iterator[Row]:
+        yield self._pruning("one query", 1)
+        yield from self._chosen()
+        yield from self._listed()
+        if kind in (None, torch.int8):
+            yield from self._by_head()
+
+    def _kept_in_codes(self, kind: torch.dtype) -> Iterator[Row]:
+        """Read in place by lists of all entries in passes of few tokens, and coded row by row; pages are a host tier's,
+        whose codes come from the processor, but they are this kernel's too.
+        """
+        few = self.source.last(self.few, listed=True)
+        yield self._attention(f"{self.few} queries, all", few)
+        yield self._attention("decode, all", self.source.last(1, listed=True))
+        yield self._columns(f"{self.few} queries, all", few)
+        if self.heads != self.llama:
+            return
+        for page, dtype in ((1, torch.float32), (PAGE, self.source.dtype)):
+            x = self.source.noise(self.heads.kv * -(-self.length // page), page, self.heads.size).to(dtype)
+            if kind != torch.float8_e4m3fn or self.device.type == "cuda":
+                yield self._quantised(f"pages of {page}", x, kind)
+            yield self._dequantised(f"pages of {page}", x, kind)
+
+    def _chosen(self) -> Iterator[Row]:
+        yield self._attention("prefill", self.source.chosen(self.count, self.few))
+        yield self._attention("decode", self.source.chosen(1, 1))
+
+    def _listed(self) -> Iterator[Row]:
+        yield self._pruning(f"{self.few} queries", self.few)
+        yield self._columns(f"{self.watched} queries, lists", self.source.chosen(self.watched, self.watched))
+        yield self._taken()
+
+    def _by_head(self) -> Iterator[Row]:
+        watched = self.source.chosen(self.watched, self.watched, by_head=True)
+        yield self._attention("prefill, by head", self.source.chosen(self.count, self.few, by_head=True))
+        yield self._attention("decode, by head", self.source.chosen(1, 1, by_head=True))
+        yield self._columns(f"{self.watched} queries, by head", watched)
 
     def _row(
-        self,
-        kernel: str,
-        what: str,
-        errors: Callable[[], tuple[float, float]],
-        run: Callable[[], object],
-        dense: Callable[[], object],
+        self, kernel: str, what: str, compare: Callable[[], Compared], run: Callable[[], object], queries: int | None
     ) -> Row:
+        """queries: of the dense attention that it is timed beside, None for none."""
         timed = self.device.type == "cuda"
-        error, plain = errors() if self.length <= EXACT_KEYS else (None, None)
+        found = compare() if self.length <= EXACT_KEYS else None
         return {
             "kernel": kernel,
             "what": what,
-            "bank": self.bank,
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "heads": str(self.heads),
+            "bank": self.store,
+            "dtype": str(self.source.dtype).removeprefix("torch."),
             "length": self.length,
-            "error": error,
-            "reference_error": plain,
-            "agrees": None if error is None or plain is None else error <= 2 * plain + 1e-5,
+            "error": None if found is None else found.error,
+            "reference_error": None if found is None else found.reference_error,
+            "agrees": None if found is None else found.agrees,
             "seconds": median_seconds(self.device, run) if timed else None,
-            "sdpa_seconds": median_seconds(self.device, dense) if timed else None,
+            "sdpa_seconds": self._dense_seconds(queries) if timed and queries else None,
         }
 
-    def _sdpa(self, count: int) -> Callable[[], object]:
-        """Dense attention of so many queries over all keys of the bank."""
-        q = self._random(1, self.query_heads, count, SIZE)
-        k, v = (
-            torch.cat([slab[:, :n] for slab, n in self._wide(bank, self.dtype)], dim=1)[None]
-            for bank in (self.keys, self.values)
-        )
-        return lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    def _dense_seconds(self, queries: int) -> float:
+        """Of dense attention of so many queries to as many keys as the bank has."""
+        key = self.heads, self.length, queries
+        if key not in self.dense:
+            q = self.source.noise(1, self.heads.query, queries, self.heads.size)
+            k, v = (self.source.noise(1, self.heads.kv, self.length, self.heads.size) for _ in range(2))
+            self.dense[key] = median_seconds(
+                self.device, lambda: F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+            )
+        return self.dense[key]
 
-    def _lists(self, blocks: int, size: int) -> Lists:
-        scores = torch.rand(blocks, self.length, generator=self.generator, device=self.device)
-        index = scores.topk(self.chosen, dim=1).indices.sort(dim=1).values
-        places = torch.arange(self.chosen, device=self.device).expand(blocks, -1).contiguous()
-        return Lists(index, places, size, self.cos, self.sin)
-
-    def _span(self, count: int) -> Span:
-        end = torch.full((count,), self.length, device=self.device)
-        return Span(torch.zeros_like(end), end)
-
-    def _attention(self, what: str, count: int, size: int) -> Row:
+    def _attention(self, what: str, given: Inputs) -> Row:
         from kernels.attention import kernel, reference
 
-        q, span, scaling = self._random(self.query_heads, count, SIZE), self._span(count), SIZE**-0.5
-        lists = self._lists(-(-count // size), size)
+        def outputs(attend: Callable[..., Outputs], each: Inputs) -> Outputs:
+            return attend(each.q, each.keys, each.values, each.span, each.lists, self.scaling, self.heads.softcap)
 
-        def errors() -> tuple[float, float]:
-            few = min(count, EXACT_BLOCKS * size)
-            part, part_span = lists.part(0, EXACT_BLOCKS), span.part(0, few)
-            wide = Lists(part.index, part.places, size, part.cos.double(), part.sin.double())
-            keys, values = self._wide(self.keys), self._wide(self.values)
-            exact, _ = reference.attend(q[:, :few].double(), keys, values, part_span, wide, scaling)
-            plain, _ = reference.attend(q[:, :few], self.keys, self.values, part_span, part, scaling)
-            found, _ = kernel.attend(q, self.keys, self.values, span, lists, scaling)
-            return _errors(found[:, :few], plain, exact)
+        def compare() -> Compared:
+            few = given.part(EXACT_BLOCKS * (self.few if given.lists is None else given.lists.size))
+            found = [x[:, : few.q.shape[1]] for x in outputs(kernel.attend, given)]
+            exact = outputs(reference.attend, self.source.exact(few))
+            return _compared(found, outputs(reference.attend, few), exact, slack=self.slack)
 
-        def run() -> object:
-            return attention.attend(q, self.keys, self.values, span, lists, scaling)
+        return self._row("attention", what, compare, lambda: outputs(attention.attend, given), given.q.shape[1])
 
-        return self._row("attention", what, errors, run, self._sdpa(count))
-
-    def _columns(self) -> Row:
+    def _columns(self, what: str, given: Inputs) -> Row:
         from kernels.columns import kernel, reference
 
-        count, scaling = min(WATCHED, self.count), SIZE**-0.5
-        q, span = self._random(self.query_heads, count, SIZE), self._span(count)
-        _, total = attention.attend(q, self.keys, self.values, span, None, scaling)
+        def sums(module: Any, each: Inputs) -> Outputs:
+            whole = total.to(torch.promote_types(total.dtype, each.q.dtype))
+            return [
+                module.column_sums(each.q, each.keys, each.span, each.lists, whole, self.scaling, self.heads.softcap)
+            ]
 
-        def errors() -> tuple[float, float]:
-            exact = reference.column_sums(q.double(), self._wide(self.keys), span, None, total.double(), scaling)
-            plain = reference.column_sums(q, self.keys, span, None, total, scaling)
-            return _errors(kernel.column_sums(q, self.keys, span, None, total, scaling), plain, exact)
+        given_to = (given.q, given.keys, given.values, given.span, given.lists, self.scaling, self.heads.softcap)
+        _, total = attention.attend(*given_to)
 
-        def run() -> object:
-            return columns.column_sums(q, self.keys, span, None, total, scaling)
+        def compare() -> Compared:
+            exact = sums(reference, self.source.exact(given))
+            return _compared(sums(kernel, given), sums(reference, given), exact, slack=self.slack)
 
-        return self._row("columns", f"{count} queries", errors, run, self._sdpa(count))
+        return self._row("columns", what, compare, lambda: sums(columns, given), given.q.shape[1])
 
-    def _gathering(self) -> Row:
+    def _gathered(self) -> Row:
         from kernels.gathering import kernel, reference
 
-        scores = torch.rand(self.heads, self.length, generator=self.generator, device=self.device)
-        index = scores.topk(self.kept, dim=1).indices.sort(dim=1).values
-        cos, sin = self.cos[: self.kept], self.sin[: self.kept]
+        source, kept = self.source, min(KEPT, self.length)
+        index, cos, sin = self._kept(kept), source.cos[:kept], source.sin[:kept]
 
-        def room(dtype: torch.dtype, device: torch.device = self.device) -> Room:
-            shape = (self.heads, self.kept, SIZE)
-            return Room(*(torch.empty(shape, dtype=dtype, device=device) for _ in range(3)))
+        def room(dtype: torch.dtype) -> Room:
+            shape = (self.heads.kv, kept, self.heads.size)
+            return Room(*(torch.empty(shape, dtype=dtype, device=self.device) for _ in range(3)))
 
-        kept = room(self.dtype)
+        def compare() -> Compared:
+            exact, plain, found = room(torch.float64), room(source.dtype), room(source.dtype)
+            reference.gather(source.exact_keys, source.exact_values, index, cos.double(), sin.double(), exact)
+            reference.gather(source.keys, source.values, index, cos, sin, plain)
+            kernel.gather(source.keys, source.values, index, cos, sin, found)
+            mine, theirs, true = ([each.keys, each.rotated, each.values] for each in (found, plain, exact))
+            return _compared(mine, theirs, true)
 
-        def errors() -> tuple[float, float]:
-            lying = self.keys[0][0].device  # where the reference takes rows
-            exact, plain, found = room(torch.float64), room(self.dtype, lying), room(self.dtype)
-            reference.gather(self._wide(self.keys), self._wide(self.values), index, cos.double(), sin.double(), exact)
-            reference.gather(self.keys, self.values, index.to(lying), cos.to(lying), sin.to(lying), plain)
-            kernel.gather(self.keys, self.values, index, cos, sin, found)
-            return _errors(found.rotated, plain.rotated.to(self.device), exact.rotated)
+        reused = room(source.dtype)
 
         def run() -> None:
-            gathering.gather(self.keys, self.values, index, cos, sin, kept)
+            gathering.gather(source.keys, source.values, index, cos, sin, reused)
 
-        return self._row("gathering", f"{self.kept} kept", errors, run, self._sdpa(1))
+        return self._row("gathering", f"{kept} kept", compare, run, 1)
 
-    def _pruning(self) -> Row:
+    def _taken(self) -> Row:
+        from kernels.gathering import kernel, reference
+
+        source, kept = self.source, min(KEPT, self.length)
+        index = self._kept(kept)
+
+        def compare() -> Compared:
+            where = source.keys, source.values, index, self.device
+            exact = source.exact_keys, source.exact_values, index, self.device
+            return _compared(
+                kernel.taken(*where, source.dtype),
+                reference.taken(*where, source.dtype),
+                reference.taken(*exact, torch.float64),
+            )
+
+        def run() -> object:
+            return gathering.taken(source.keys, source.values, index, self.device, source.dtype)
+
+        return self._row("gathering", f"{kept} taken", compare, run, 1)
+
+    def _kept(self, count: int) -> Tensor:
+        """Rows [H, count] of each head's own."""
+        return self.source.uniform(self.heads.kv, self.length).topk(count, dim=1).indices.sort(dim=1).values
+
+    def _pruning(self, what: str, queries: int) -> Row:
         from kernels.pruning import kernel, reference
 
-        size = min(PRUNED, self.length)
-        q = self._random(self.query_heads, 1, 1, SIZE)
+        source, size = self.source, min(PRUNED, self.length)
+        q = source.noise(self.heads.query, 1, queries, self.heads.size)
         starts = torch.arange(0, self.length, size, device=self.device)[None]
         limits = torch.tensor([self.length], device=self.device)
         rule, group = torch.tensor([pruning.BRANCH], device=self.device), torch.ones(1, device=self.device).long()
-        places = Places(rule, group, 0, self.cos, self.sin)
-        wide = Places(rule, group, 0, self.cos.double(), self.sin.double())
+        places = Places(rule, group, 0, source.cos, source.sin)
+        wide = Places(rule, group, 0, source.cos.double(), source.sin.double())
 
-        def errors() -> tuple[float, float]:
-            exact = reference.chunk_scores(q.double(), self._wide(self.keys), starts, limits, size, wide)
-            plain = reference.chunk_scores(q, self.keys, starts, limits, size, places)
-            return _errors(kernel.chunk_scores(q, self.keys, starts, limits, size, places), plain, exact, ALIKE)
+        def compare() -> Compared:
+            given = q, source.keys, starts, limits, size, places
+            exact = reference.chunk_scores(q.double(), source.exact_keys, starts, limits, size, wide)
+            return _compared([kernel.chunk_scores(*given)], [reference.chunk_scores(*given)], [exact], ALIKE)
 
         def run() -> object:
-            return pruning.chunk_scores(q, self.keys, starts, limits, size, places)
+            return pruning.chunk_scores(q, source.keys, starts, limits, size, places)
 
-        return self._row("pruning", "one query", errors, run, self._sdpa(1))
+        return self._row("pruning", what, compare, run, queries)
+
+    def _quantised(self, what: str, x: Tensor, kind: torch.dtype) -> Row:
+        from kernels.quantise import kernel, reference
+
+        def compare() -> Compared:
+            (found, found_scale), (codes, scale) = kernel.quantise(x, kind), reference.quantise(x, kind)
+            mine, theirs = (quantise.unpack(each, kind, torch.float32) for each in (found, codes))
+            step = (theirs.abs() / 8).clamp_min(2**-9) if kind == torch.float8_e4m3fn else torch.ones_like(theirs)
+            next_at_most = bool(((mine - theirs).abs() <= step).all())
+            few = float((mine != theirs).float().mean()) <= ODD
+            same = next_at_most and few and torch.allclose(found_scale, scale, rtol=1e-6, atol=0.0)
+            stood_for = (each * by[:, None, None].double() for each, by in ((mine, found_scale), (theirs, scale)))
+            error, reference_error = (float((each - x).abs().max()) for each in stood_for)
+            return Compared(error, reference_error, same)
+
+        return self._row("quantise", what, compare, lambda: quantise.quantise(x, kind), None)
+
+    def _dequantised(self, what: str, x: Tensor, kind: torch.dtype) -> Row:
+        from kernels.quantise import kernel, reference
+
+        codes, scale = reference.quantise(x, kind)
+        given = codes, scale, kind, self.source.dtype
+
+        def compare() -> Compared:
+            exact = quantise.unpack(codes, kind, torch.float64) * scale[:, None, None]
+            return _compared([kernel.dequantise(*given)], [reference.dequantise(*given)], [exact])
+
+        return self._row("dequantise", what, compare, lambda: quantise.dequantise(*given), None)
 
 
-def _numbers(slab: Bank, device: torch.device) -> Tensor:
-    """A slab, or what its codes stand for in float64, [H, capacity, D] on the device."""
-    if isinstance(slab, Tensor):
-        return slab.to(device)
-    centre, spread = slab.levels.on(device)
-    scale = slab.scale.to(device).repeat_interleave(slab.page, dim=1)[..., None]
-    return unpack(slab.codes.to(device), slab.kind, torch.float64) * scale * spread[:, None] + centre[:, None]
+def _compared(found: Outputs, plain: Outputs, exact: Outputs, share: float = 1.0, slack: float = SLACK) -> Compared:
+    """Of all outputs, that with least to spare; of each the largest error, or below what so large a share lies."""
 
-
-def _errors(found: Tensor, plain: Tensor, exact: Tensor, share: float = 1.0) -> tuple[float, float]:
-    """The largest of both, or below what so large a share of them lies."""
-
-    def largest(x: Tensor) -> float:
-        off = (x - exact).abs()
+    def largest(x: Tensor, true: Tensor) -> float:
+        off = (x - true).abs()
         return float(off.max() if share == 1.0 else off.double().quantile(share))
 
-    return largest(found), largest(plain)
+    every = [
+        (largest(mine, true), largest(theirs, true)) for mine, theirs, true in zip(found, plain, exact, strict=True)
+    ]
+    error, reference_error = max(every, key=lambda each: each[0] - 2 * each[1])
+    return Compared(error, reference_error, all(mine <= 2 * theirs + slack for mine, theirs in every))
 
 
 def main() -> None:
@@ -287,10 +377,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=[32768, 131072], help="keys in the bank")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16")
+    parser.add_argument("--dtype", choices=("bfloat16", "float16", "float32"), help="default: bfloat16, or float32")
     chosen = parser.parse_args()
-    for row in kernel_rows(torch.device(chosen.device), chosen.lengths, getattr(torch, chosen.dtype)):
-        print(json.dumps(row))
+    device = torch.device(chosen.device)
+    dtype = getattr(torch, chosen.dtype) if chosen.dtype else computed_in(device)
+    for row in kernel_rows(device, chosen.lengths, dtype):
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

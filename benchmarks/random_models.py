@@ -18,7 +18,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from engine import Model
-from engine.models.loading import unpack_as_computed
+from engine.models.loading import quieten_bitsandbytes, unpack_as_computed
 
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -128,6 +128,7 @@ def _linear(
     if not packed:
         layer.weight, layer.bias = nn.Parameter(weight), bias
         return layer
+    quieten_bitsandbytes()
     nn4: Any = importlib.import_module("bitsandbytes.nn")  # untyped, and only needed here
     with torch.device("meta"):
         made = nn4.Linear4bit(

@@ -32,6 +32,7 @@ from engine.reader import Reader, extended
 from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Sentence, Usage
 from engine.sampling import Sampling
 from engine.seam import window_of
+from kernels.choice import implementation as kernels_choice
 
 __all__ = [
     "DEFAULT_METHOD",
@@ -73,6 +74,7 @@ __all__ = [
     "fingerprint",
     "flash_choice",
     "free_bytes",
+    "kernels_choice",
     "load_chat",
     "load_model",
     "make_method",

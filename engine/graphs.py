@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,8 +32,10 @@ from engine.seam import run
 
 CHOICES = ("auto", "off", "static")
 WARM_UP = 2  # passes before recording: kernels are compiled, and libraries take what memory they need
+WAITED = "called a synchronizing"  # CUDA operation: how PyTorch says that the host waits for the GPU
 
 log = logging.getLogger(__name__)
+_watching = threading.Lock()  # whoever watches for waiting changes the process, and puts back what there was
 
 
 @cache
@@ -94,18 +98,32 @@ def _never_waiting() -> Iterator[None]:
     """While in it nothing may wait for the GPU, as nothing can while a pass is recorded. Learnt only then, it would
     leave PyTorch's allocator in a recording that never ends, from where on it frees nothing when memory is short.
 
+    PyTorch warns of it (mode "error" would end what other threads do) in whichever thread waits, as what is asked of it
+    goes for the whole process. Only this thread counts; of others nothing is said, since they may wait.
+
     Raises:
         RuntimeError: something waited: layers in 8 bits do, which look for outliers first.
     """
-    before = torch.cuda.get_sync_debug_mode()
-    with warnings.catch_warnings(record=True) as said:  # not "error", which would end what other threads do meanwhile
-        warnings.simplefilter("always")
+    recording, waited = threading.get_ident(), False
+
+    def note(message: Warning | str, *where: Any, **more: Any) -> None:
+        nonlocal waited
+        if WAITED not in str(message):
+            shown(message, *where, **more)
+        elif threading.get_ident() == recording:
+            waited = True
+
+    with _watching, warnings.catch_warnings():
+        warnings.filterwarnings("always", f".*{WAITED}")
+        warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+        shown, warnings.showwarning = warnings.showwarning, note
+        before = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("warn")
         try:
             yield
         finally:
             torch.cuda.set_sync_debug_mode(before)
-    if any("called a synchronizing" in str(each.message) for each in said):
+    if waited:
         raise RuntimeError("something in a pass of this model waits for the GPU")
 
 

@@ -34,7 +34,8 @@ class Usage:
 class ReadProgress:
     """One step of a reading. Seconds are of reading alone, over interruptions.
 
-    seconds: of everything; of these, distill_seconds choosing what is kept, catalyst_seconds the catalyst's tokens.
+    seconds: of everything; of these, distill_seconds choosing what is kept, catalyst_seconds the catalyst's tokens. On
+    a GPU these two are the time in which that work was handed over, not done (`engine.passes.Pass`).
     """
 
     stage: str  # "reading" | "distilling" | "ready"

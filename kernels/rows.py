@@ -113,7 +113,8 @@ class Pages:
 
     def rows(self, places: Tensor) -> Tensor:
         """Rows [N, D] at places [N] of all heads' rows together, not levelled back yet."""
-        codes = self.codes.view(-1, 1, self.codes.shape[2]).index_select(0, places)
+        found = self.codes.view(torch.uint8).view(-1, 1, self.codes.shape[2])  # not every device gathers 8-bit floats
+        codes = found.index_select(0, places).view(self.codes.dtype)
         scale = self.scale.view(-1).index_select(0, places // self.page)
         return quantise.dequantise(codes, scale, self.kind, self.dtype)[:, 0]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds, wait
-from benchmarks.gpu_kernels import HEADS, QUERY_HEADS, SIZE
+from benchmarks.gpu_inputs import LLAMA
 from engine import make_method
 from engine.memories import flash
 from engine.memories.memory import no_source
@@ -73,8 +73,8 @@ def check_attention(check: Check) -> None:
 
 def memory_of(check: Check) -> WindowMemory:
     """InfiniteHiP's, for a model of one layer."""
-    frequencies = THETA ** -(torch.arange(0, SIZE, 2, device=check.place) / SIZE)
-    layer = LayerSpec(QUERY_HEADS, HEADS, SIZE, None, Rope(frequencies))
+    frequencies = THETA ** -(torch.arange(0, LLAMA.size, 2, device=check.place) / LLAMA.size)
+    layer = LayerSpec(LLAMA.query, LLAMA.kv, LLAMA.size, None, Rope(frequencies))
     spec = ModelSpec((layer,), check.dtype, check.place, 64 if check.tiny else WINDOW)
     memory = make_method("infinitehip", **(SMALL if check.tiny else FLASH)).new_memory(spec, len)
     assert isinstance(memory, WindowMemory)
@@ -93,16 +93,16 @@ def _places(memory: WindowMemory, tokens: int) -> Tensor:
 def _put(check: Check, memory: WindowMemory, tokens: int) -> None:
     """Have a memory hold some more, without any attention, which for a million tokens would take minutes."""
     memory.begin(_places(memory, tokens))
-    memory.arrive(0, *(_noise(check, heads, tokens, SIZE) for heads in (QUERY_HEADS, HEADS, HEADS)))
+    memory.arrive(0, *(_noise(check, heads, tokens, LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv)))
     memory.commit()
 
 
 def _attending(check: Check, memory: WindowMemory, source: Tensor) -> float:
     """Seconds of `attend` in a pass of tokens that stand for these positions."""
-    q, k, v = (_noise(check, heads, len(source), SIZE) for heads in (QUERY_HEADS, HEADS, HEADS))
+    q, k, v = (_noise(check, heads, len(source), LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv))
     memory.begin(source)
     began = wait(check.place)
-    memory.attend(0, q, k, v, SIZE**-0.5, None)
+    memory.attend(0, q, k, v, LLAMA.size**-0.5, None)
     seconds = wait(check.place) - began
     memory.commit()
     return seconds
@@ -110,8 +110,8 @@ def _attending(check: Check, memory: WindowMemory, source: Tensor) -> float:
 
 def _beside(check: Check, queries: int, length: int) -> Row:
     """Seconds of dense attention, by PyTorch and by FlashAttention if it is there, and of hip-attn likewise."""
-    q = _noise(check, QUERY_HEADS, queries, SIZE)
-    k, v = _noise(check, HEADS, length, SIZE), _noise(check, HEADS, length, SIZE)
+    q = _noise(check, LLAMA.query, queries, LLAMA.size)
+    k, v = _noise(check, LLAMA.kv, length, LLAMA.size), _noise(check, LLAMA.kv, length, LLAMA.size)
 
     def sdpa() -> Tensor:
         return F.scaled_dot_product_attention(q[None], k[None], v[None], enable_gqa=True)
@@ -119,9 +119,7 @@ def _beside(check: Check, queries: int, length: int) -> Row:
     facts: Row = {"sdpa_seconds": median_seconds(check.place, sdpa)}
     function, _ = flash.choice()
     if function is not None and flash.usable(q):
-        facts["flash_seconds"] = median_seconds(
-            check.place, lambda: flash.attend(function, q, k, v, SIZE**-0.5, causal=True)
-        )
+        facts["flash_seconds"] = median_seconds(check.place, lambda: flash.attend(function, q, k, v, LLAMA.size**-0.5))
     return facts | _hip_attn(check, q, k, v)
 
 

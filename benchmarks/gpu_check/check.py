@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from benchmarks.gpu_check.gauge import free_all
+from benchmarks.gpu_check.gauge import computed_in, free_all
 from engine import EngineError
 from engine.measure import ran_out
 
@@ -49,7 +49,7 @@ class Check:
     @property
     def dtype(self) -> torch.dtype:
         """What is computed in."""
-        return torch.bfloat16 if self.place.type == "cuda" else torch.float32
+        return computed_in(self.place)
 
     def left(self) -> float:
         """Seconds that are left."""

@@ -14,6 +14,11 @@ import torch
 REPEATS, WARMING = 10, 2
 
 
+def computed_in(place: torch.device) -> torch.dtype:
+    """The type that is measured and compared in."""
+    return torch.bfloat16 if place.type == "cuda" else torch.float32
+
+
 def wait(place: torch.device) -> float:
     """Now, by time.monotonic, once the device has done all it was given."""
     if place.type == "cuda":

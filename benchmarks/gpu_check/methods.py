@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from benchmarks.asking import answer_to
 from benchmarks.gpu_check.check import Check, Row
@@ -26,6 +27,8 @@ DECODED = 32  # tokens of an answer whose speed is taken, or as many as there is
 WARMING = 6  # times as short as the first length is what is read to warm up: longer than any window and a pass
 READING_SHARE = 0.12  # of a method's time, in which it reads; what is missing of a length then is filled in
 READING_ONCE_SHARE = 0.6  # the same, where a memory is not brought to one length after another
+# Ways to measure a method, by the names that they have in the tables: what it keeps on the device, in codes
+CODED = {f"locret-{store}": ("locret", {"store": store}) for store in ("int8", "fp8")}
 READ, FILLED, SAME = "read", "filled in", "as at {:,}"  # how a memory came to hold a text of some length
 
 
@@ -46,10 +49,15 @@ def check_method(check: Check, model: Model, planner: Planner, name: str, over: 
     settled = next((length for length in fitting if is_settled(method, model.spec, plans[length])), fitting[-1])
     waiting = [length for length in fitting if length <= settled]
     for lengths in [waiting] if grows(plans[settled]) else [[length] for length in waiting]:
-        _measure(check, model, method, {length: plans[length] for length in lengths}, over)
+        _measure(check, model, name, method, {length: plans[length] for length in lengths}, over)
     for length in fitting:
         if length > settled:
             _repeat(check, facts, settled, length)
+
+
+def measured_as(name: str) -> tuple[str, dict[str, Any]]:
+    """The method that has this name in the tables, and settings of its own there."""
+    return CODED.get(name, (name, {}))
 
 
 def is_settled(method: Method, spec: ModelSpec, plan: Plan) -> bool:
@@ -71,14 +79,14 @@ def _repeat(check: Check, facts: Row, settled: int, length: int) -> None:
         row |= {"held": SAME.format(settled), "status": found["status"]}
 
 
-def _measure(check: Check, model: Model, method: Method, plans: dict[int, Plan], over: float) -> None:
-    """One memory, brought to one of the planned lengths after another."""
+def _measure(check: Check, model: Model, name: str, method: Method, plans: dict[int, Plan], over: float) -> None:
+    """One memory, brought to one of the planned lengths after another; name: the method's in the tables."""
     growing, gauge = Growing(model, method), Gauge(check.place)
     pace = 0.0  # seconds that a token took to be filled in
     share = READING_SHARE if len(plans) > 1 else READING_ONCE_SHARE
     reading_over = time.monotonic() + share * (over - time.monotonic())
     for length, plan in plans.items():
-        facts: Row = {"model": model.name, "method": method.name, "tokens": length}
+        facts: Row = {"model": model.name, "method": name, "tokens": length}
         growing.extend(length, plan.chunk)
         if not growing.done or time.monotonic() < reading_over:
             for _ in growing.reads(growing.behind):
@@ -141,8 +149,9 @@ def _fitting(planner: Planner, name: str, lengths: tuple[int, ...], window: int)
 
     Where it can look twice it looks once, so that every token of an answer costs what it costs at most.
     """
-    looks = {"looks": 1} if "looks" in make_method(name).settings() else {}
-    methods = suited_stores(window, name, **looks)
+    kind, settings = measured_as(name)
+    looks = {"looks": 1} if "looks" in make_method(kind).settings() else {}
+    methods = suited_stores(window, kind, **settings, **looks)
     found = [(method, [each for each in lengths if planner.plan(method, each, "nf4").fits]) for method in methods]
     return max(found, key=lambda each: len(each[1]))  # of equals the first, which is the least lossy
 

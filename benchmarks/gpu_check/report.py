@@ -12,8 +12,8 @@ COLUMNS = {
     "model": ["model", "what", "seconds", "status"],
     "parity": ["model", "what", "error", "allowed", "ok", "status"],
     "kernels": [
-        *("kernel", "what", "bank", "dtype", "length", "error", "reference_error", "agrees", "seconds", "sdpa_seconds"),
-        "status",
+        *("kernel", "what", "heads", "bank", "dtype", "length", "error", "reference_error", "agrees"),
+        *("seconds", "sdpa_seconds", "status"),
     ],
     "attention": [
         *("what", "length", "seconds", "sdpa_seconds", "flash_seconds", "hip_attn_seconds", "to_dense"),

@@ -180,7 +180,7 @@ def alone(segment: Shown, scaling: float) -> Tensor | None:
     ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
     fused, causal = flash.usable(segment.q), segment.span.causal_over(length)
     if fused and causal and (function := flash.choice()[0]):
-        return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling, causal=True)
+        return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling)
     # With fewer KV heads than query heads PyTorch fuses what needs no mask; its kernel for the rest writes all logits.
     served = segment.q.is_cuda and (len(segment.q) == len(k) or (fused and causal) or not _masked(segment, length))
     return stock(segment, scaling) if served else None

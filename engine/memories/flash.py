@@ -2,7 +2,8 @@
 
     .venv/bin/pip install -e '.[gpu]'
 
-Chosen once, logged, and shown by `stockpot doctor`; PyTorch's own attention does the rest.
+Chosen once, logged, and shown by `stockpot doctor`. It serves one causal segment of keys whose log-sum-exp nobody needs
+(`attention.alone`); all else is for the kernels that `kernels/choice.py` chooses, or for PyTorch's own attention.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 
 PACKAGE = "flash_attn"
 LARGEST_HEAD = 256
+LEAST_CAPABILITY = (8, 0)  # of a GPU; on older ones its functions raise, and PyTorch's own FlashAttention does not run
 
 log = logging.getLogger(__name__)
 
@@ -33,17 +35,24 @@ def choice() -> tuple[Any, str]:
                 function, reason = importlib.import_module(PACKAGE).flash_attn_func, "flash-attn is installed"
             except (ImportError, OSError, AttributeError) as error:  # built for another PyTorch or another CUDA
                 reason = f"flash-attn cannot be loaded ({error})"
-    log.info("attention: %s (%s)", "FlashAttention" if function else "PyTorch's own", reason)
+    log.info("FlashAttention: %s (%s)", "used" if function else "not used", reason)
     return function, reason
 
 
 def usable(q: Tensor) -> bool:
-    """Whether it takes queries like these, [HQ, T, D]."""
-    return q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] <= LARGEST_HEAD
+    """Whether it takes queries like these, [HQ, T, D], on the GPU where they are; so does that of PyTorch itself."""
+    fitting = q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and q.shape[-1] <= LARGEST_HEAD
+    return fitting and _capable(q.device)
 
 
-def attend(function: Any, q: Tensor, k: Tensor, v: Tensor, scaling: float, causal: bool) -> Tensor:
-    """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, N, D]; causal: the queries are the last T of N."""
+@functools.cache
+def _capable(device: torch.device) -> bool:
+    """Asked once of each GPU, as it is wanted in every layer of every pass."""
+    return torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
+
+
+def attend(function: Any, q: Tensor, k: Tensor, v: Tensor, scaling: float) -> Tensor:
+    """Attention output [HQ, T, D] for q [HQ, T, D], which are the last T of N, and k, v [H, N, D]; causal."""
     rows = (each.transpose(0, 1)[None] for each in (q, k, v))  # it wants [batch, tokens, heads, D]
-    output: Tensor = function(*rows, softmax_scale=scaling, causal=causal)
+    output: Tensor = function(*rows, softmax_scale=scaling, causal=True)
     return output[0].transpose(0, 1)

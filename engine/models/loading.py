@@ -155,6 +155,13 @@ def load_network(
     return network
 
 
+def quieten_bitsandbytes() -> None:
+    """It says at every layer and pass that 8-bit products take their inputs in float16, and on some CPUs that it misses
+    the package `kernels`, whose only use would be what `unpack_as_computed` turns off.
+    """
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+
+
 def unpack_as_computed(network: nn.Module) -> None:
     """Have 4-bit layers multiply in what the activations are computed in, on every CPU.
 
@@ -191,9 +198,7 @@ def _require_room(source: str | Path, sizes: Skeleton, quantize: str, place: tor
 
 
 def _quantization(quantize: str, place: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
-    # It says at every layer and pass that 8-bit products take their inputs in float16, and on some CPUs that it misses
-    # a package whose only use would be what `unpack_as_computed` turns off.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    quieten_bitsandbytes()
     return _EightBit(place) if quantize == "8bit" else _NF4(place, dtype)
 
 

@@ -26,7 +26,7 @@ from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIE
 from benchmarks.gpu_check.caches import CACHES, check_cache
 from benchmarks.gpu_check.check import PENDING, Check, NotReached
 from benchmarks.gpu_check.growing import noise
-from benchmarks.gpu_check.methods import check_method
+from benchmarks.gpu_check.methods import CODED, check_method
 from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import _lay_out, check_model, run
@@ -40,6 +40,7 @@ from engine import (
     Planner,
     Rates,
     Sampling,
+    SettingsError,
     make_method,
     suited_stores,
 )
@@ -131,6 +132,34 @@ def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> No
     entry = 2 * model.spec.layers[0].kv_heads * model.spec.layers[0].head_size * len(model.spec.layers) * 2 + 4
     assert last["host_bytes"] == pytest.approx((TINY_LENGTHS[-1] + len(model.chat.prefix)) * entry, rel=0.01)
     assert "exact" in tables(check.rows)
+
+
+def test_entries_in_codes_on_the_device_are_measured(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No method was run with any: issue 5 asks for a device tier in 8 bits."""
+    check.methods, check.lengths = ("locret", *CODED), TINY_LENGTHS[-1:]
+    check_model(check, NAME, RATES, math.inf)
+    rows = [row for row in check.rows if row["part"] in ("reading", "answering")]
+    assert [row["method"] for row in rows] == ["locret"] * 2 + ["locret-fp8"] * 2 + ["locret-int8"] * 2
+    assert {row["status"] for row in rows} == {"done"}
+    assert [row["settings"]["store"] for row in rows] == ["model"] * 2 + ["fp8"] * 2 + ["int8"] * 2
+    plain, fp8, int8 = (row for row in rows if row["part"] == "reading")
+    assert int8["kv_device_bytes"] == fp8["kv_device_bytes"] < 0.4 * plain["kv_device_bytes"]
+    for row in (plain, fp8, int8):
+        assert row["kv_device_bytes"] == pytest.approx(row["planned_kv_device_bytes"], rel=0.01)
+
+
+def test_a_gpu_without_fp8_says_so(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise SettingsError("store=fp8 needs a GPU of compute capability 8.9 or more: take int8.")
+
+    monkeypatch.setattr(methods, "Growing", refused)
+    check.methods, check.lengths = ("locret-fp8",), TINY_LENGTHS[:1]
+    check_model(check, NAME, RATES, math.inf)
+    rows = [row for row in check.rows if row["part"] in ("reading", "answering")]
+    assert {row["status"] for row in rows} == {
+        "SettingsError: store=fp8 needs a GPU of compute capability 8.9 or more: take int8."
+    }
+    assert all(row.get("ok", True) for row in rows)
 
 
 def test_a_method_is_measured_once_its_kernels_are_there(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,11 +281,24 @@ def test_with_all_the_time_there_is_every_method_is_measured(check: Check) -> No
 
 def test_kernels_are_checked(check: Check) -> None:
     pytest.importorskip("triton")
-    check.lengths = (4,)
     check_kernels(check)
     assert len(check.rows) > 1
     assert {row["status"] for row in check.rows} == {"done"}
     assert check.row("kernels", kernel="all")["ok"]
+
+
+def test_kernels_are_exact_whether_or_not_there_is_time_for_more(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes last is timed and not compared."""
+
+    def rows(*_: object) -> Iterator[dict[str, object]]:
+        yield {"kernel": "pruning", "agrees": True}
+        yield {"kernel": "pruning", "agrees": None}
+        raise NotReached
+
+    monkeypatch.setattr(parity, "kernel_rows", rows)
+    _lay_out(check, [])
+    check.attempt(parity.KERNELS, 1e3, lambda over: check_kernels(check))
+    assert check.row("kernels", **parity.KERNELS)["ok"]
 
 
 def test_kernels_that_were_checked_in_time_are_told_of(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,10 +445,12 @@ def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: 
     rows = json.loads(out.read_text())["rows"]
     assert {row["status"] for row in rows} == {PENDING}
     wanted = {(name, method, tokens) for name in SHAPES for method in METHODS for tokens in TINY_LENGTHS}
+    wanted |= {(NAME, method, tokens) for method in CODED for tokens in TINY_LENGTHS}
     for part, others in (("reading", CACHES), ("answering", CACHES[:2])):
         cells = [(row["model"], row["method"], row["tokens"]) for row in rows if row["part"] == part]
         assert wanted <= set(cells)
-        assert {method for _, method, _ in cells} == {*others, *METHODS}
+        assert {method for _, method, _ in cells} == {*others, *METHODS, *CODED}
+        assert {name for name, method, _ in cells if method in CODED} == {NAME}, "the first model alone"
         assert len(cells) == len(set(cells))
     assert PENDING in capsys.readouterr().out
 

@@ -42,6 +42,8 @@ CASES: dict[str, dict[str, Any]] = {
     "infinitehip-int4": {"store": "int4"},
     "recall-int8": {"store": "int8"},
     "full-int8": {"store": "int8"},
+    "locret-int8": {"store": "int8"},
+    "locret-fp8": {"store": "fp8"},
 }
 EVERY = [(LLAMA, case) for case in CASES] + [(PHI, case) for case in ("exact", "infllm", "infinitehip", "full")]
 

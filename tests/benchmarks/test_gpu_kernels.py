@@ -2,43 +2,139 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import gpu_kernels
+import kernels
+from benchmarks import gpu_inputs, gpu_kernels
+from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads
 from kernels.rows import Slabs
 
 pytest.importorskip("triton")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+LENGTH = 50  # keys
+CHOSEN = ("attention, prefill", "attention, decode")
+PRUNED, PRUNED_MANY = "pruning, one query", "pruning, 8 queries"
+LISTED = (PRUNED_MANY, "columns, 6 queries, lists", "gathering, 23 taken")
+BY_HEAD = ("attention, prefill, by head", "attention, decode, by head", "columns, 6 queries, by head")
+PLAIN = [
+    *(PRUNED, *CHOSEN, "columns, 6 queries", "gathering, 23 kept", "attention, prefill, window"),
+    *("attention, decode, all", *LISTED),
+]
+CODED = ["attention, 8 queries, all", "attention, decode, all", "columns, 8 queries, all"]
+PAGES = [f"{kernel}, pages of {rows}" for rows in (1, 64) for kernel in ("quantise", "dequantise")]
+EXPECTED = {
+    "device": [*PLAIN, *BY_HEAD],
+    **{f"device {kind}": [*CODED, *PAGES] for kind in ("int8", "int4")},
+    "device fp8": [*CODED, *(each for each in PAGES if DEVICE.type == "cuda" or each.startswith("de"))],
+    **{f"host{kind}": [PRUNED, *CHOSEN, *LISTED, *BY_HEAD] for kind in ("", " int8")},
+    **{f"host {kind}": [PRUNED, *CHOSEN, *LISTED] for kind in ("int4", "fp8")},
+}
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"QUERY_HEADS": 2, "HEADS": 1, "SIZE": 16, "BLOCK": 8, "SLAB": 32, "PRUNED": 16}.items():
-        monkeypatch.setattr(gpu_kernels, name, value)
+    inputs = {"LLAMA": Heads(2, 1, 16), "OTHERS": (), "SLAB": 32, "SINKS": 5, "WAITING": 7, "CHOSEN": 20}
+    sizes = {"BLOCK": 8, "PRUNED": 16, "WINDOW": 11, "WATCHED": 6, "KEPT": 23}
+    for module, values in ((gpu_inputs, inputs), (gpu_kernels, sizes)):
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
+
+
+def rows(length: int = LENGTH) -> list[dict[str, Any]]:
+    return list(gpu_kernels.kernel_rows(DEVICE, [length], torch.float32))
+
+
+def names(found: list[dict[str, Any]], bank: str) -> list[str]:
+    return [f"{row['kernel']}, {row['what']}" for row in found if row["bank"] == bank]
 
 
 def test_every_kernel_agrees_with_its_reference() -> None:
-    rows = list(gpu_kernels.kernel_rows(DEVICE, [50], torch.float32))
-    every = ["pruning", "attention", "attention", "columns", "gathering"]
-    assert [row["kernel"] for row in rows if row["bank"] == gpu_kernels.ON_DEVICE] == every
-    for bank in ("host", "host int8", "host int4", "host fp8"):
-        found = [row["kernel"] for row in rows if row["bank"] == bank]
-        assert found == [name for name in every if name != "columns"]
-    assert all(row["agrees"] for row in rows), rows
-    assert all((row["seconds"] is None) == (DEVICE.type == "cpu") for row in rows)
+    found = rows()
+    assert {bank: names(found, bank) for bank in STORES} == EXPECTED
+    assert all(row["agrees"] for row in found), found
+    assert all((row["seconds"] is None) == (DEVICE.type == "cpu") for row in found)
 
 
-def test_a_wrong_kernel_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.columns import kernel
+def test_heads_of_other_models_are_given_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a softcap, an odd group and a size that is no power of two; what knows nothing of them is not."""
+    monkeypatch.setattr(gpu_inputs, "OTHERS", (Heads(3, 1, 24, 20.0),))
+    monkeypatch.setattr(gpu_kernels, "STORES", {})  # over which the first heads go
+    found = rows()
+    assert {bank: names(found, bank) for bank in (ON_DEVICE, "device int8")} == {ON_DEVICE: PLAIN, "device int8": CODED}
+    assert {row["heads"] for row in found} == {"3/1 of 24, softcap 20"}
+    assert all(row["agrees"] for row in found), found
 
-    right = kernel.column_sums
-    monkeypatch.setattr(kernel, "column_sums", lambda *arguments: _spoilt(right(*arguments)))
-    rows = list(gpu_kernels.kernel_rows(DEVICE, [30], torch.float32))
-    assert [row["kernel"] for row in rows if not row["agrees"]] == ["columns"]
+
+def launchers() -> list[tuple[str, str]]:
+    """Modules of Triton kernels, and what in each is called from outside: the entry points of the package."""
+    found = []
+    for package in pkgutil.iter_modules(kernels.__path__):
+        if package.ispkg and package.name != "paged":  # which launches nothing
+            module = importlib.import_module(f"kernels.{package.name}.kernel")
+            entry = importlib.import_module(f"kernels.{package.name}")
+            own = [name for name, _ in inspect.getmembers(module, inspect.isfunction) if name in entry.__all__]
+            found += [(module.__name__, name) for name in own if getattr(module, name).__module__ == module.__name__]
+    return found
+
+
+def test_no_entry_point_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check said "every kernel", and never launched `taken`, `quantise` and `dequantise`."""
+    every, called = launchers(), set[tuple[str, str]]()
+
+    def noted(module: str, name: str, made: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: [called.add((module, name)), made(*given)][1]
+
+    for module, name in every:
+        made = getattr(importlib.import_module(module), name)
+        monkeypatch.setattr(f"{module}.{name}", noted(module, name, made))
+    rows(20)
+    assert {("kernels.gathering.kernel", "taken"), ("kernels.quantise.kernel", "quantise")} < set(every)
+    assert called == set(every)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "kernel"),
+    [("columns", "column_sums", "columns"), ("quantise", "quantise", "quantise")],
+)
+def test_a_wrong_kernel_is_seen(module: str, name: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.import_module(f"kernels.{module}.kernel")
+    right = getattr(found, name)
+    monkeypatch.setattr(found, name, lambda *arguments: _spoilt(right(*arguments)))
+    assert {row["kernel"] for row in rows(30) if not row["agrees"]} == {kernel}
+
+
+def _spoilt(found: Any) -> Any:
+    """One sum is wrong, or one code by two."""
+    if isinstance(found, Tensor):
+        found[0, 0, 0] += 0.01
+        return found
+    codes = found[0].view(torch.uint8)
+    codes[0, 0, 0] = codes[0, 0, 0] ^ 2
+    return found
+
+
+def test_a_wrong_log_sum_exp_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are merged by it; only outputs were compared, and column sums were given the wrong one on both sides."""
+    from kernels.attention import kernel
+
+    right = kernel.attend
+
+    def wrong(*arguments: Any) -> tuple[Tensor, Tensor]:
+        output, total = right(*arguments)
+        return output, total + 0.01
+
+    monkeypatch.setattr(kernel, "attend", wrong)
+    found = rows(30)
+    assert {row["kernel"] for row in found if not row["agrees"]} == {"attention"}
+    assert not any(row["agrees"] for row in found if row["kernel"] == "attention")
 
 
 def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,11 +146,12 @@ def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPat
         made = right(slabs, device)
         return made._replace(levels=(made.levels[0], made.levels[1] * 1.01)) if made.slabs[:, 4].any() else made
 
-    for name in ("attention", "gathering", "pruning"):
+    for name in ("attention", "columns", "gathering", "pruning"):
         monkeypatch.setattr(f"kernels.{name}.kernel.table", wrong)
-    rows = list(gpu_kernels.kernel_rows(DEVICE, [30], torch.float32))
-    assert {row["bank"] for row in rows if not row["agrees"]} == {"host int8", "host int4", "host fp8"}
-    assert all(not row["agrees"] for row in rows if row["bank"] == "host int8")
+    found = [row for row in rows(30) if not row["kernel"].endswith("quantise")]
+    coded = {name for name, store in STORES.items() if store.kind is not None}
+    assert {row["bank"] for row in found if not row["agrees"]} == coded
+    assert not any(row["agrees"] for row in found if row["bank"] in ("host int8", "device int8"))
 
 
 @pytest.mark.parametrize(("others", "agrees"), [(1, True), (4, False)])
@@ -78,11 +175,14 @@ def test_rounding_may_choose_another_key_for_a_chunk_or_two(
     assert (first["kernel"], first["agrees"]) == ("pruning", agrees)
 
 
-def _spoilt(sums: Tensor) -> Tensor:
-    sums[0, 0, 0] += 0.01
-    return sums
+def test_longer_banks_are_only_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind all that is compared, so that it is told of if there is no time for them."""
+    monkeypatch.setattr(gpu_kernels, "STORES", dict.fromkeys([ON_DEVICE], STORES[ON_DEVICE]))
+    monkeypatch.setattr(gpu_kernels, "EXACT_KEYS", 30)
+    found = list(gpu_kernels.kernel_rows(DEVICE, [30, 40], torch.float32))
+    assert [row["agrees"] for row in found] == [True] * len(EXPECTED["device"]) + [None] * 5
 
 
 def test_a_length_without_keys_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 2 keys"):
-        next(gpu_kernels.kernel_rows(DEVICE, [1]))
+        next(gpu_kernels.kernel_rows(DEVICE, [1], torch.float32))

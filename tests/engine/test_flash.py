@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,9 +19,11 @@ from tests.engine.test_methods import CLOSE, QUESTION, TIGHT
 
 @pytest.fixture(autouse=True)
 def chosen_anew() -> Iterator[None]:
-    flash.choice.cache_clear()
+    for each in (flash.choice, flash._capable):
+        each.cache_clear()
     yield
-    flash.choice.cache_clear()
+    for each in (flash.choice, flash._capable):
+        each.cache_clear()
 
 
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float, causal: bool) -> Tensor:
@@ -40,7 +43,7 @@ def test_it_is_given_what_it_expects(queries: int, keys: int) -> None:
     q, k, v = (torch.randn(heads, n, 8, generator=generator) for heads, n in ((6, queries), (2, keys), (2, keys)))
     span = causal_span(queries, keys, None, q.device)
     expected = stock(Shown(q, [(k, keys)], [(v, keys)], span), 0.3)
-    torch.testing.assert_close(flash.attend(flash_attn_func, q, k, v, 0.3, causal=True), expected)
+    torch.testing.assert_close(flash.attend(flash_attn_func, q, k, v, 0.3), expected)
 
 
 def test_a_reading_by_its_rule_is_the_same(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +66,18 @@ def test_what_it_cannot_do_stays_with_pytorch() -> None:
     assert not flash.usable(torch.zeros(1, 1, 8))
     meta = torch.zeros(1, 1, 8, device="meta", dtype=torch.bfloat16)
     assert not flash.usable(meta)
+
+
+@pytest.mark.parametrize(("capability", "usable"), [((7, 5), False), ((8, 0), True), ((12, 0), True)])
+def test_a_gpu_that_is_too_old_for_it_is_asked_once(
+    capability: tuple[int, int], usable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one of compute capability 7.5 flash-attn raised in every pass, and PyTorch made the whole mask."""
+    asked: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: [asked.append(device), capability][1])
+    q: Any = SimpleNamespace(is_cuda=True, dtype=torch.float16, shape=(1, 1, 128), device=torch.device("cuda", 0))
+    assert [flash.usable(q) for _ in range(3)] == [usable] * 3
+    assert asked == [q.device]
 
 
 @pytest.mark.parametrize(

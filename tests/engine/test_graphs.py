@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -294,6 +295,36 @@ def test_a_pass_that_waits_is_not_begun_to_be_recorded(
     assert not recorded
     assert answer(Conversation(context), "What is it?", 5) == said
     assert mode.call_args_list.count(call("warn")) == 1, "it is not tried again"
+
+
+def test_another_thread_that_waits_ends_no_recording(
+    model: Model, ids: Tensor, recorded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is told of goes for the whole process: a reading beside an answer, which may wait, turned recording off
+    for as long as the model was loaded. Other warnings are still shown.
+    """
+    memory = Conversation(read(model, STATIC["full"], ids)).memory
+    plain = Recording._pass
+
+    def beside(recording: Recording) -> Tensor:
+        def wait() -> None:
+            warnings.warn("called a synchronizing CUDA operation (Triggered internally)", stacklevel=1)
+
+        thread = threading.Thread(target=wait)
+        if mode.call_args == call("warn"):
+            thread.start()
+            thread.join()
+            with pytest.raises(DeprecationWarning):
+                warnings.warn("old", DeprecationWarning, stacklevel=1)
+        return plain(recording)
+
+    mode: Any = torch.cuda.set_sync_debug_mode
+    monkeypatch.setattr(Recording, "_pass", beside)
+    before = warnings.showwarning
+    Recording(model.network, memory, 0, ())
+    assert recorded == ["thread_local"]
+    assert mode.call_args_list.count(call("warn")) == 1
+    assert warnings.showwarning is before
 
 
 def test_slots_that_leave_no_memory_to_record_are_not_tried_again(

@@ -1,0 +1,177 @@
+"""What the kernels are given where they are checked: noise in the shapes of real layers, in banks that lie as ours do.
+
+Sizes: HQ query heads, H KV heads, T queries, N rows, D head size. Not here: what is done with it (`gpu_kernels.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.attention import Lists, Span
+from kernels.quantise import stored, unpack, width
+from kernels.rows import PAGE, Bank, Levels, Pages, Slabs
+
+SLAB = 32768  # rows of a slab, as in the engine's host tier
+SINKS = 128  # before a host tier
+WAITING = 384  # kept entries that are not in codes yet, as with `locret`'s budget for long windows
+CHOSEN = 3072  # rows of a list, InfiniteHiP's 3K
+SEEN = 0.6  # of a list, where heads are shown rows of their own
+
+
+class Heads(NamedTuple):
+    """Of a layer: HQ, H and D, and what its logits are bent to stay within."""
+
+    query: int
+    kv: int
+    size: int
+    softcap: float | None = None
+
+    def __str__(self) -> str:
+        bent = "" if self.softcap is None else f", softcap {self.softcap:.0f}"
+        return f"{self.query}/{self.kv} of {self.size}{bent}"
+
+
+LLAMA = Heads(32, 8, 128)  # Llama-3.1-8B
+OTHERS = (Heads(28, 4, 128), Heads(32, 32, 96), Heads(16, 8, 256, 50.0))  # Qwen2.5-7B, Phi-3-mini, Gemma-2-9B
+
+
+class Store(NamedTuple):
+    """How a bank lies. kind: of its codes, None for none; host: whether in pinned memory, as a host tier, in pages;
+    else on the device, as kept entries, of which each row has a scale and the last ones wait.
+    """
+
+    kind: torch.dtype | None = None
+    host: bool = False
+
+
+KINDS = {"int8": torch.int8, "int4": torch.quint4x2, "fp8": torch.float8_e4m3fn}
+ON_DEVICE = "device"
+STORES = {
+    ON_DEVICE: Store(),
+    **{f"device {name}": Store(kind) for name, kind in KINDS.items()},
+    "host": Store(host=True),
+    **{f"host {name}": Store(kind, host=True) for name, kind in KINDS.items()},
+}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Of attention and column sums: q [HQ, T, D] and what it sees, lists None for all rows."""
+
+    q: Tensor
+    keys: Slabs
+    values: Slabs
+    span: Span
+    lists: Lists | None
+
+    def part(self, count: int) -> Inputs:
+        """Of the first queries, whole blocks of them or all."""
+        lists = None if self.lists is None else self.lists.part(0, -(-count // self.lists.size))
+        return dataclasses.replace(self, q=self.q[:, :count], span=self.span.part(0, count), lists=lists)
+
+
+class Source:
+    """Noise for keys and values of one length in one store, and inputs over it."""
+
+    def __init__(self, device: torch.device, length: int, dtype: torch.dtype, store: str, heads: Heads) -> None:
+        """length: rows of the bank; store: of STORES."""
+        self.device, self.length, self.dtype, self.heads = device, length, dtype, heads
+        self.store = STORES[store]
+        self.generator = torch.Generator(device).manual_seed(length)
+        levels = Levels.of(self.noise(heads.kv, PAGE, heads.size))
+        self.levels = Levels(levels.centre.cpu(), levels.spread.cpu()) if self.store.host else levels  # of codes
+        self.keys, self.values = self._bank(), self._bank()
+        angles = torch.rand(length + SINKS, heads.size // 2, generator=self.generator, device=device) * 6
+        self.cos, self.sin = angles.cos(), angles.sin()
+
+    def noise(self, *shape: int) -> Tensor:
+        """On the device."""
+        return torch.randn(*shape, generator=self.generator, device=self.device, dtype=self.dtype)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Between 0 and 1."""
+        return torch.rand(*shape, generator=self.generator, device=self.device)
+
+    def _bank(self) -> Slabs:
+        waiting = 0 if self.store.kind is None or self.store.host else min(WAITING, self.length // 2)
+        lengths = [min(SLAB, self.length - waiting - at) for at in range(0, self.length - waiting, SLAB)]
+        slabs = [(self._slab(self.noise(self.heads.kv, length, self.heads.size)), length) for length in lengths]
+        return [*slabs, (self.noise(self.heads.kv, waiting, self.heads.size), waiting)] if waiting else slabs
+
+    def _slab(self, x: Tensor) -> Bank:
+        kind, host = self.store
+        pinned = host and self.device.type == "cuda"
+        if kind is None:
+            return x.cpu().pin_memory() if pinned else x
+        page, place = (PAGE, torch.device("cpu")) if host else (1, self.device)
+        capacity = -(-x.shape[1] // page) * page
+        shape = x.shape[0], capacity, width(kind, x.shape[2])
+        codes = torch.empty(shape, dtype=stored(kind), device=place, pin_memory=pinned)
+        scale = torch.empty(x.shape[0], capacity // page, device=place, pin_memory=pinned)
+        pages = Pages(codes, scale, self.levels, kind, x.dtype)
+        pages.write(0, F.pad(x, (0, 0, 0, capacity - x.shape[1])))
+        return pages
+
+    @cached_property
+    def exact_keys(self) -> Slabs:
+        """The numbers of the keys, or those that their codes stand for, in float64 on the device."""
+        return [(numbers(slab, self.device), length) for slab, length in self.keys]
+
+    @cached_property
+    def exact_values(self) -> Slabs:
+        """Of the values likewise."""
+        return [(numbers(slab, self.device), length) for slab, length in self.values]
+
+    def exact(self, given: Inputs) -> Inputs:
+        """The same inputs in float64."""
+        lists = given.lists
+        if lists is not None:
+            lists = dataclasses.replace(lists, cos=lists.cos.double(), sin=lists.sin.double())
+        before = [(numbers(slab, self.device), length) for slab, length in given.keys[: -len(self.keys)]]
+        keys, values = [*before, *self.exact_keys], [*before, *self.exact_values]
+        return Inputs(given.q.double(), keys, values, given.span, lists)
+
+    def chosen(self, count: int, size: int, by_head: bool = False) -> Inputs:
+        """Queries of which each block is shown rows chosen at random; before a host tier lie sinks, but where each head
+        is shown rows of its own, as `recall`'s are.
+        """
+        keys, values = self.keys, self.values
+        if self.store.host and not by_head:
+            sinks = min(SINKS, self.length)
+            first = (self.noise(self.heads.kv, sinks, self.heads.size), sinks)
+            keys, values = [first, *keys], [first, *values]
+        rows, blocks = sum(length for _, length in keys), -(-count // size)
+        listed = min(CHOSEN, rows)
+        index = self.uniform(blocks, rows).topk(listed, dim=1).indices.sort(dim=1).values
+        places = torch.arange(listed, device=self.device).expand(blocks, -1).contiguous()
+        seen = self.uniform(self.heads.kv, blocks, listed) < SEEN if by_head else None
+        end = torch.full((count,), rows, device=self.device)
+        lists = Lists(index, places, size, self.cos, self.sin, seen)
+        return Inputs(self._queries(count), keys, values, Span(torch.zeros_like(end), end), lists)
+
+    def last(self, count: int, window: int | None = None, listed: bool = False) -> Inputs:
+        """Queries of which each sees all rows up to its own, or the last `window`; listed: by a list of all of them."""
+        end = torch.arange(self.length - count, self.length, device=self.device) + 1
+        first = torch.zeros_like(end) if window is None else (end - window).clamp_min(0)
+        every = torch.arange(self.length, device=self.device)[None]
+        lists = Lists(every, every, count, self.cos, self.sin) if listed else None
+        return Inputs(self._queries(count), self.keys, self.values, Span(first, end), lists)
+
+    def _queries(self, count: int) -> Tensor:
+        return self.noise(self.heads.query, count, self.heads.size)
+
+
+def numbers(slab: Bank, device: torch.device) -> Tensor:
+    """A slab, or what its codes stand for, float64 [H, capacity, D] on a device."""
+    if isinstance(slab, Tensor):
+        return slab.to(device).double()
+    centre, spread = slab.levels.on(device)
+    scale = slab.scale.to(device).repeat_interleave(slab.page, dim=1)[..., None]
+    return unpack(slab.codes.to(device), slab.kind, torch.float64) * scale * spread[:, None] + centre[:, None]
