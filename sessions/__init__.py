@@ -32,6 +32,7 @@ from sessions.rows import (
     SessionRow,
     TurnRow,
     WorkerRow,
+    shown_title,
 )
 from sessions.store import Store
 from sessions.tensors import TensorFolder
@@ -64,6 +65,7 @@ __all__ = [
     "disk_free",
     "is_disk_full",
     "nearest",
+    "shown_title",
     "stamp",
     "write_whole",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 from sessions.contexts import Contexts
 from sessions.errors import StoreError
 from sessions.processes import stamp
-from sessions.rows import SHOWN_TITLE, SearchHit, SessionRow, TurnRow, clean, make_row, one_line, to_json
+from sessions.rows import SearchHit, SessionRow, TurnRow, clean, make_row, one_line, shown_title, to_json
 from sessions.tensors import TensorFolder
 
 NEW_TITLE = "New session"
@@ -18,9 +18,10 @@ _TURN_COLUMNS = """
     turns.id, turns.session_id, turns.position, turns.question,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.text, '') ELSE turns.answer END AS answer,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.reasoning, '') ELSE turns.reasoning END AS reasoning,
-    turns.pages, turns.status, turns.sources, turns.measurements, turns.error, turns.created_at, turns.finished_at"""
+    turns.pages, turns.status, turns.sources, turns.measurements, turns.error, turns.asked_of, turns.created_at,
+    turns.finished_at"""
 _TURNS = f"SELECT {_TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
-_COPIED = "question, answer, reasoning, status, sources, measurements, created_at, finished_at"
+_COPIED = "question, answer, reasoning, status, sources, measurements, asked_of, created_at, finished_at"
 # The words that matched are marked with characters that `clean` texts hardly ever hold, and unmarked again below.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 
@@ -135,6 +136,7 @@ class Conversations(Contexts):
                 "status": "answering",
                 "sources": "[]",
                 "measurements": "{}",
+                "asked_of": len(self.context(session.context_id).document_ids),
                 "owner": stamp(),
                 "created_at": now,
             }
@@ -142,8 +144,7 @@ class Conversations(Contexts):
             db.table("drafts").insert({"turn_key": key, "text": "", "updated_at": now})
             changes: dict[str, Any] = {"updated_at": now}
             if session.title == NEW_TITLE and question.strip():
-                words = " ".join(question.split())
-                changes["title"] = words if len(words) <= SHOWN_TITLE else words[: SHOWN_TITLE - 1].rstrip() + "…"
+                changes["title"] = shown_title(" ".join(question.split()))
             self._update("session", session_id, changes)
         return self.turn(id)
 

@@ -3,7 +3,7 @@
 import json
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -17,6 +17,8 @@ LONGEST_TITLE = 200
 """Characters of a title that are kept."""
 SHOWN_TITLE = 60
 """Of them, those that a list has room for."""
+MOST_ADDED = 3
+"""Documents that are named where it is said what was added; of more, the others are counted."""
 _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 
 
@@ -80,6 +82,8 @@ class TurnRow:
 
     reasoning: what the model said to itself before answering, streamed likewise; empty for most models.
     pages: those that were to be read again before, as they were named; empty for none.
+    asked_of: how many of the context's documents it was asked of, from the first on: fewer than there are where the
+    turn was taken along when documents were added.
     """
 
     id: str
@@ -91,10 +95,24 @@ class TurnRow:
     sources: list[dict[str, Any]]
     measurements: dict[str, Any]
     error: str | None
+    asked_of: int
     created_at: float
     finished_at: float | None
     reasoning: str = ""
     pages: str = ""
+
+    def asked_before(self, titles: Sequence[str]) -> str:
+        """A sentence that says before what was added it was asked; "" for nothing. titles: of the context's documents,
+        in their order.
+        """
+        added = [f"“{shown_title(title)}”" for title in titles[self.asked_of :]]
+        if not added:
+            return ""
+        if len(added) > MOST_ADDED:
+            added[MOST_ADDED - 1 :] = [f"{len(added) - MOST_ADDED + 1:,} more documents"]
+        *before, last = added
+        which = f"{', '.join(before)} and {last} were" if before else f"{last} was"
+        return f"Asked before {which} added."
 
 
 @dataclass(frozen=True)
@@ -199,6 +217,11 @@ def clean(text: str) -> str:
 def one_line(title: str | None) -> str:
     """A title as lists show it: `clean`, without line breaks, with single blanks, and no longer than LONGEST_TITLE."""
     return " ".join(clean(title or "").split())[:LONGEST_TITLE].rstrip()
+
+
+def shown_title(title: str) -> str:
+    """A title as a list has room for it: at most SHOWN_TITLE characters."""
+    return title if len(title) <= SHOWN_TITLE else f"{title[: SHOWN_TITLE - 1].rstrip()}…"
 
 
 def to_json(value: Any) -> str:

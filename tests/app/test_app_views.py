@@ -46,6 +46,7 @@ def turn(**changes: Any) -> TurnRow:
             "quotations": [],
         },
         "error": None,
+        "asked_of": 2,
         "created_at": 0.0,
         "finished_at": 1.0,
     }

@@ -126,6 +126,57 @@ def test_no_branch_keeps_more_turns_than_there_are(filled: Any) -> None:
     assert filled.store.sessions() == [filled.store.session(session.id)]
 
 
+@pytest.fixture
+def grown(filled: Any) -> Any:
+    """A conversation over one document that was taken along to two, went on there, and was taken along to seven."""
+    documents = [filled.document(sha256=str(n) * 64, title=f"Letter *{n}*") for n in range(7)]
+    contexts = [filled.context(*documents[:count]) for count in (1, 2, 7)]
+    first = filled.store.add_session(contexts[0].id)
+    filled.answered(first, "Who is Emma?", "That is not in the text.")
+    second = filled.store.branch_session(first.id, 1, contexts[1].id)
+    filled.answered(second, "And now?", "A handsome woman.")
+    third = filled.store.branch_session(second.id, 2, contexts[2].id)
+    filled.answered(third, "And all?", "A person.")
+    return filled.store, (first, second, third)
+
+
+def test_what_was_asked_before_documents_were_added_says_so_wherever_it_is_taken(grown: Any) -> None:
+    """ "That is not in the text." stood under a longer list of documents, as if it had been said of all of them."""
+    store, sessions = grown
+    titles = [f"Letter {n}" for n in range(7)]
+    told = [
+        [turn.asked_before(titles[:count]) for turn in store.turns(each.id)]
+        for each, count in zip(sessions, (1, 2, 7), strict=True)
+    ]
+    assert told == [
+        [""],
+        ["Asked before “Letter 1” was added.", ""],
+        [
+            "Asked before “Letter 1”, “Letter 2” and 4 more documents were added.",
+            "Asked before “Letter 2”, “Letter 3” and 3 more documents were added.",
+            "",
+        ],
+    ]
+    assert "“Letter 1” and “Letter 2” were added." in store.turns(sessions[2].id)[0].asked_before(titles[:3])
+    text = store.export_session(sessions[1].id)
+    assert "That is not in the text.\n\n*(Asked before “Letter \\*1\\*” was added.)*\n\n## 2. And now?" in text
+    assert text.count("Asked before") == 1
+    exported = json.loads(store.export_session(sessions[2].id, "json"))
+    assert [turn["asked_of"] for turn in exported["turns"]] == [1, 2, 7]
+    again = store.branch_session(sessions[2].id, 3)
+    assert [turn.asked_of for turn in store.turns(again.id)] == [1, 2, 7]
+
+
+def test_of_turns_in_an_older_home_it_is_found_out_what_they_were_asked_of(grown: Any) -> None:
+    store, sessions = grown
+    with store._write() as db:
+        db.execute("ALTER TABLE turns DROP COLUMN asked_of")
+        db.execute("DELETE FROM _sqlite_migrations WHERE name = 'm011_documents_of_turns'")
+    store.close()
+    with Store(store.home) as opened:
+        assert [[turn.asked_of for turn in opened.turns(each.id)] for each in sessions] == [[1], [1, 2], [1, 2, 7]]
+
+
 def test_search_finds_words_without_accents_case_or_endings(filled: Any) -> None:
     store, session = filled.store, filled.session()
     cafe = filled.answered(session, "Where is the Café?", "Beside the river <b>Ouse</b>.")

@@ -30,8 +30,8 @@ def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = F
     """One finished turn. expanded: show its sources unfolded."""
     return (
         f'<article class="turn {esc(turn.status)}" id="{esc(turn.id)}">{_question(turn)}'
-        f'<div class="answer">{_reasoning(turn)}{_answer_text(turn)}{_note(turn)}{_measured(turn)}'
-        f"{_sources(turn, titles, expanded)}</div></article>"
+        f'<div class="answer">{_reasoning(turn)}{_answer_text(turn)}{_before(turn, titles)}'
+        f"{_note(turn)}{_measured(turn)}{_sources(turn, titles, expanded)}</div></article>"
     )
 
 
@@ -99,6 +99,12 @@ def _citations(turn: TurnRow) -> Iterator[Mark]:
             f'<button type="button" class="cite" data-action="cite" data-place="{number}" title="{told}">'
             f'<span class="sr">{told}, place </span>{number}</button>',
         )
+
+
+def _before(turn: TurnRow, titles: Mapping[str, str]) -> str:
+    """That more has been read since it was asked."""
+    before = turn.asked_before(list(titles.values()))
+    return f'<p class="note">{esc(before)}</p>' if before else ""
 
 
 def _note(turn: TurnRow) -> str:
