@@ -13,6 +13,7 @@ from app import shelf
 from app.claims import READ
 from app.errors import phrase
 from app.home import POCKET, split_model
+from app.named_pages import in_words
 from app.opening import is_begun
 from app.preparing import can_grow
 from app.service import Service
@@ -322,7 +323,7 @@ class Screen:
             return "Opening the context"
         if work and work.stage:
             return work.stage
-        return f"Turning to pages {turn.pages}" if turn.pages else "Thinking"
+        return f"Turning to {in_words(turn.pages)}" if turn.pages else "Thinking"
 
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app.named_pages import around
+from app.named_pages import around, in_words
 from app.web.views.markdown import Mark, rendered
 from app.web.views.markup import bar, esc, page_link
 from app.words import plural, short_seconds, speed
@@ -134,9 +134,9 @@ def _measured(turn: TurnRow) -> str:
 def _read_again(tokens: int, pages: str) -> str:
     if pages and not tokens:
         why = "As was asked: of the text only these, and the beginning and the end that are always seen"
-        return f'<span title="{why}">looked at pages {esc(pages)}</span>'
+        return f'<span title="{why}">looked at {esc(in_words(pages))}</span>'
     if pages:
-        return f'<span title="{plural(tokens, "token")}, as was asked">pages {esc(pages)} read again</span>'
+        return f'<span title="{plural(tokens, "token")}, as was asked">{esc(in_words(pages))} read again</span>'
     if not tokens:
         return ""
     why = "The passages that the question looked at, and of which words had been forgotten, were read again first"
