@@ -322,3 +322,13 @@ def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins(
     assert '<details class="warnings doubts" data-fold="c-abcdef doubts" open>' in fresh
     assert " open" not in later
     assert "2 files were left out" in later
+
+
+def test_files_that_were_left_out_are_said_while_the_others_are_read() -> None:
+    """They were named while the files were opened and when all had been read, and not in between."""
+    warnings = ["Left out: a.pdf is encrypted.", "Books: 1 of 2 pages has text."]
+    shown = reading_card(context(status="reading", warnings=warnings), [DOCUMENT], None, {})
+    assert '<details class="warnings left-out" data-fold="c-abcdef left-out" open>' in shown
+    assert "<li>a.pdf is encrypted.</li>" in shown
+    assert "<li>Books: 1 of 2 pages has text.</li>" in shown
+    assert "<details" not in reading_card(context(status="reading", warnings=[]), [DOCUMENT], None, {})

@@ -97,7 +97,8 @@ def reading_card(
         f'<section class="card" data-tab="{_tab(context, share)}"><h1>{esc(context.title)}</h1>'
         f'<p class="stage {tone}" role="status">{esc(stage)}</p>'
         f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
-        f'<p class="figures">{cells}</p>{kept(context, progress.get("usage") or context.usage)}</section>'
+        f'<p class="figures">{cells}</p>{_warned(context, expanded=True)}'
+        f"{kept(context, progress.get('usage') or context.usage)}</section>"
     )
 
 
@@ -140,12 +141,6 @@ def context_head(
     so_far = "" if context.status == "ready" else _so_far(context, share)
     formats = Counter(document.format.upper() for document in documents)
     kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())
-    warnings = list(dict.fromkeys(context.warnings))
-    missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
-    doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(coverage))]
-    left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
-    notice = _folded(context.id, left_out, missing, "left-out", expanded)
-    notice += _folded(context.id, plural(len(doubts), "warning"), doubts, "doubts", expanded)
     alone = [document.title for document in documents] == [context.title]
     title = _opened(documents[0]) if alone else esc(context.title)
     lines = [_covered(*each) for each in zip(documents, coverage, strict=True)]
@@ -156,8 +151,19 @@ def context_head(
         covered = _folded_lines(context.id, f"{plural(len(lines), 'document')}: what of each has text", lines)
     return (
         f'<header class="context-head" data-tab="{_tab(context, share)}"><h1>{title}</h1>'
-        f'<p class="how">{esc(how)} · {esc(kinds)}</p>{so_far}{covered}{notice}</header>'
+        f'<p class="how">{esc(how)} · {esc(kinds)}</p>{so_far}{covered}'
+        f"{_warned(context, coverage, expanded)}</header>"
     )
+
+
+def _warned(context: ContextRow, said: Sequence[str] = (), expanded: bool = False) -> str:
+    """Which files were left out, and what is doubtful. said: what is in plain sight anyway, without its title."""
+    warnings = list(dict.fromkeys(context.warnings))
+    missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
+    doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(said))]
+    left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
+    folded = _folded(context.id, left_out, missing, "left-out", expanded)
+    return folded + _folded(context.id, plural(len(doubts), "warning"), doubts, "doubts", expanded)
 
 
 def _tab(context: ContextRow, share: float) -> str:
