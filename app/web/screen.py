@@ -17,7 +17,7 @@ from app.named_pages import in_words
 from app.opening import is_begun
 from app.preparing import can_grow
 from app.service import Service
-from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of
+from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of, names_in
 from app.web.gauge import Gauge
 from app.web.new_reading import OF_ITS_OWN
 from app.web.views.live import panel
@@ -116,11 +116,19 @@ class Screen:
             "along": chosen.along if grows and goes_along else "",
         }
 
-    def lost(self, before: Chosen, now: Chosen) -> bool:
-        """Whether `settle` found that what was chosen has been deleted; an upload that became a context has not."""
-        if (before.session and before.session != now.session) or (before.add_to and not now.add_to):
-            return True
-        return bool(before.context) and not before.context.startswith("j-") and before.context != now.context
+    def lost(self, before: Chosen, now: Chosen, shown: bool = True) -> str:
+        """A sentence where `settle` found that what was chosen is not there; an upload that became a context is.
+
+        shown: the page showed it before; else an address named it.
+        """
+        missing = ""
+        if before.session and before.session != now.session:
+            missing = f"session {before.session}"
+        elif before.add_to and not now.add_to:
+            missing = f"context {before.add_to} that can be added to"
+        elif before.context and not before.context.startswith("j-") and before.context != now.context:
+            missing = f"context {before.context}"
+        return missing and (GONE if shown else f"There is no {missing}: it may have been deleted.")
 
     def first_choice(self) -> Chosen:
         """Where a person who comes back finds themselves: the session used last, or what is being read."""
@@ -244,7 +252,7 @@ class Screen:
         if job is not None:
             active = job.status in UNDER_WAY
             kept = self.store.documents(job.progress.get("documents", []))
-            card = ingest_card(job, name_of(self.service, job), len(kept))
+            card = ingest_card(job, name_of(self.service, job), len(kept), names_in(self.service, job))
             cancel, discard = active and not job.cancel_requested, not active
             locked = is_locked(self.service, job)
             others = locked and bool(job.progress.get("documents"))

@@ -22,7 +22,7 @@ from app.web.actions import Actions, unasked
 from app.web.confirm import Confirm
 from app.web.new_reading import NewReading
 from app.web.reading import Reading
-from app.web.screen import GONE, Chosen, Props, Screen
+from app.web.screen import Chosen, Props, Screen
 from app.web.shelf import Shelf
 from app.web.talk import Talk
 from app.web.views.markup import notice_of
@@ -146,8 +146,9 @@ class Wiring:
             # Updates even where a plain value would do: Gradio sends those on at once, so none overtakes another.
             notice = gr.skip() if quiet else gr.update(value="")
             out, further = [gr.skip()] * len(self.slots), [gr.skip()] * extra
+            known = bool(tab.seen)
             try:
-                if not tab.seen:  # new, or the server was started anew meanwhile: its address knows what it shows
+                if not known:  # new, or the server was started anew meanwhile: its address knows what it shows
                     tab.chosen = self.actions.load(request.query_params)
                 try:
                     result = act(tab.chosen, *inputs, *([getattr(event, told)] if told else []))
@@ -156,8 +157,8 @@ class Wiring:
                     notice = refusal(error)
                 before = tab.chosen
                 out = self.updates(tab, shown)
-                if self.screen.lost(before, tab.chosen):
-                    notice = gr.update(value=notice_of(GONE))
+                if missing := self.screen.lost(before, tab.chosen, known):
+                    notice = gr.update(value=notice_of(missing))
             except Exception as error:  # the choice stands, and the next tick tries to show it again
                 notice = refusal(error)
             return [*out, notice, *further]

@@ -283,6 +283,33 @@ def test_what_the_tab_says_is_the_title_and_how_far_it_is_read() -> None:
         assert expected in reading_card(row, [], None, {})
 
 
+def test_what_the_tab_says_is_short_and_says_what_became_of_files() -> None:
+    """Of 13 files it was 200 characters, and of files that could not be read "Stockpot"."""
+    long = ", ".join(f"Letter {number}.txt" for number in range(13))
+    tabs = [
+        context_head(context(status="ready", title=long), [], []),
+        reading_card(context(status="reading", title=long), [], None, {}),
+        ingest_card(replace(JOB, status="running"), long),
+        ingest_card(JOB, "Letters"),
+        ingest_card(replace(JOB, progress={"locked": True}), "Letters"),
+    ]
+    said = [re.findall('data-tab="([^"]*)"', html) for html in tabs]
+    cut = "Letter 0.txt, Letter 1.txt, Letter 2.txt, Letter 3.txt, Let…"
+    assert said == [[cut], [f"50% · {cut}"], [cut], ["Could not be read · Letters"], ["Needs a password · Letters"]]
+
+
+def test_what_a_card_is_of_is_listed_where_it_is_several_things() -> None:
+    """13 titles stood one after another in a heading of ten lines."""
+    names = [f"Letter {number}.txt" for number in range(13)]
+    assert "<summary>13 documents</summary><ul><li>Letter 0.txt</li>" in ingest_card(JOB, "Letters", names=names)
+    documents = [replace(DOCUMENT, id=f"d-{name}", title=name) for name in names]
+    shown = reading_card(context(status="reading", warnings=[]), documents, None, {})
+    assert "<summary>13 documents</summary>" in shown
+    assert shown.count('target="_blank"') == 13
+    assert "<summary>" not in ingest_card(JOB, "A letter", names=names[:1])
+    assert "<summary>" not in reading_card(context(status="reading", warnings=[]), documents[:1], None, {})
+
+
 def test_the_title_of_each_document_leads_to_its_first_page() -> None:
     """A page could be opened from a citation alone."""
     one, other = (replace(DOCUMENT, id=f"d-{title}", title=f"<{title}>") for title in ("a", "b"))
