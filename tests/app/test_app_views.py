@@ -248,6 +248,19 @@ def test_one_place_is_listed_once() -> None:
     assert html.count('href="documents/d-a/pages/3?start=7&amp;end=12#passage"') == 2
 
 
+def test_places_are_in_the_order_of_the_shares_that_are_shown() -> None:
+    """A place of one passage with 8 % stood above one of two with 11 % together."""
+    passages = [("page 3", 0.08), ("page 5", 0.06), ("page 5", 0.05)]
+    sources = [
+        {"document": "d-a", "page": 3, "place": place, "quote": "Lit.", "weight": w, "focus": [0, 3]}
+        for place, w in passages
+    ]
+    measured = {**turn().measurements, "citations": [{"start": 0, "end": 10, "source": 0}]}
+    html = conversation([turn(answer="It is lit. Is it?", sources=sources, measurements=measured)], {"d-a": "A"})
+    assert re.findall(r'<span class="number">(\d)</span><b>(page \d)</b>', html) == [("1", "page 5"), ("2", "page 3")]
+    assert 'data-place="2" title="The model looked most at page 3"' in html
+
+
 def test_a_page_by_itself_marks_the_passage() -> None:
     page = Page(3, "page 3", "The lamp.\n\nIt is lit.", PageQuality(21, "text"))
     shown = DocumentPage("d-a", "A", page, 100, (1, 3), None)

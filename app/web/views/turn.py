@@ -156,7 +156,11 @@ def _places(turn: TurnRow) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for source in turn.sources:
         places.setdefault((source["document"], source["place"]), []).append(source)
-    return places
+    return dict(sorted(places.items(), key=lambda place: -_weight(place[1])))
+
+
+def _weight(sources: Sequence[Mapping[str, Any]]) -> float:
+    return float(sum(source["weight"] for source in sources))
 
 
 def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
@@ -181,7 +185,7 @@ def _place(
     title = titles.get(sources[0]["document"], "")
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
     shown = f'<span class="number">{number}</span>' if numbered else ""
-    weight = sum(source["weight"] for source in sources)
+    weight = _weight(sources)
     share = f"{weight:.0%}"
     passages = "".join(map(_passage, sources))
     passages += _to_ask_about(sources[0], list(titles))
