@@ -13,7 +13,7 @@ from app.memory_map import kept_map
 from app.service import Service
 from app.uploads import awaited, discard_locked
 from app.words import either, plural
-from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow, listed, shown_title
 
 
 @dataclass(frozen=True)
@@ -297,12 +297,28 @@ def _contexts_with(service: Service, kind: str, rows: Sequence[Row]) -> list[str
     return [row.id for row in rows] if kind == "context" else []
 
 
-def derived(service: Service, kind: str, *rows: Row) -> str:
-    """What goes with things of a kind when they are deleted, in words."""
-    contexts = _contexts_with(service, kind, rows)
-    talks = sum(len(service.store.sessions(each)) for each in contexts)
-    parts = [plural(len(contexts), "context")] if contexts and kind == "document" else []
-    return " and ".join([*parts, *([plural(talks, "session")] if talks else [])])
+def _titled_context(row: ContextRow) -> str:
+    """“Title”, and how many documents it is of where it is of several."""
+    many = len(row.document_ids)
+    return f"“{shown_title(row.title)}”{f' of {many:,} documents' if many > 1 else ''}"
+
+
+def goes_with(service: Service, kind: str, *rows: Row) -> str:
+    """What goes with things of a kind when they are deleted, in words and by its titles, to be put behind theirs:
+    " with 1 context (“Emma”) and 2 sessions (“Who?” and “When?”)"; of sessions, over which contexts they are.
+    """
+    store = service.store
+    if kind == "session":
+        over = dict.fromkeys(row.context_id for row in rows if isinstance(row, SessionRow))
+        return f" over {listed([_titled_context(store.context(each)) for each in over])}"
+    contexts = [store.context(each) for each in _contexts_with(service, kind, rows)]
+    talks = [f"“{shown_title(each.title)}”" for context in contexts for each in store.sessions(context.id)]
+    parts = []
+    if contexts and kind == "document":
+        parts.append(f"{plural(len(contexts), 'context')} ({listed([*map(_titled_context, contexts)])})")
+    if talks:
+        parts.append(f"{plural(len(talks), 'session')} ({listed(talks)})")
+    return f" with {' and '.join(parts)}" if parts else ""
 
 
 def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:
@@ -313,7 +329,7 @@ def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:
 
 
 def to_delete(service: Service, kind: str, row: Row, text: str, *, asked: bool) -> str:
-    """A thing that is named to be deleted, in words: "document d-… (Title) with 1 context".
+    """A thing that is named to be deleted, in words: "document d-… (Title) with 1 context (“Title”)".
 
     Args:
         text: what it was named by.
@@ -323,8 +339,8 @@ def to_delete(service: Service, kind: str, row: Row, text: str, *, asked: bool) 
         AppError: nobody is asked, and the text is no more than the beginning of a title.
     """
     assert isinstance(row, DocumentRow | ContextRow | SessionRow)
-    also, wanted = derived(service, kind, row), text.strip()
-    what = f"{kind} {row.id} ({row.title}){f' with {also}' if also else ''}"
+    wanted = text.strip()
+    what = f"{kind} {row.id} ({row.title}){goes_with(service, kind, row)}"
     if not (asked or _begins(row.id, wanted) or row.title.casefold() == wanted.casefold()):
         raise AppError(f"{text!r} only begins the title of {what}: to delete it unasked, name it by its id.")
     return what

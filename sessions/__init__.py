@@ -32,6 +32,7 @@ from sessions.rows import (
     SessionRow,
     TurnRow,
     WorkerRow,
+    listed,
     shown_title,
 )
 from sessions.store import Store
@@ -64,6 +65,7 @@ __all__ = [
     "check_whole",
     "disk_free",
     "is_disk_full",
+    "listed",
     "nearest",
     "shown_title",
     "stamp",

@@ -17,8 +17,8 @@ LONGEST_TITLE = 200
 """Characters of a title that are kept."""
 SHOWN_TITLE = 60
 """Of them, those that a list has room for."""
-MOST_ADDED = 3
-"""Documents that are named where it is said what was added; of more, the others are counted."""
+MOST_LISTED = 3
+"""Things that are named in a sentence; of more, the others are counted."""
 _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 
 
@@ -108,11 +108,7 @@ class TurnRow:
         added = [f"“{shown_title(title)}”" for title in titles[self.asked_of :]]
         if not added:
             return ""
-        if len(added) > MOST_ADDED:
-            added[MOST_ADDED - 1 :] = [f"{len(added) - MOST_ADDED + 1:,} more documents"]
-        *before, last = added
-        which = f"{', '.join(before)} and {last} were" if before else f"{last} was"
-        return f"Asked before {which} added."
+        return f"Asked before {listed(added)} {'was' if len(added) == 1 else 'were'} added."
 
 
 @dataclass(frozen=True)
@@ -222,6 +218,12 @@ def one_line(title: str | None) -> str:
 def shown_title(title: str) -> str:
     """A title as a list has room for it: at most SHOWN_TITLE characters."""
     return title if len(title) <= SHOWN_TITLE else f"{title[: SHOWN_TITLE - 1].rstrip()}…"
+
+
+def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Names in a sentence: "one", "one, two and three", "one, two and 5 others" where there are more than `most`."""
+    shown = [*names] if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1:,} others"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def to_json(value: Any) -> str:

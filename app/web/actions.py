@@ -30,7 +30,7 @@ from app.web.screen import ADDRESSED, Chosen, Screen, first_shown
 from app.web.views.markup import esc
 from app.words import byte_size
 from app.worker import Worker
-from sessions import MOST_HITS, JobRow
+from sessions import MOST_HITS, JobRow, listed
 
 MOST_FOUND = 12
 """Contexts and sessions that a search lists."""
@@ -347,12 +347,9 @@ class Actions:
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Things of a kind, by their titles. also: with what goes with them."""
-        titles = [f"“{row.title}”" for row in rows]
-        if len(titles) > MOST_NAMED:
-            titles[MOST_NAMED - 1 :] = [f"{len(titles) - MOST_NAMED + 1:,} others"]
-        named = f"{kind}{'' if len(rows) == 1 else 's'} {' and '.join(titles)}"
-        derived = shelf.derived(self.service, kind, *rows) if also else ""
-        return f"{named} with {derived}" if derived else named
+        titles = listed([f"“{row.title}”" for row in rows], MOST_NAMED)
+        further = shelf.goes_with(self.service, kind, *rows) if also else ""
+        return f"{kind}{'' if len(rows) == 1 else 's'} {titles}{further}"
 
     def _to_delete(self, kind: str, chosen: Chosen) -> list[Any]:
         store = self.service.store

@@ -302,7 +302,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         await tab.tick()
         assert tab.shown["kept"]["value"] == [keeper.id]
         await tab.do("delete-kept", "click")
-        assert "the document “The Keeper” with 1 context?" in tab.value("kept-confirm-text")
+        assert "the document “The Keeper” with 1 context (“The Keeper”)" in tab.value("kept-confirm-text")
         await tab.do("kept-confirm", "click")
         assert not tab.shown["kept-row"]["visible"]
         assert service.store.documents() == service.store.contexts() == []

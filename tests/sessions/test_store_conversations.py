@@ -152,8 +152,8 @@ def test_what_was_asked_before_documents_were_added_says_so_wherever_it_is_taken
         [""],
         ["Asked before “Letter 1” was added.", ""],
         [
-            "Asked before “Letter 1”, “Letter 2” and 4 more documents were added.",
-            "Asked before “Letter 2”, “Letter 3” and 3 more documents were added.",
+            "Asked before “Letter 1”, “Letter 2” and 4 others were added.",
+            "Asked before “Letter 2”, “Letter 3” and 3 others were added.",
             "",
         ],
     ]
