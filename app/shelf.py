@@ -20,29 +20,31 @@ from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow, liste
 class Found:
     """What was searched for: a context or a session that is called so, or a turn that says it, and its session.
 
-    how: the context was read; `highlights` are (start, end) offsets of the matching words in `snippet`.
+    context: that is called so, or that it was said over; `highlights` are (start, end) offsets of the matching words in
+    `snippet`.
     """
 
     row: ContextRow | SessionRow
-    how: str
+    context: ContextRow
     turn: TurnRow | None = None
     snippet: str = ""
     highlights: list[tuple[int, int]] = field(default_factory=list)
 
     @property
-    def line(self) -> str:
-        """What is shown below the title."""
+    def lines(self) -> list[str]:
+        """What is shown below the title: what was said, and over which context."""
+        how = read_with(self.context)
         if isinstance(self.row, ContextRow):
-            said = plural(self.row.tokens, "token")
-        else:
-            said = " ".join(self.snippet.split()) if self.turn else plural(self.row.turns, "question")
-        return f"{said} · {self.how}"
+            return [f"{plural(self.row.tokens, 'token')} · {how}"]
+        said = " ".join(self.snippet.split()) if self.turn else plural(self.row.turns, "question")
+        return [said, f"{shown_title(self.context.title)} · {how}"]
 
     def to_json(self) -> dict[str, Any]:
         """A plain object; a context that was found has no session, and what is called so no turn."""
         session = self.row if isinstance(self.row, SessionRow) else None
         return {
-            "context": session.context_id if session else self.row.id,
+            "context": self.context.id,
+            "context_title": self.context.title,
             "session": session and session.id,
             "title": self.row.title,
             "turn": self.turn and self.turn.id,
@@ -234,16 +236,17 @@ def search(service: Service, query: str, limit: int) -> list[Found]:
     Raises:
         sessions.StoreError: a limit below 1 or above MOST_HITS.
     """
-    contexts = service.store.contexts()
-    how = {row.id: read_with(row) for row in contexts}
+    contexts = {row.id: row for row in service.store.contexts()}
     said = [
-        Found(hit.session, how.get(hit.session.context_id, ""), hit.turn, hit.snippet, hit.highlights)
+        Found(hit.session, contexts[hit.session.context_id], hit.turn, hit.snippet, hit.highlights)
         for hit in service.store.search(query, limit)
+        if hit.session.context_id in contexts  # else it is new
     ]
-    named = (Found(row, how[row.id]) for row in called(contexts, query))
+    named = (Found(row, row) for row in called(contexts.values(), query))
     titled = called(service.store.sessions(), query)
     there = service.store.saying(query, [row.id for row in titled])
-    talks = (Found(row, how.get(row.context_id, "")) for row in titled if row.id not in there)
+    over = ((row, contexts.get(row.context_id)) for row in titled if row.id not in there)
+    talks = (Found(row, context) for row, context in over if context is not None)
     return [*named, *talks, *said][:limit]
 
 

@@ -33,6 +33,7 @@ from sessions.rows import (
     TurnRow,
     WorkerRow,
     listed,
+    number_of,
     shown_title,
 )
 from sessions.store import Store
@@ -67,6 +68,7 @@ __all__ = [
     "is_disk_full",
     "listed",
     "nearest",
+    "number_of",
     "shown_title",
     "stamp",
     "write_whole",

@@ -19,6 +19,7 @@ SHOWN_TITLE = 60
 """Of them, those that a list has room for."""
 MOST_LISTED = 3
 """Things that are named in a sentence; of more, the others are counted."""
+_NUMBER = re.compile(r" (\(\d{1,3}\))$")  # of four digits it is a year
 _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 
 
@@ -215,9 +216,24 @@ def one_line(title: str | None) -> str:
     return " ".join(clean(title or "").split())[:LONGEST_TITLE].rstrip()
 
 
+def number_of(title: str) -> str:
+    """The number that tells a title from others that are the same, with its brackets: "(2)"; "" for none."""
+    found = _NUMBER.search(title)
+    return found[1] if found else ""
+
+
+def numbered(title: str, number: int) -> str:
+    """The title with another number, or with one."""
+    tail = f" ({number})"
+    return f"{_NUMBER.sub('', title)[: LONGEST_TITLE - len(tail)].rstrip()}{tail}"
+
+
 def shown_title(title: str) -> str:
-    """A title as a list has room for it: at most SHOWN_TITLE characters."""
-    return title if len(title) <= SHOWN_TITLE else f"{title[: SHOWN_TITLE - 1].rstrip()}…"
+    """A title as a list has room for it: at most SHOWN_TITLE characters, with its number."""
+    if len(title) <= SHOWN_TITLE:
+        return title
+    tail = f" {number_of(title)}" if number_of(title) else ""
+    return f"{title[: SHOWN_TITLE - 1 - len(tail)].rstrip()}…{tail}"
 
 
 def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:

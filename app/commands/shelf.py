@@ -386,7 +386,7 @@ def run_search(arguments: Arguments) -> int:
         print_json([each.to_json() for each in found])
         return 0
     for each in found:
-        print(printable(f"{each.row.id}  {each.row.title}\n    {each.line}"))
+        print(printable("\n    ".join([f"{each.row.id}  {each.row.title}", *each.lines])))
     if not found:
         note("Nothing was found.")
     return 0

@@ -26,7 +26,7 @@ from app.service import Service
 from app.turns import branch, new_session
 from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
-from app.web.screen import ADDRESSED, Chosen, Screen, first_shown
+from app.web.screen import ADDRESSED, Chosen, Screen, first_shown, number_before
 from app.web.views.markup import esc
 from app.words import byte_size
 from app.worker import Worker
@@ -386,7 +386,8 @@ class Actions:
             return [gr.update(choices=[], value=None, visible=False)]
         choices: dict[str, tuple[str, str]] = {}
         for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
-            choices.setdefault(hit.row.id, (f"{hit.row.title}\n{hit.line}", hit.turn.id if hit.turn else hit.row.id))
+            name = f"{hit.row.title}\n{number_before(hit.row.title)}" + "\n".join(hit.lines)
+            choices.setdefault(hit.row.id, (name, hit.turn.id if hit.turn else hit.row.id))
         label = "Found" if choices else "Nothing found"
         found = list(choices.values())[:MOST_FOUND]
         return [gr.update(choices=found, value=None, label=label, visible=True)]

@@ -25,7 +25,7 @@ from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural
-from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
+from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow, number_of
 
 Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
@@ -41,6 +41,8 @@ OF_POCKET = (
 CAN_GO_ON = "Choose what has been read already, to go on behind its end."
 GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
 GOES_ON_ALONG = f"{GOES_ON} The conversation goes along."
+ROOM = 28
+"""Letters of a title that a list of the page surely has room for."""
 ADDRESSED = ("context", "session", "add_to", "along")
 """Of what is chosen in a tab, what its address says."""
 GONE = "What this page showed is not here any more: it was deleted."
@@ -243,7 +245,10 @@ class Screen:
 
     def _session_choices(self, context: ContextRow) -> list[tuple[str, str]]:
         return [
-            (f"{row.title}\n{plural(row.turns, 'question')} · {day(row.updated_at)}", row.id)
+            (
+                f"{row.title}\n{number_before(row.title)}{plural(row.turns, 'question')} · {day(row.updated_at)}",
+                row.id,
+            )
             for row in self.store.sessions(context.id)
         ]
 
@@ -340,6 +345,12 @@ class Screen:
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
+
+
+def number_before(title: str) -> str:
+    """What stands before the line below a title: its number, where the title is so long that a list may cut it off."""
+    number = number_of(title)
+    return f"{number} · " if number and len(title) > ROOM else ""
 
 
 def first_shown(session: SessionRow, unrolled: int) -> int:

@@ -308,3 +308,27 @@ def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: 
     assert (unrolled["earlier"]["value"] + unrolled["past"]["value"]).count("<article") == 47
     edited = screen.props(replace(chosen, edited=store.turns(session.id)[0].id))  # which is not shown
     assert "Question 1?" in edited["where"]["value"]
+
+
+def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_titles_off(service: Service) -> None:
+    """All that a list has room for was the same, and of what was found all but the method was hidden."""
+    actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
+    context = add_context(service, add_document(service, "Harbour"))
+    store.update_context(context.id, status="ready")
+    for question in ("Who kept it?", "Who kept the lamp of the lighthouse at Cape Orlen?"):
+        session = store.add_session(context.id)
+        store.finish_turn(store.add_turn(session.id, question).id, answer="Nobody.")
+        store.branch_session(session.id, 1)
+    long = "Who kept the lamp of the lighthouse at Cape Orlen?"
+    listed = actions.screen._session_choices(context)
+    assert {name.rpartition(" · ")[0] for name, _ in listed} == {
+        "Who kept it?\n1 question",
+        "Who kept it? (2)\n1 question",
+        f"{long}\n1 question",
+        f"{long} (2)\n(2) · 1 question",
+    }
+    [found] = actions.search("lamp")
+    assert {name for name, _ in found["choices"]} == {
+        f"{long}\n{long}\nHarbour · exact · 320",
+        f"{long} (2)\n(2) · {long}\nHarbour · exact · 320",
+    }

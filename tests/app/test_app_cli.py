@@ -476,6 +476,8 @@ def test_listing_renaming_searching_and_deleting(
     assert asked["session"] in {row["id"] for row in sessions}
     hits = json.loads(in_process(home, capsys, "search", "cape", "--json")[1])
     assert hits[0]["question"] == "Which cape is it?"
+    found = in_process(home, capsys, "search", "cape")[1]
+    assert re.search(r"^s-\w+  Which cape is it\?\n    .*cape.*\n    .+ · exact · 320$", found, re.MULTILINE)
     status, out, _ = in_process(home, capsys, "show", "the light", "--page", "1")
     assert (status, "Tobias Renn" in out) == (0, True)
     status, out, err = in_process(home, capsys, "show", document, "--page", "99")

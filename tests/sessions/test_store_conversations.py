@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from sessions import NotFound, Store, StoreError
+from sessions import NotFound, Store, StoreError, shown_title
 
 
 def test_an_answer_streams_and_another_store_tails_it(filled: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_branch_begins_with_the_first_turns_that_are_done(filled: Any) -> None
     store.add_turn(session.id, "When?")
     before = store.session(session.id), store.turns(session.id)
     branch = store.branch_session(session.id, 4)
-    assert (branch.context_id, branch.title, branch.turns) == (session.context_id, "About Emma", 2)
+    assert (branch.context_id, branch.title, branch.turns) == (session.context_id, "About Emma (2)", 2)
     for position, (copy, id) in enumerate(zip(store.turns(branch.id), (first, third.id), strict=True)):
         assert copy == replace(store.turn(id), id=copy.id, session_id=branch.id, position=position)
         assert copy.id not in (first, third.id)
@@ -111,6 +111,27 @@ def test_a_branch_that_keeps_nothing_takes_its_title_from_its_first_question(fil
     assert (branch.title, branch.turns) == ("New session", 0)
     filled.store.add_turn(branch.id, "Who is Mr Knightley?")
     assert filled.store.session(branch.id).title == "Who is Mr Knightley?"
+
+
+def test_sessions_over_a_context_that_would_be_called_the_same_have_numbers(filled: Any) -> None:
+    """Branches could not be told apart from what they were made of, nor the same question asked twice."""
+    store, session = filled.store, filled.session()
+    filled.answered(session, "Who is Emma?", "A handsome woman.")
+    one = store.branch_session(session.id, 1)
+    two = store.branch_session(one.id, 1)
+    anew = store.branch_session(session.id, 0)
+    store.add_turn(anew.id, "Who is Emma?")
+    titles = [store.session(each.id).title for each in (session, one, two, anew)]
+    assert titles == ["Who is Emma?", "Who is Emma? (2)", "Who is Emma? (3)", "Who is Emma? (4)"]
+    elsewhere = filled.context()
+    assert store.branch_session(session.id, 1, elsewhere.id).title == "Who is Emma?"
+    store.rename_session(one.id, "Accounts (2024)")
+    assert store.branch_session(one.id, 1).title == "Accounts (2024) (2)"
+    long = store.rename_session(two.id, "Very " * 39 + "long!")
+    branch = store.branch_session(two.id, 1)
+    assert (len(long.title), len(branch.title), branch.title[-4:]) == (200, 200, " (2)")
+    shown = shown_title(branch.title)
+    assert (len(shown) <= 60, shown.endswith("… (2)"), shown_title("Emma (2)")) == (True, True, "Emma (2)")
 
 
 def test_no_branch_keeps_more_turns_than_there_are(filled: Any) -> None:
