@@ -314,7 +314,9 @@ def test_what_the_tab_says_is_short_and_says_what_became_of_files() -> None:
 def test_what_a_card_is_of_is_listed_where_it_is_several_things() -> None:
     """13 titles stood one after another in a heading of ten lines."""
     names = [f"Letter {number}.txt" for number in range(13)]
-    assert "<summary>13 documents</summary><ul><li>Letter 0.txt</li>" in ingest_card(JOB, "Letters", names=names)
+    assert "<summary>13 files</summary><ul><li>Letter 0.txt</li>" in ingest_card(JOB, "Letters", names=names)
+    kept = replace(JOB, payload={"files": [], "documents": ["d-a"]})
+    assert "<summary>13 documents</summary>" in ingest_card(kept, "Letters", names=names)
     documents = [replace(DOCUMENT, id=f"d-{name}", title=name) for name in names]
     shown = reading_card(context(status="reading", warnings=[]), documents, None, {})
     assert "<summary>13 documents</summary>" in shown

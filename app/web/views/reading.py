@@ -35,7 +35,8 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
         names: of all that it is of.
     """
     head = f'<section class="card" data-tab="{_tab_of_upload(job, name)}"><h1>{esc(name)}</h1>'
-    head += _folded(job.id, plural(len(names), "document"), names if len(names) > 1 else (), "names")
+    noun = "document" if job.payload.get("documents") else "file"
+    head += _folded(job.id, plural(len(names), noun), names if len(names) > 1 else (), "names")
     missing = job.progress.get("left_out", [])
     if job.status == "failed":
         if job.progress.get("locked"):
