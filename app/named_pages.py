@@ -102,6 +102,13 @@ def written(named: Sequence[Named], document_ids: Sequence[str]) -> str:
     return ", ".join(each.written(len(document_ids) > 1) for each in named)
 
 
+def in_words(pages: str) -> str:
+    """Pages as they are written, with their noun: "page 9", "pages 9, 12"; paragraphs are of one page."""
+    found = _PART.fullmatch(pages)
+    one = found is not None and (found["paragraph"] or found["last"] is None)
+    return f"page{'' if one else 's'} {pages}"
+
+
 def around(page: int, paragraph: int | None, document: int | None = None) -> str:
     """What names a place, and what stands around it: its page, or the paragraphs about it, where it has such.
 
@@ -139,10 +146,8 @@ def require_few(named: Sequence[Named], document_ids: Sequence[str], library: Li
 
 
 def _too_many(tokens: str, named: Sequence[Named], document_ids: Sequence[str]) -> UsageError:
-    return UsageError(
-        f"There are {tokens} on pages {written(named, document_ids)}, and {MOST_TOKENS:,} at most are read again for "
-        "one question: name fewer."
-    )
+    there = f"{tokens} on {in_words(written(named, document_ids))}"
+    return UsageError(f"There are {there}, and {MOST_TOKENS:,} at most are read again for one question: name fewer.")
 
 
 def tokens_of(
@@ -161,7 +166,7 @@ def tokens_of(
     for id, start, end in spans_of(named, document_ids, library):
         found.update(stream.between(id, start, end))
     if not found:
-        raise UsageError(f"There is no text on pages {written(named, document_ids)}.")
+        raise UsageError(f"There is no text on {in_words(written(named, document_ids))}.")
     if read_again and len(found) > MOST_TOKENS:
         raise _too_many(plural(len(found), "token"), named, document_ids)
     return torch.tensor(sorted(found))

@@ -13,36 +13,38 @@ from app.memory_map import kept_map
 from app.service import Service
 from app.uploads import awaited, discard_locked
 from app.words import either, plural
-from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow
+from sessions import ContextRow, DocumentRow, JobRow, SessionRow, TurnRow, listed, shown_title
 
 
 @dataclass(frozen=True)
 class Found:
     """What was searched for: a context or a session that is called so, or a turn that says it, and its session.
 
-    how: the context was read; `highlights` are (start, end) offsets of the matching words in `snippet`.
+    context: that is called so, or that it was said over; `highlights` are (start, end) offsets of the matching words in
+    `snippet`.
     """
 
     row: ContextRow | SessionRow
-    how: str
+    context: ContextRow
     turn: TurnRow | None = None
     snippet: str = ""
     highlights: list[tuple[int, int]] = field(default_factory=list)
 
     @property
-    def line(self) -> str:
-        """What is shown below the title."""
+    def lines(self) -> list[str]:
+        """What is shown below the title: what was said, and over which context."""
+        how = read_with(self.context)
         if isinstance(self.row, ContextRow):
-            said = plural(self.row.tokens, "token")
-        else:
-            said = " ".join(self.snippet.split()) if self.turn else plural(self.row.turns, "question")
-        return f"{said} · {self.how}"
+            return [f"{plural(self.row.tokens, 'token')} · {how}"]
+        said = " ".join(self.snippet.split()) if self.turn else plural(self.row.turns, "question")
+        return [said, f"{shown_title(self.context.title)} · {how}"]
 
     def to_json(self) -> dict[str, Any]:
         """A plain object; a context that was found has no session, and what is called so no turn."""
         session = self.row if isinstance(self.row, SessionRow) else None
         return {
-            "context": session.context_id if session else self.row.id,
+            "context": self.context.id,
+            "context_title": self.context.title,
             "session": session and session.id,
             "title": self.row.title,
             "turn": self.turn and self.turn.id,
@@ -234,16 +236,17 @@ def search(service: Service, query: str, limit: int) -> list[Found]:
     Raises:
         sessions.StoreError: a limit below 1 or above MOST_HITS.
     """
-    contexts = service.store.contexts()
-    how = {row.id: read_with(row) for row in contexts}
+    contexts = {row.id: row for row in service.store.contexts()}
     said = [
-        Found(hit.session, how.get(hit.session.context_id, ""), hit.turn, hit.snippet, hit.highlights)
+        Found(hit.session, contexts[hit.session.context_id], hit.turn, hit.snippet, hit.highlights)
         for hit in service.store.search(query, limit)
+        if hit.session.context_id in contexts  # else it is new
     ]
-    named = (Found(row, how[row.id]) for row in called(contexts, query))
+    named = (Found(row, row) for row in called(contexts.values(), query))
     titled = called(service.store.sessions(), query)
     there = service.store.saying(query, [row.id for row in titled])
-    talks = (Found(row, how.get(row.context_id, "")) for row in titled if row.id not in there)
+    over = ((row, contexts.get(row.context_id)) for row in titled if row.id not in there)
+    talks = (Found(row, context) for row, context in over if context is not None)
     return [*named, *talks, *said][:limit]
 
 
@@ -297,12 +300,28 @@ def _contexts_with(service: Service, kind: str, rows: Sequence[Row]) -> list[str
     return [row.id for row in rows] if kind == "context" else []
 
 
-def derived(service: Service, kind: str, *rows: Row) -> str:
-    """What goes with things of a kind when they are deleted, in words."""
-    contexts = _contexts_with(service, kind, rows)
-    talks = sum(len(service.store.sessions(each)) for each in contexts)
-    parts = [plural(len(contexts), "context")] if contexts and kind == "document" else []
-    return " and ".join([*parts, *([plural(talks, "session")] if talks else [])])
+def _titled_context(row: ContextRow) -> str:
+    """“Title”, and how many documents it is of where it is of several."""
+    many = len(row.document_ids)
+    return f"“{shown_title(row.title)}”{f' of {many:,} documents' if many > 1 else ''}"
+
+
+def goes_with(service: Service, kind: str, *rows: Row) -> str:
+    """What goes with things of a kind when they are deleted, in words and by its titles, to be put behind theirs:
+    " with 1 context (“Emma”) and 2 sessions (“Who?” and “When?”)"; of sessions, over which contexts they are.
+    """
+    store = service.store
+    if kind == "session":
+        over = dict.fromkeys(row.context_id for row in rows if isinstance(row, SessionRow))
+        return f" over {listed([_titled_context(store.context(each)) for each in over])}"
+    contexts = [store.context(each) for each in _contexts_with(service, kind, rows)]
+    talks = [f"“{shown_title(each.title)}”" for context in contexts for each in store.sessions(context.id)]
+    parts = []
+    if contexts and kind == "document":
+        parts.append(f"{plural(len(contexts), 'context')} ({listed([*map(_titled_context, contexts)])})")
+    if talks:
+        parts.append(f"{plural(len(talks), 'session')} ({listed(talks)})")
+    return f" with {' and '.join(parts)}" if parts else ""
 
 
 def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:
@@ -313,7 +332,7 @@ def bytes_to_free(service: Service, kind: str, *rows: Row) -> int:
 
 
 def to_delete(service: Service, kind: str, row: Row, text: str, *, asked: bool) -> str:
-    """A thing that is named to be deleted, in words: "document d-… (Title) with 1 context".
+    """A thing that is named to be deleted, in words: "document d-… (Title) with 1 context (“Title”)".
 
     Args:
         text: what it was named by.
@@ -323,8 +342,8 @@ def to_delete(service: Service, kind: str, row: Row, text: str, *, asked: bool) 
         AppError: nobody is asked, and the text is no more than the beginning of a title.
     """
     assert isinstance(row, DocumentRow | ContextRow | SessionRow)
-    also, wanted = derived(service, kind, row), text.strip()
-    what = f"{kind} {row.id} ({row.title}){f' with {also}' if also else ''}"
+    wanted = text.strip()
+    what = f"{kind} {row.id} ({row.title}){goes_with(service, kind, row)}"
     if not (asked or _begins(row.id, wanted) or row.title.casefold() == wanted.casefold()):
         raise AppError(f"{text!r} only begins the title of {what}: to delete it unasked, name it by its id.")
     return what

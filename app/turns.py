@@ -2,21 +2,21 @@
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
-from app.named_pages import named_pages, require_few, tokens_of, written
+from app.named_pages import in_words, named_pages, require_few, spans_of, tokens_of, written
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_begun, open_context, open_conversation, save_conversation
 from app.progress import usage_json
 from app.quotes import whole_sentences
 from app.readings import Stopped
 from app.service import Service
-from app.sources import check_quotations, find_sources, with_citations
+from app.sources import Source, check_quotations, find_sources, with_citations
 from app.words import plural, repeats_itself, said_before
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
@@ -250,7 +250,7 @@ def _finish(
     measured["quotations"] = [asdict(each) for each in quotations]
     if sampling.temperature > 0:
         measured["seed"] = sampling.seed
-    measured["warnings"] = _warnings(done, opened)
+    measured["warnings"] = [*_warnings(done, opened), *_elsewhere(service, opened, turn.pages, found)]
     # The tail goes first and carries the turn with it: after a crash in between, the turn is finished from there.
     said: dict[str, Any] = {
         "answer": done.text,
@@ -295,6 +295,23 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
             "expect poor answers. Begin a new session, or read with a budget."
         )
     return said
+
+
+def _elsewhere(service: Service, opened: OpenContext, pages: str, sources: Sequence[Source]) -> list[str]:
+    """A sentence where pages were named, and none of the sources lies on them."""
+    if not pages or not sources:
+        return []
+    ids, library = opened.row.document_ids, service.library
+    spans = list(spans_of(named_pages(pages, ids, library), ids, library))
+    there = (
+        source.document == id and source.start < end and start < source.end
+        for source in sources
+        for id, start, end in spans
+    )
+    if any(there):
+        return []
+    which = "the page that was named" if in_words(pages).startswith("page ") else "the pages that were named"
+    return [f"None of the places where the model looked most is on {which}."]
 
 
 def measurements(done: "engine.Answer") -> dict[str, Any]:

@@ -146,9 +146,13 @@ def files_of(service: Service, job: JobRow) -> list[Path]:
 
 def name_of(service: Service, job: JobRow) -> str:
     """What an upload is called: as a person said, or after the documents that are kept, and the files, to be read."""
+    return job.payload.get("title") or ", ".join(names_in(service, job)) or "Documents that were deleted"
+
+
+def names_in(service: Service, job: JobRow) -> list[str]:
+    """The documents that are kept, and the files, that an upload is of."""
     kept = [row.title for row in service.store.documents(job.payload.get("documents", []))]
-    names = ", ".join([*kept, *(Path(each).name for each in job.payload["files"])])
-    return job.payload.get("title") or names or "Documents that were deleted"
+    return [*kept, *(Path(each).name for each in job.payload["files"])]
 
 
 def is_locked(service: Service, job: JobRow) -> bool:

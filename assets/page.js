@@ -152,6 +152,7 @@
     const notice = document.querySelector("#notice [data-at]");
     if (!notice || notice.dataset.at === noticed) return;
     noticed = notice.dataset.at;
+    if (notice.dataset.told) announce(notice.dataset.told);
     notice.replaceWith(notice.cloneNode(true));
   };
   const showConfirm = () => {  // which may lie outside of a low window
@@ -184,7 +185,8 @@
   };
   const tellHits = () => {
     const hits = document.querySelector("#hits"), many = hits?.querySelectorAll("label").length ?? 0;
-    const told = hits ? `${hits.ariaLabel}${many ? `: ${many}` : ""}` : "";
+    const label = hits?.ariaLabel ?? "";
+    const told = many ? `${label}: ${many}` : label === "Found" ? "" : label;  // on its way out it is empty
     if (told && told !== found) announce(told);
     found = told;
   };

@@ -32,6 +32,9 @@ from sessions.rows import (
     SessionRow,
     TurnRow,
     WorkerRow,
+    listed,
+    number_of,
+    shown_title,
 )
 from sessions.store import Store
 from sessions.tensors import TensorFolder
@@ -63,7 +66,10 @@ __all__ = [
     "check_whole",
     "disk_free",
     "is_disk_full",
+    "listed",
     "nearest",
+    "number_of",
+    "shown_title",
     "stamp",
     "write_whole",
 ]

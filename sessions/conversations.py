@@ -3,12 +3,13 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 from sessions.contexts import Contexts
 from sessions.errors import StoreError
 from sessions.processes import stamp
-from sessions.rows import SHOWN_TITLE, SearchHit, SessionRow, TurnRow, clean, make_row, one_line, to_json
+from sessions.rows import SearchHit, SessionRow, TurnRow, clean, make_row, numbered, one_line, shown_title, to_json
 from sessions.tensors import TensorFolder
 
 NEW_TITLE = "New session"
@@ -18,9 +19,10 @@ _TURN_COLUMNS = """
     turns.id, turns.session_id, turns.position, turns.question,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.text, '') ELSE turns.answer END AS answer,
     CASE WHEN turns.status = 'answering' THEN coalesce(drafts.reasoning, '') ELSE turns.reasoning END AS reasoning,
-    turns.pages, turns.status, turns.sources, turns.measurements, turns.error, turns.created_at, turns.finished_at"""
+    turns.pages, turns.status, turns.sources, turns.measurements, turns.error, turns.asked_of, turns.created_at,
+    turns.finished_at"""
 _TURNS = f"SELECT {_TURN_COLUMNS} FROM turns LEFT JOIN drafts ON drafts.turn_key = turns.key"
-_COPIED = "question, answer, reasoning, status, sources, measurements, created_at, finished_at"
+_COPIED = "question, answer, reasoning, status, sources, measurements, asked_of, created_at, finished_at"
 # The words that matched are marked with characters that `clean` texts hardly ever hold, and unmarked again below.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
 
@@ -29,7 +31,9 @@ class Conversations(Contexts):
     """What was asked and answered."""
 
     def add_session(self, context_id: str, title: str | None = None) -> SessionRow:
-        """Begin a conversation over a context. Without a title it takes one from its first question."""
+        """Begin a conversation over a context. Without a title it takes one from its first question, and a number where
+        another over that context is called so.
+        """
         now = time.time()
         with self._write() as db:
             self.context(context_id)
@@ -49,8 +53,9 @@ class Conversations(Contexts):
     ) -> SessionRow:
         """Begin a session with copies of another's first turns; that one stays as it is.
 
-        Only turns that are done are copied: of others a conversation remembers nothing. The title is copied too, but
-        where nothing is kept: then it comes from the first question, as anew.
+        Only turns that are done are copied: of others a conversation remembers nothing. The title is copied too, with a
+        number where another session over that context has it; where nothing is kept it comes from the first question,
+        as anew.
 
         Args:
             turns: how many to keep, counted as they are numbered in the session, whether done or not.
@@ -73,7 +78,7 @@ class Conversations(Contexts):
                 count = f"{session.turns} turn{'s' * (session.turns != 1)}"
                 raise StoreError(f"Session {session_id} has {count}: a branch keeps 0 to all of them, not {turns}.")
             kept = [turn for turn in self.turns(session_id)[:turns] if turn.status == "done"]
-            id = self.add_session(context_id, session.title if kept else None).id
+            id = self.add_session(context_id, self._own_title(context_id, session.title) if kept else None).id
             for position, turn in enumerate(kept):
                 db.execute(
                     f"INSERT INTO turns (id, session_id, position, pages, {_COPIED}) "
@@ -81,6 +86,13 @@ class Conversations(Contexts):
                     [self._new_id("turn"), id, position, renamed(turn.pages), turn.id],
                 )
         return self.session(id)
+
+    def _own_title(self, context_id: str, title: str) -> str:
+        """The title, with a number if another session over the context has it: "Who is Emma? (2)"."""
+        taken = {row["title"] for row in self._rows("SELECT title FROM sessions WHERE context_id = ?", [context_id])}
+        if title not in taken:
+            return title
+        return next(each for number in count(2) if (each := numbered(title, number)) not in taken)
 
     def session(self, id: str) -> SessionRow:
         """One session; NotFound if there is none with this id."""
@@ -135,6 +147,7 @@ class Conversations(Contexts):
                 "status": "answering",
                 "sources": "[]",
                 "measurements": "{}",
+                "asked_of": len(self.context(session.context_id).document_ids),
                 "owner": stamp(),
                 "created_at": now,
             }
@@ -142,8 +155,7 @@ class Conversations(Contexts):
             db.table("drafts").insert({"turn_key": key, "text": "", "updated_at": now})
             changes: dict[str, Any] = {"updated_at": now}
             if session.title == NEW_TITLE and question.strip():
-                words = " ".join(question.split())
-                changes["title"] = words if len(words) <= SHOWN_TITLE else words[: SHOWN_TITLE - 1].rstrip() + "…"
+                changes["title"] = self._own_title(session.context_id, shown_title(" ".join(question.split())))
             self._update("session", session_id, changes)
         return self.turn(id)
 

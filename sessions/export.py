@@ -55,7 +55,9 @@ class Export(Deletion):
             if turn.status != "done":
                 note = {"answering": "still being answered", "cancelled": "stopped", "failed": "failed"}[turn.status]
                 lines += [f"*({note}{': ' + _line(turn.error) if turn.error else ''})*", ""]
-            lines += [f"*({_line(each)})*\n" for each in turn.measurements.get("warnings", [])]
+            before = turn.asked_before([document.title for document in documents])
+            notes = [before] if before else []
+            lines += [f"*({_line(each)})*\n" for each in [*notes, *turn.measurements.get("warnings", [])]]
             lines += [_source(number, source, titles) for number, source in enumerate(turn.sources, 1)]
             lines += [""] if turn.sources else []
         return "\n".join(lines).rstrip() + "\n"

@@ -117,6 +117,23 @@ def m010_jobs_and_turns_under_way(db: Database) -> None:
     db.execute("CREATE INDEX turns_answering ON turns(session_id) WHERE status = 'answering'")
 
 
+def m011_documents_of_turns(db: Database) -> None:
+    """How many of its context's documents a turn was asked of.
+
+    One that was taken along to a context with more documents was asked at the same moment as that which it was copied
+    from, and of as many as that. Where that has been deleted, nobody knows.
+    """
+    db.execute("ALTER TABLE turns ADD COLUMN asked_of INTEGER NOT NULL DEFAULT 0")
+    db.execute("""
+        UPDATE turns SET asked_of = (
+            SELECT count(*) FROM sessions JOIN context_documents USING (context_id) WHERE sessions.id = session_id)""")
+    copied = """
+        SELECT min(asked_of), question, created_at FROM turns GROUP BY question, created_at
+        HAVING min(asked_of) < max(asked_of)"""
+    for first in db.execute(copied).fetchall():
+        db.execute("UPDATE turns SET asked_of = ? WHERE question = ? AND created_at = ?", first)
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -128,6 +145,7 @@ for step in (
     m008_jobs_of_a_kind,
     m009_pages_of_questions,
     m010_jobs_and_turns_under_way,
+    m011_documents_of_turns,
 ):
     migrations()(step)
 

@@ -3,7 +3,7 @@
 import json
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -17,6 +17,9 @@ LONGEST_TITLE = 200
 """Characters of a title that are kept."""
 SHOWN_TITLE = 60
 """Of them, those that a list has room for."""
+MOST_LISTED = 3
+"""Things that are named in a sentence; of more, the others are counted."""
+_NUMBER = re.compile(r" (\(\d{1,3}\))$")  # of four digits it is a year
 _UNSTORABLE = re.compile("[\ud800-\udfff\0]")
 
 
@@ -80,6 +83,8 @@ class TurnRow:
 
     reasoning: what the model said to itself before answering, streamed likewise; empty for most models.
     pages: those that were to be read again before, as they were named; empty for none.
+    asked_of: how many of the context's documents it was asked of, from the first on: fewer than there are where the
+    turn was taken along when documents were added.
     """
 
     id: str
@@ -91,10 +96,20 @@ class TurnRow:
     sources: list[dict[str, Any]]
     measurements: dict[str, Any]
     error: str | None
+    asked_of: int
     created_at: float
     finished_at: float | None
     reasoning: str = ""
     pages: str = ""
+
+    def asked_before(self, titles: Sequence[str]) -> str:
+        """A sentence that says before what was added it was asked; "" for nothing. titles: of the context's documents,
+        in their order.
+        """
+        added = [f"“{shown_title(title)}”" for title in titles[self.asked_of :]]
+        if not added:
+            return ""
+        return f"Asked before {listed(added)} {'was' if len(added) == 1 else 'were'} added."
 
 
 @dataclass(frozen=True)
@@ -199,6 +214,32 @@ def clean(text: str) -> str:
 def one_line(title: str | None) -> str:
     """A title as lists show it: `clean`, without line breaks, with single blanks, and no longer than LONGEST_TITLE."""
     return " ".join(clean(title or "").split())[:LONGEST_TITLE].rstrip()
+
+
+def number_of(title: str) -> str:
+    """The number that tells a title from others that are the same, with its brackets: "(2)"; "" for none."""
+    found = _NUMBER.search(title)
+    return found[1] if found else ""
+
+
+def numbered(title: str, number: int) -> str:
+    """The title with another number, or with one."""
+    tail = f" ({number})"
+    return f"{_NUMBER.sub('', title)[: LONGEST_TITLE - len(tail)].rstrip()}{tail}"
+
+
+def shown_title(title: str) -> str:
+    """A title as a list has room for it: at most SHOWN_TITLE characters, with its number."""
+    if len(title) <= SHOWN_TITLE:
+        return title
+    tail = f" {number_of(title)}" if number_of(title) else ""
+    return f"{title[: SHOWN_TITLE - 1 - len(tail)].rstrip()}…{tail}"
+
+
+def listed(names: Sequence[str], most: int = MOST_LISTED) -> str:
+    """Names in a sentence: "one", "one, two and three", "one, two and 5 others" where there are more than `most`."""
+    shown = [*names] if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1:,} others"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def to_json(value: Any) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,11 @@ from app.commands.common import (
     table,
 )
 from app.errors import AppError, UsageError
-from app.words import byte_size, clock, percent, printable, shorten, speed
+from app.words import byte_size, clock, percent, printable, speed
 
 if TYPE_CHECKING:
     from app.service import Service
+    from sessions import TurnRow
 
 COLUMNS = {
     "documents": {
@@ -150,7 +152,7 @@ def _when(seconds: float) -> str:
 def run_list(arguments: Arguments) -> int:
     """List what there is."""
     from app.shelf import listing
-    from sessions import SHOWN_TITLE
+    from sessions import shown_title
 
     with open_service(arguments) as service:
         rows = listing(service, arguments.noun)
@@ -161,7 +163,7 @@ def run_list(arguments: Arguments) -> int:
     shown = [
         {
             **row,
-            "title": shorten(row["title"], SHOWN_TITLE),
+            "title": shown_title(row["title"]),
             "size": byte_size(row.get("bytes_on_disk", 0)),
             "when": _when(row[key]),
         }
@@ -178,7 +180,7 @@ def run_list(arguments: Arguments) -> int:
 def run_show(arguments: Arguments) -> int:
     """Show one thing."""
     from app.shelf import KINDS, details, find, titles_before_places
-    from sessions import TurnRow
+    from sessions import SessionRow, TurnRow
 
     if arguments.mark and not arguments.picture:
         raise UsageError("--mark goes with --picture, in which it marks what a source says.")
@@ -192,11 +194,18 @@ def run_show(arguments: Arguments) -> int:
         if arguments.json:
             print_json(facts)
         elif isinstance(row, TurnRow):
-            titles = titles_before_places(service, service.store.session(row.session_id).context_id)
-            print(printable("\n".join(_describe_turn(facts, titles))))
+            context = service.store.session(row.session_id).context_id
+            lines = _describe_turn(row, _titles(service, context), titles_before_places(service, context))
+            print(printable("\n".join(lines)))
         else:
-            print(printable("\n".join(_describe(facts))))
+            titles = _titles(service, row.context_id) if isinstance(row, SessionRow) else []
+            print(printable("\n".join(_describe(facts, titles))))
     return 0
+
+
+def _titles(service: "Service", context_id: str) -> list[str]:
+    """Of a context's documents, in their order."""
+    return [row.title for row in service.store.context_documents(context_id)]
 
 
 def _show_page(service: "Service", arguments: Arguments) -> int:
@@ -223,16 +232,19 @@ def _show_page(service: "Service", arguments: Arguments) -> int:
     return 0
 
 
-def _describe_turn(facts: dict[str, Any], titles: dict[str, str]) -> list[str]:
+def _describe_turn(turn: "TurnRow", titles: Sequence[str], before: dict[str, str]) -> list[str]:
+    """titles: of the context's documents; before: what is said before a place, by document."""
     sources = [
-        f"  {titles.get(each['document'], '')}{each['place']} ({each['weight']:.0%}): {' '.join(each['quote'].split())}"
-        for each in facts["sources"]
+        f"  {before.get(each['document'], '')}{each['place']} ({each['weight']:.0%}): {' '.join(each['quote'].split())}"
+        for each in turn.sources
     ]
-    return [f"turn {facts['id']} of session {facts['session_id']}", *_said(facts), *sources]
+    return [f"turn {turn.id} of session {turn.session_id}", *_said(turn, titles), *sources]
 
 
-def _describe(facts: dict[str, Any]) -> list[str]:
+def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
+    """titles: of the documents that a session is about."""
     from app.memory_map import Remembered, tenths
+    from sessions import TurnRow
 
     lines = [f"{facts['kind']} {facts['id']}: {facts['title']}"]
     for key, value in facts.items():
@@ -249,7 +261,7 @@ def _describe(facts: dict[str, Any]) -> list[str]:
             lines.append(f"  {key.replace('_', ' ')}: {byte_size(value)}")
         elif key == "turns" and isinstance(value, list):
             for turn in value:
-                lines += _said(turn, f"[{turn['id']}] ")
+                lines += _said(TurnRow(**turn), titles, f"[{turn['id']}] ")
         elif key == "memory_map":
             shares = tenths([Remembered(**each) for each in value])
             lines.append(f"  kept of each tenth of the text: {', '.join(map(percent, shares))}")
@@ -289,14 +301,18 @@ def _holdings(usage: dict[str, Any]) -> list[str]:
     ]
 
 
-def _said(turn: dict[str, Any], name: str = "") -> list[str]:
+def _said(turn: "TurnRow", titles: Sequence[str], name: str = "") -> list[str]:
     """Question and answer of a turn, their further lines under the first. name: said before the question."""
-    head = f"  {turn['position'] + 1}. "
-    status = ": ".join(filter(None, [turn["status"], turn["error"]]))
-    answer = turn["answer"] if status == "done" else f"{turn['answer']} [{status}]".lstrip()
-    doubts = "".join(f"\n[{each}]" for each in turn["measurements"].get("warnings", []))
-    asked = turn["question"] + (f"\n[pages {turn['pages']}]" if turn["pages"] else "")
-    return [*_indented(name + asked, head), *_indented(answer + doubts, " " * len(head))]
+    from app.named_pages import in_words
+
+    head = f"  {turn.position + 1}. "
+    status = ": ".join(filter(None, [turn.status, turn.error]))
+    answer = turn.answer if status == "done" else f"{turn.answer} [{status}]".lstrip()
+    before = turn.asked_before(titles)
+    notes = [*([before] if before else []), *turn.measurements.get("warnings", [])]
+    asked = turn.question + (f"\n[{in_words(turn.pages)}]" if turn.pages else "")
+    said = "\n".join([answer, *(f"[{each}]" for each in notes)])
+    return [*_indented(name + asked, head), *_indented(said, " " * len(head))]
 
 
 def _indented(text: str, head: str) -> list[str]:
@@ -370,7 +386,7 @@ def run_search(arguments: Arguments) -> int:
         print_json([each.to_json() for each in found])
         return 0
     for each in found:
-        print(printable(f"{each.row.id}  {each.row.title}\n    {each.line}"))
+        print(printable("\n    ".join([f"{each.row.id}  {each.row.title}", *each.lines])))
     if not found:
         note("Nothing was found.")
     return 0

@@ -26,11 +26,11 @@ from app.service import Service
 from app.turns import branch, new_session
 from app.uploads import copy_in, discard, move_in, unread
 from app.web.new_reading import OCR, model_choices, settings_from, suiting, unusable_models
-from app.web.screen import ADDRESSED, Chosen, Screen, first_shown
+from app.web.screen import ADDRESSED, Chosen, Screen, first_shown, number_before
 from app.web.views.markup import esc
 from app.words import byte_size
 from app.worker import Worker
-from sessions import MOST_HITS, JobRow
+from sessions import MOST_HITS, JobRow, listed
 
 MOST_FOUND = 12
 """Contexts and sessions that a search lists."""
@@ -347,12 +347,9 @@ class Actions:
 
     def _named(self, kind: str, rows: Sequence[Any], also: bool = True) -> str:
         """Things of a kind, by their titles. also: with what goes with them."""
-        titles = [f"“{row.title}”" for row in rows]
-        if len(titles) > MOST_NAMED:
-            titles[MOST_NAMED - 1 :] = [f"{len(titles) - MOST_NAMED + 1:,} others"]
-        named = f"{kind}{'' if len(rows) == 1 else 's'} {' and '.join(titles)}"
-        derived = shelf.derived(self.service, kind, *rows) if also else ""
-        return f"{named} with {derived}" if derived else named
+        titles = listed([f"“{row.title}”" for row in rows], MOST_NAMED)
+        further = shelf.goes_with(self.service, kind, *rows) if also else ""
+        return f"{kind}{'' if len(rows) == 1 else 's'} {titles}{further}"
 
     def _to_delete(self, kind: str, chosen: Chosen) -> list[Any]:
         store = self.service.store
@@ -389,7 +386,8 @@ class Actions:
             return [gr.update(choices=[], value=None, visible=False)]
         choices: dict[str, tuple[str, str]] = {}
         for hit in shelf.search(self.service, query, MOST_HITS):  # one session may have very many of them
-            choices.setdefault(hit.row.id, (f"{hit.row.title}\n{hit.line}", hit.turn.id if hit.turn else hit.row.id))
+            name = f"{hit.row.title}\n{number_before(hit.row.title)}" + "\n".join(hit.lines)
+            choices.setdefault(hit.row.id, (name, hit.turn.id if hit.turn else hit.row.id))
         label = "Found" if choices else "Nothing found"
         found = list(choices.values())[:MOST_FOUND]
         return [gr.update(choices=found, value=None, label=label, visible=True)]

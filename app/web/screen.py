@@ -13,10 +13,11 @@ from app import shelf
 from app.claims import READ
 from app.errors import phrase
 from app.home import POCKET, split_model
+from app.named_pages import in_words
 from app.opening import is_begun
 from app.preparing import can_grow
 from app.service import Service
-from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of
+from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of, names_in
 from app.web.gauge import Gauge
 from app.web.new_reading import OF_ITS_OWN
 from app.web.views.live import panel
@@ -24,7 +25,7 @@ from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
 from app.words import plural
-from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow
+from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow, number_of
 
 Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
@@ -40,6 +41,8 @@ OF_POCKET = (
 CAN_GO_ON = "Choose what has been read already, to go on behind its end."
 GOES_ON = "This is read behind its end, with its method and model. Nothing of it is read again, and it stays as it is."
 GOES_ON_ALONG = f"{GOES_ON} The conversation goes along."
+ROOM = 28
+"""Letters of a title that a list of the page surely has room for."""
 ADDRESSED = ("context", "session", "add_to", "along")
 """Of what is chosen in a tab, what its address says."""
 GONE = "What this page showed is not here any more: it was deleted."
@@ -115,11 +118,19 @@ class Screen:
             "along": chosen.along if grows and goes_along else "",
         }
 
-    def lost(self, before: Chosen, now: Chosen) -> bool:
-        """Whether `settle` found that what was chosen has been deleted; an upload that became a context has not."""
-        if (before.session and before.session != now.session) or (before.add_to and not now.add_to):
-            return True
-        return bool(before.context) and not before.context.startswith("j-") and before.context != now.context
+    def lost(self, before: Chosen, now: Chosen, shown: bool = True) -> str:
+        """A sentence where `settle` found that what was chosen is not there; an upload that became a context is.
+
+        shown: the page showed it before; else an address named it.
+        """
+        missing = ""
+        if before.session and before.session != now.session:
+            missing = f"session {before.session}"
+        elif before.add_to and not now.add_to:
+            missing = f"context {before.add_to} that can be added to"
+        elif before.context and not before.context.startswith("j-") and before.context != now.context:
+            missing = f"context {before.context}"
+        return missing and (GONE if shown else f"There is no {missing}: it may have been deleted.")
 
     def first_choice(self) -> Chosen:
         """Where a person who comes back finds themselves: the session used last, or what is being read."""
@@ -234,7 +245,10 @@ class Screen:
 
     def _session_choices(self, context: ContextRow) -> list[tuple[str, str]]:
         return [
-            (f"{row.title}\n{plural(row.turns, 'question')} · {day(row.updated_at)}", row.id)
+            (
+                f"{row.title}\n{number_before(row.title)}{plural(row.turns, 'question')} · {day(row.updated_at)}",
+                row.id,
+            )
             for row in self.store.sessions(context.id)
         ]
 
@@ -243,7 +257,7 @@ class Screen:
         if job is not None:
             active = job.status in UNDER_WAY
             kept = self.store.documents(job.progress.get("documents", []))
-            card = ingest_card(job, name_of(self.service, job), len(kept))
+            card = ingest_card(job, name_of(self.service, job), len(kept), names_in(self.service, job))
             cancel, discard = active and not job.cancel_requested, not active
             locked = is_locked(self.service, job)
             others = locked and bool(job.progress.get("documents"))
@@ -322,7 +336,7 @@ class Screen:
             return "Opening the context"
         if work and work.stage:
             return work.stage
-        return f"Turning to pages {turn.pages}" if turn.pages else "Thinking"
+        return f"Turning to {in_words(turn.pages)}" if turn.pages else "Thinking"
 
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:
@@ -331,6 +345,12 @@ class Screen:
             except StoreError as error:
                 return phrase(error)
         return self._coverages[document_id]
+
+
+def number_before(title: str) -> str:
+    """What stands before the line below a title: its number, where the title is so long that a list may cut it off."""
+    number = number_of(title)
+    return f"{number} · " if number and len(title) > ROOM else ""
 
 
 def first_shown(session: SessionRow, unrolled: int) -> int:

@@ -1,4 +1,7 @@
-"""The look that Gradio's own components take, and the page's head. `style.css` and `page.js` in assets/ do the rest."""
+"""The look that Gradio's own components take, and the page's head.
+
+`style.css`, `print.css` and `page.js` in assets/ do the rest.
+"""
 
 from pathlib import Path
 
@@ -29,6 +32,11 @@ def make_theme() -> gr.themes.Base:
 
 
 def make_head(folder: Path) -> str:
-    """What stands in the page's head: its script, written out, so that it runs before Gradio draws anything."""
-    script = (folder / "page.js").read_text(encoding="utf-8")
-    return f'<meta name="color-scheme" content="light dark">\n<script>\n{script}</script>\n'
+    """What stands in the page's head, written out: its script, so that it runs before Gradio draws anything, and what
+    is otherwise on paper.
+    """
+    script, paper = ((folder / name).read_text(encoding="utf-8") for name in ("page.js", "print.css"))
+    return (
+        f'<meta name="color-scheme" content="light dark">\n<style media="print">\n{paper}</style>\n'
+        f"<script>\n{script}</script>\n"
+    )

@@ -22,10 +22,10 @@ from app.web.actions import Actions, unasked
 from app.web.confirm import Confirm
 from app.web.new_reading import NewReading
 from app.web.reading import Reading
-from app.web.screen import GONE, Chosen, Props, Screen
+from app.web.screen import Chosen, Props, Screen
 from app.web.shelf import Shelf
 from app.web.talk import Talk
-from app.web.views.markup import notice_of
+from app.web.views.markup import notice_of, read_out
 from app.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class Wiring:
         return out
 
     def handler(
-        self, act: Callable[..., Any], extra: int, quiet: bool, told: str, shown: str
+        self, act: Callable[..., Any], extra: int, quiet: bool, told: str, shown: str, done: str
     ) -> Callable[..., Awaitable[list[Any]]]:
         """A handler that does something and then shows the result, or the sentence that says why not.
 
@@ -140,14 +140,16 @@ class Wiring:
             quiet: leave the notice alone, as ticks do, unless something goes wrong.
             told: name of what the event itself says; `act` is given it last.
             shown: slot of a component that shows what is done already: to be told at once could undo what came since.
+            done: what is read out when it is done.
         """
 
         def work(request: gr.Request, event: gr.EventData, tab: Tab, inputs: tuple[Any, ...]) -> list[Any]:
             # Updates even where a plain value would do: Gradio sends those on at once, so none overtakes another.
-            notice = gr.skip() if quiet else gr.update(value="")
+            notice = gr.skip() if quiet else gr.update(value=read_out(done) if done else "")
             out, further = [gr.skip()] * len(self.slots), [gr.skip()] * extra
+            known = bool(tab.seen)
             try:
-                if not tab.seen:  # new, or the server was started anew meanwhile: its address knows what it shows
+                if not known:  # new, or the server was started anew meanwhile: its address knows what it shows
                     tab.chosen = self.actions.load(request.query_params)
                 try:
                     result = act(tab.chosen, *inputs, *([getattr(event, told)] if told else []))
@@ -156,8 +158,8 @@ class Wiring:
                     notice = refusal(error)
                 before = tab.chosen
                 out = self.updates(tab, shown)
-                if self.screen.lost(before, tab.chosen):
-                    notice = gr.update(value=notice_of(GONE))
+                if missing := self.screen.lost(before, tab.chosen, known):
+                    notice = gr.update(value=notice_of(missing))
             except Exception as error:  # the choice stands, and the next tick tries to show it again
                 notice = refusal(error)
             return [*out, notice, *further]
@@ -177,6 +179,7 @@ class Wiring:
         quiet: bool = False,
         told: str = "",
         shown: str = "",
+        done: str = "",
         **how: Any,
     ) -> None:
         """Let an event do something, then show the result.
@@ -186,7 +189,7 @@ class Wiring:
             how: further settings of Gradio's listener.
         """
         outputs = [*self.slots.values(), self.page.notice, *extra]
-        listener(self.handler(act, len(extra), quiet, told, shown), [self.tab, *inputs], outputs, **how, **QUIET)
+        listener(self.handler(act, len(extra), quiet, told, shown, done), [self.tab, *inputs], outputs, **how, **QUIET)
 
     def aside(
         self, listener: Any, act: Callable[..., list[Any]], inputs: Sequence[Any], outputs: Sequence[Any], **how: Any
@@ -264,8 +267,8 @@ class Wiring:
         self.on(talk.never_mind.click, do.never_mind)
         self.on(talk.stop.click, do.stop_answer)
         self.on(manage.rename_what.input, do.choose_renamed, [manage.rename_what], trigger_mode="multiple")
-        self.on(manage.rename.click, do.rename, [manage.rename_what, manage.rename_to])
-        self.on(manage.rename_to.submit, do.rename, [manage.rename_what, manage.rename_to])
+        for each in (manage.rename.click, manage.rename_to.submit):
+            self.on(each, do.rename, [manage.rename_what, manage.rename_to], done="Renamed.")
         deletes = {
             "session": manage.delete_session,
             "context": manage.delete_context,
@@ -277,7 +280,7 @@ class Wiring:
         """deletes: by the kind of what is to be deleted, the button for it; ask: asks about it."""
         for kind, button in deletes.items():
             self.on(button.click, partial(ask, kind), extra=confirm.parts)
-        self.on(confirm.yes.click, self.actions.delete, [confirm.named], confirm.parts)
+        self.on(confirm.yes.click, self.actions.delete, [confirm.named], confirm.parts, done="Deleted.")
         confirm.keep.click(unasked, None, confirm.parts, **QUIET)
 
 

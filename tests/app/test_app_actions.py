@@ -53,8 +53,12 @@ def test_what_goes_with_several_documents_is_counted_once_and_goes_together(serv
     for context in (both, alone):
         store.update_context(context.id, status="ready")
         session = store.add_session(context.id)
+    talk = store.rename_session(store.sessions(both.id)[0].id, "Who?")
     _, (_, asked, doomed) = actions.ask_to_delete("documents", Chosen(both.id))
-    assert "Delete the documents “Lamp” and “Fox” with 2 contexts and 2 sessions?" in asked["value"]
+    named = "2 contexts (“Lamp, Fox” of 2 documents and “Fox”) and 2 sessions (“Who?” and “New session”)"
+    assert f"Delete the documents “Lamp” and “Fox” with {named}?" in asked["value"]
+    _, (_, asked, _) = actions.ask_to_delete("session", Chosen(both.id, talk.id))
+    assert "Delete the session “Who?” over “Lamp, Fox” of 2 documents?" in asked["value"]
     store.add_job("answer", store.add_turn(session.id, "Where?").id)
     job = store.next_job("worker")
     assert job
@@ -72,8 +76,13 @@ def test_of_very_many_documents_a_few_are_named_before_they_go(service: Service)
     context = add_context(service, *(add_document(service, f"Note {number}") for number in range(200)))
     service.store.update_context(context.id, status="ready")
     _, (_, asked, doomed) = actions.ask_to_delete("documents", Chosen(context.id))
-    assert "“Note 4” and 195 others with 1 context?" in asked["value"]
+    titles = ", ".join(f"Note {number}" for number in range(200))
+    assert f"“Note 4” and 195 others with 1 context (“{titles[:59]}…” of 200 documents)?" in asked["value"]
     assert len(doomed) == 200
+    for number in range(9):
+        service.store.add_session(context.id, f"Talk {number}")
+    _, (_, asked, _) = actions.ask_to_delete("context", Chosen(context.id))
+    assert " with 9 sessions (“Talk 8”, “Talk 7” and 7 others)?" in asked["value"]
 
 
 def test_a_reading_that_stopped_goes_when_that_is_confirmed_and_its_own_documents_if_wanted(service: Service) -> None:
@@ -299,3 +308,27 @@ def test_with_an_answer_the_page_gets_the_last_turns_and_not_all_again(service: 
     assert (unrolled["earlier"]["value"] + unrolled["past"]["value"]).count("<article") == 47
     edited = screen.props(replace(chosen, edited=store.turns(session.id)[0].id))  # which is not shown
     assert "Question 1?" in edited["where"]["value"]
+
+
+def test_what_is_called_the_same_but_for_a_number_is_told_apart_where_lists_cut_titles_off(service: Service) -> None:
+    """All that a list has room for was the same, and of what was found all but the method was hidden."""
+    actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store
+    context = add_context(service, add_document(service, "Harbour"))
+    store.update_context(context.id, status="ready")
+    for question in ("Who kept it?", "Who kept the lamp of the lighthouse at Cape Orlen?"):
+        session = store.add_session(context.id)
+        store.finish_turn(store.add_turn(session.id, question).id, answer="Nobody.")
+        store.branch_session(session.id, 1)
+    long = "Who kept the lamp of the lighthouse at Cape Orlen?"
+    listed = actions.screen._session_choices(context)
+    assert {name.rpartition(" · ")[0] for name, _ in listed} == {
+        "Who kept it?\n1 question",
+        "Who kept it? (2)\n1 question",
+        f"{long}\n1 question",
+        f"{long} (2)\n(2) · 1 question",
+    }
+    [found] = actions.search("lamp")
+    assert {name for name, _ in found["choices"]} == {
+        f"{long}\n{long}\nHarbour · exact · 320",
+        f"{long} (2)\n(2) · {long}\nHarbour · exact · 320",
+    }

@@ -281,6 +281,10 @@ def test_it_is_done_from_the_command_line(
     session = json.loads(run("ask", base["context"], "Who?", "--max-tokens", "4", "--json")[1])["session"]
     branch = json.loads(run("branch", session, "--context", both["context"], "--json")[1])
     assert (branch["context_id"], [turn["question"] for turn in branch["turns"]]) == (both["context"], ["Who?"])
+    assert [turn["asked_of"] for turn in branch["turns"]] == [1]
+    for shown in (branch["id"], branch["turns"][0]["id"]):
+        assert "\n     [Asked before “A letter” was added.]" in run("show", shown)[1]
+    assert "Asked before" not in run("show", session)[1]
 
 
 def test_it_is_done_on_the_page_and_the_conversation_goes_along(
@@ -316,7 +320,9 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     settled = screen.settle(started)
     assert settled.context == both.id
     assert [turn.question for turn in store.turns(settled.session)] == ["Who kept the lamp?"]
+    assert "Asked before “A letter” was added." in screen.props(settled)["past"]["value"]
     assert store.session(session).context_id == base.id
+    assert "Asked before" not in screen.props(Chosen(base.id, session))["past"]["value"]
 
     chosen = screen.settle(actions.choose_add_to(Chosen(kept=tuple(base.document_ids)), both.id))
     assert (chosen.add_to, chosen.kept) == (both.id, ()), "what it has read is not offered"
@@ -324,7 +330,7 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     assert actions.load(dict(parse_qsl(chosen.query[1:]))) == chosen
     store.delete_context(both.id)
     gone = screen.settle(chosen)
-    assert (gone, screen.lost(chosen, gone)) == (Chosen(), True)
+    assert (gone, bool(screen.lost(chosen, gone))) == (Chosen(), True)
 
 
 def test_what_has_been_read_is_asked_in_the_conversation_that_goes_along(service: Service, book: Path) -> None:

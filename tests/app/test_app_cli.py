@@ -342,7 +342,7 @@ def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
         for _ in range(2):
             store.add_session(context.id)
         [document] = context.document_ids
-        what = f"document {document} (Emma) with 1 context and 2 sessions"
+        what = f"document {document} (Emma) with 1 context (“Emma”) and 2 sessions (“New session” and “New session”)"
         status, out, err = in_process(tmp_path, capsys, "delete", "em", "--yes")
         assert (status, out) == (1, "")
         assert f"'em' only begins the title of {what}: to delete it unasked, name it by its id." in err
@@ -351,10 +351,10 @@ def test_what_is_deleted_is_said_and_is_no_guess_where_nobody_is_asked(
             assert f"Delete {what}? [y/N]" in in_process(tmp_path, capsys, "delete", "em")[2]
         session = store.sessions()[0].id
         done = in_process(tmp_path, capsys, "delete", session[:-1], "--yes")
-        assert done == (0, f"{session}\n", f"Deleted session {session} (New session).\n")
+        assert done == (0, f"{session}\n", f"Deleted session {session} (New session) over “Emma”.\n")
         done = in_process(tmp_path, capsys, "delete", context.id, "--yes", "--json")
         assert json.loads(done[1]) == {"deleted": context.id, "kind": "context"}
-        assert done[2] == f"Deleted context {context.id} (Emma) with 1 session.\n"
+        assert done[2] == f"Deleted context {context.id} (Emma) with 1 session (“New session”).\n"
         done = in_process(tmp_path, capsys, "delete", "emma", "--yes")
         assert done == (0, f"{document}\n", f"Deleted document {document} (Emma).\n")
 
@@ -375,8 +375,11 @@ def test_several_things_are_deleted_after_one_question(
             person.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "y\n"))
             status, out, err = in_process(tmp_path, capsys, "delete", document, third, context.id)
         assert (status, out.split()) == (0, [third, context.id, document])  # none was gone with another by then
-        named = f"document {document} (Emma) with 1 context and 1 session; session {third} (New session); context "
-        assert f"Delete {named}{context.id} (Emma) with 1 session? [y/N]" in err
+        talk = "1 session (“New session”)"
+        named = (
+            f"document {document} (Emma) with 1 context (“Emma”) and {talk}; session {third} (New session) over “Emma”"
+        )
+        assert f"Delete {named}; context {context.id} (Emma) with {talk}? [y/N]" in err
         assert (store.documents(), store.contexts(), store.sessions()) == ([], [], [])
 
 
@@ -473,6 +476,8 @@ def test_listing_renaming_searching_and_deleting(
     assert asked["session"] in {row["id"] for row in sessions}
     hits = json.loads(in_process(home, capsys, "search", "cape", "--json")[1])
     assert hits[0]["question"] == "Which cape is it?"
+    found = in_process(home, capsys, "search", "cape")[1]
+    assert re.search(r"^s-\w+  Which cape is it\?\n    .*cape.*\n    .+ · exact · 320$", found, re.MULTILINE)
     status, out, _ = in_process(home, capsys, "show", "the light", "--page", "1")
     assert (status, "Tobias Renn" in out) == (0, True)
     status, out, err = in_process(home, capsys, "show", document, "--page", "99")

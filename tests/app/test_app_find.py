@@ -142,10 +142,11 @@ def test_a_search_finds_sessions_by_what_they_are_called_and_by_what_was_said(se
         (taxes.id, None),
         (lamps.id, turn.id),
     ]
-    assert [each.line for each in search(service, "taxes", 20)] == [
-        "0 questions · exact · 320",
-        "Which taxes? · exact · 320",
+    assert [each.lines for each in search(service, "taxes", 20)] == [
+        ["0 questions", "Harbour · exact · 320"],
+        ["Which taxes?", "Harbour · exact · 320"],
     ]
+    assert {each.to_json()["context_title"] for each in search(service, "taxes", 20)} == {"Harbour"}
     assert [each.row.id for each in search(service, "taxes", 1)] == [taxes.id]
     assert search(service, "  ", 20) == search(service, "nowhere", 20) == []
 
@@ -155,9 +156,9 @@ def test_a_search_finds_contexts_by_what_they_are_called(service: Service) -> No
     context = add_context(service, add_document(service, "Harbour"))
     session = service.store.add_session(context.id, "The harbour")
     found = search(service, "harbour", 20)
-    assert [(each.row.id, each.line) for each in found] == [
-        (context.id, "9 tokens · exact · 320"),
-        (session.id, "0 questions · exact · 320"),
+    assert [(each.row.id, each.lines) for each in found] == [
+        (context.id, ["9 tokens · exact · 320"]),
+        (session.id, ["0 questions", "Harbour · exact · 320"]),
     ]
     told = [each.to_json() for each in found]
     assert [(each["context"], each["session"], each["turn"]) for each in told] == [

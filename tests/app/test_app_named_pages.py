@@ -8,14 +8,15 @@ import pytest
 import ingest
 from app.answer_options import AnswerOptions
 from app.errors import UsageError
-from app.named_pages import MOST_TOKENS, Named, around, named_pages, tokens_of
+from app.named_pages import MOST_TOKENS, Named, around, in_words, named_pages, tokens_of
 from app.opening import open_context
 from app.readings import read
 from app.service import Service
+from app.sources import Source
 from app.turns import answer, keep_question
 from app.web.views.turn import turn_article
 from app.worker import Worker
-from sessions import ContextRow
+from sessions import ContextRow, TurnRow
 from tests.app.helpers import BUDGET, add, begin, book_text, ended, work_once
 
 SECTIONS = 4
@@ -147,7 +148,7 @@ def test_pages_without_text_and_too_many_cannot_be_read_again(
         stream.ids, stream.starts, tuple(type(s)("d-empty", s.first, s.end, s.characters) for s in stream.stretches)
     )
     named = named_pages("1", ["d-empty"], service.library)
-    with pytest.raises(UsageError, match="There is no text on pages 1"):
+    with pytest.raises(UsageError, match="There is no text on page 1"):
         tokens_of(named, ["d-empty"], renamed, service.library, False)
 
 
@@ -173,6 +174,35 @@ def test_named_pages_are_turned_to_before_the_answer(
     assert plain.measurements["read_again_tokens"] == 0
     branch = service.store.branch_session(session, 1)
     assert [each.pages for each in service.store.turns(branch.id)] == [turn.pages]
+
+
+def test_named_pages_are_counted_in_words() -> None:
+    """ "looked at pages 9"."""
+    for pages, words in (("9", "page"), ("2:9", "page"), ("3/40-45", "page"), ("9-11", "pages"), ("9, 12", "pages")):
+        assert in_words(pages) == f"{words} {pages}"
+        measured = {"time_to_first_token_seconds": 0.1, "tokens_per_second": 9.0, "answer_tokens": 3}
+        for tokens, said in ((0, f"looked at {words} {pages}<"), (90, f">{words} {pages} read again<")):
+            numbers = {**measured, "read_again_tokens": tokens}
+            turn = TurnRow("t-a", "s-a", 0, "Who?", "I.", "done", [], numbers, None, 1, 0.0, 1.0, pages=pages)
+            assert said in turn_article(turn, {})
+
+
+@pytest.mark.parametrize("pages", ["2:3", "2:2-3"])
+def test_where_the_model_looked_elsewhere_than_at_the_named_pages_it_is_said(
+    service: Service, context: ContextRow, monkeypatch: pytest.MonkeyPatch, pages: str
+) -> None:
+    """The answer said that it looked at a page, above sources that all were from elsewhere."""
+    asked = "None of the places where the model looked most is on the page"
+    for document, page, expected in ((1, 1, True), (0, 3, True), (1, 4, True), (1, 3, False)):
+        id = context.document_ids[document]
+        start, end = service.library.document(id).span(page)
+        source = Source(id, page, "there", "Words.", 0.5, (0, 3), start, end)
+        monkeypatch.setattr("app.turns.find_sources", lambda *given, found=source: [found])
+        session = service.store.add_session(context.id).id
+        turn = answer(service, keep_question(service, session, "Who?", pages).id, AnswerOptions(max_tokens=4))
+        said = [each for each in turn.measurements["warnings"] if each.startswith(asked)]
+        named = {"2:3": f"{asked} that was named.", "2:2-3": f"{asked}s that were named."}
+        assert said == ([named[pages]] if expected else [])
 
 
 def test_a_question_about_pages_that_are_not_there_is_not_kept(

@@ -46,6 +46,7 @@ def turn(**changes: Any) -> TurnRow:
             "quotations": [],
         },
         "error": None,
+        "asked_of": 2,
         "created_at": 0.0,
         "finished_at": 1.0,
     }
@@ -247,6 +248,19 @@ def test_one_place_is_listed_once() -> None:
     assert html.count('href="documents/d-a/pages/3?start=7&amp;end=12#passage"') == 2
 
 
+def test_places_are_in_the_order_of_the_shares_that_are_shown() -> None:
+    """A place of one passage with 8 % stood above one of two with 11 % together."""
+    passages = [("page 3", 0.08), ("page 5", 0.06), ("page 5", 0.05)]
+    sources = [
+        {"document": "d-a", "page": 3, "place": place, "quote": "Lit.", "weight": w, "focus": [0, 3]}
+        for place, w in passages
+    ]
+    measured = {**turn().measurements, "citations": [{"start": 0, "end": 10, "source": 0}]}
+    html = conversation([turn(answer="It is lit. Is it?", sources=sources, measurements=measured)], {"d-a": "A"})
+    assert re.findall(r'<span class="number">(\d)</span><b>(page \d)</b>', html) == [("1", "page 5"), ("2", "page 3")]
+    assert 'data-place="2" title="The model looked most at page 3"' in html
+
+
 def test_a_page_by_itself_marks_the_passage() -> None:
     page = Page(3, "page 3", "The lamp.\n\nIt is lit.", PageQuality(21, "text"))
     shown = DocumentPage("d-a", "A", page, 100, (1, 3), None)
@@ -280,6 +294,35 @@ def test_what_the_tab_says_is_the_title_and_how_far_it_is_read() -> None:
         row, expected = context(status=status), f'data-tab="{words}{escape(EVIL)}"'
         assert expected in context_head(row, [], [], 0.5)
         assert expected in reading_card(row, [], None, {})
+
+
+def test_what_the_tab_says_is_short_and_says_what_became_of_files() -> None:
+    """Of 13 files it was 200 characters, and of files that could not be read "Stockpot"."""
+    long = ", ".join(f"Letter {number}.txt" for number in range(13))
+    tabs = [
+        context_head(context(status="ready", title=long), [], []),
+        reading_card(context(status="reading", title=long), [], None, {}),
+        ingest_card(replace(JOB, status="running"), long),
+        ingest_card(JOB, "Letters"),
+        ingest_card(replace(JOB, progress={"locked": True}), "Letters"),
+    ]
+    said = [re.findall('data-tab="([^"]*)"', html) for html in tabs]
+    cut = "Letter 0.txt, Letter 1.txt, Letter 2.txt, Letter 3.txt, Let…"
+    assert said == [[cut], [f"50% · {cut}"], [cut], ["Could not be read · Letters"], ["Needs a password · Letters"]]
+
+
+def test_what_a_card_is_of_is_listed_where_it_is_several_things() -> None:
+    """13 titles stood one after another in a heading of ten lines."""
+    names = [f"Letter {number}.txt" for number in range(13)]
+    assert "<summary>13 files</summary><ul><li>Letter 0.txt</li>" in ingest_card(JOB, "Letters", names=names)
+    kept = replace(JOB, payload={"files": [], "documents": ["d-a"]})
+    assert "<summary>13 documents</summary>" in ingest_card(kept, "Letters", names=names)
+    documents = [replace(DOCUMENT, id=f"d-{name}", title=name) for name in names]
+    shown = reading_card(context(status="reading", warnings=[]), documents, None, {})
+    assert "<summary>13 documents</summary>" in shown
+    assert shown.count('target="_blank"') == 13
+    assert "<summary>" not in ingest_card(JOB, "A letter", names=names[:1])
+    assert "<summary>" not in reading_card(context(status="reading", warnings=[]), documents[:1], None, {})
 
 
 def test_the_title_of_each_document_leads_to_its_first_page() -> None:
@@ -321,3 +364,13 @@ def test_files_that_were_left_out_are_said_in_plain_sight_until_the_talk_begins(
     assert '<details class="warnings doubts" data-fold="c-abcdef doubts" open>' in fresh
     assert " open" not in later
     assert "2 files were left out" in later
+
+
+def test_files_that_were_left_out_are_said_while_the_others_are_read() -> None:
+    """They were named while the files were opened and when all had been read, and not in between."""
+    warnings = ["Left out: a.pdf is encrypted.", "Books: 1 of 2 pages has text."]
+    shown = reading_card(context(status="reading", warnings=warnings), [DOCUMENT], None, {})
+    assert '<details class="warnings left-out" data-fold="c-abcdef left-out" open>' in shown
+    assert "<li>a.pdf is encrypted.</li>" in shown
+    assert "<li>Books: 1 of 2 pages has text.</li>" in shown
+    assert "<details" not in reading_card(context(status="reading", warnings=[]), [DOCUMENT], None, {})

@@ -212,10 +212,15 @@ def test_what_was_deleted_elsewhere_or_before_is_told(service: Service, context:
     (one, _), (two, _) = (session_with_a_turn(service, context, each) for each in ("Maren", "Tobias"))
 
     async def scene(blocks: gr.Blocks) -> None:
-        for gone in ({"context": "c-nothere"}, {"context": context, "session": "s-nothere"}):
+        addresses = {
+            "context c-nothere": {"context": "c-nothere"},
+            "session s-nothere": {"context": context, "session": "s-nothere"},
+            "context c-nothere that can be added to": {"add_to": "c-nothere"},
+        }
+        for gone, address in addresses.items():  # nobody knows whether it ever was there
             old = Visitor(blocks)
-            await old.open(**gone)
-            assert "it was deleted" in old.said
+            await old.open(**address)
+            assert old.said == f"There is no {gone}: it may have been deleted."
         tab = Visitor(blocks)
         await tab.open(session=one)
         await tab.do("sessions", "input", {"sessions": two})
@@ -297,7 +302,7 @@ def test_documents_that_are_kept_are_read_again_or_deleted(service: Service, con
         await tab.tick()
         assert tab.shown["kept"]["value"] == [keeper.id]
         await tab.do("delete-kept", "click")
-        assert "the document “The Keeper” with 1 context?" in tab.value("kept-confirm-text")
+        assert "the document “The Keeper” with 1 context (“The Keeper”)" in tab.value("kept-confirm-text")
         await tab.do("kept-confirm", "click")
         assert not tab.shown["kept-row"]["visible"]
         assert service.store.documents() == service.store.contexts() == []

@@ -41,3 +41,12 @@ def test_why_a_page_cannot_be_shown_is_said(tab: Page, server: Server, tmp_path:
     expect(tab.locator("#text")).to_have_text("The keeper of the lamp was Orla Quent.")
     expect(tab.locator("#printed")).to_contain_text("is encrypted")
     assert len(asked_for) == 1  # to be told why, it was asked for again, and some pages take a minute
+
+
+def test_a_title_of_one_long_word_is_as_wide_as_the_page(tab: Page, server: Server) -> None:
+    """It made the page of a document as wide as itself."""
+    reading = server.read((f"{'longest' * 20}.txt", b"It is lit. " * 90), method="exact", budget="320")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.goto(f"{server.url}/documents/{reading['document_ids'][0]}/pages/1")
+    expect(tab.locator("header")).to_contain_text("longest" * 20)
+    assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0

@@ -60,7 +60,7 @@ def test_pages_are_named_for_one_question(tab: Page, server: Server, reading: di
     named = pages.input_value()
     field.press("Enter")
     last = tab.locator("#past .turn").nth(1)
-    expect(last).to_contain_text(f"looked at pages {named}")
+    expect(last).to_contain_text(f"looked at page {named}")
     expect(pages).to_have_value("")
     last.get_by_role("button", name="Edit question 2").click()
     expect(pages).to_have_value(named)

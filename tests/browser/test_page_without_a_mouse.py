@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.helpers import Server, book_text
-from tests.browser.helpers import asked, visit
+from tests.browser.helpers import asked, fill, visit
 
 pytestmark = pytest.mark.browser
 
@@ -72,6 +72,47 @@ def test_what_happens_is_read_out(tab: Page, server: Server, reading: dict[str, 
     expect(fold).to_have_attribute("aria-expanded", "false")
     fold.press("Enter")
     expect(fold).to_have_attribute("aria-expanded", "true")
+
+
+def test_what_is_done_is_read_out_and_that_nothing_is_searched_for_is_not(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    """An emptied search said "Found"; after Rename and Delete nothing was said."""
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
+    teller, search = tab.locator("#teller"), tab.locator("#search input, #search textarea")
+    tab.evaluate("""() => { window.said = [];
+        new MutationObserver(() => said.push(document.querySelector("#teller").textContent))
+            .observe(document.querySelector("#teller"), { childList: true }); }""")
+    search.fill("lamp")
+    expect(teller).to_have_text(re.compile(r"Found: \d+"))
+    search.fill("")
+    expect(tab.locator("#hits")).to_be_hidden()
+    tab.get_by_role("button", name="Rename, export, delete").click()
+    title = tab.locator("#rename-to input, #rename-to textarea").first
+    for _ in range(2):
+        tab.evaluate("() => document.querySelector('#teller').textContent = ''")
+        fill(title, "About lamps")
+        title.press("Enter")
+        expect(teller).to_have_text("Renamed.")
+    tab.locator("#delete-session").click()
+    tab.locator("#confirm").click()
+    expect(teller).to_have_text("Deleted.")
+    said = [each for each in tab.evaluate("said") if each]
+    assert [each for each in said if not each.startswith("Found: ")] == ["Renamed.", "Renamed.", "Deleted."]
+
+
+def test_there_is_room_for_a_finger(tab: Page, server: Server, reading: dict[str, Any]) -> None:
+    """Copy and Edit were 18 pixels high."""
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
+    buttons = [tab.get_by_role("button", name=name) for name in ("Copy", "Edit question 1", "Ask about this place")]
+    for width, least in ((1440, 0), (390, 44)):
+        tab.set_viewport_size({"width": width, "height": 800})
+        for button in buttons:
+            box = button.first.bounding_box()
+            assert box
+            assert least <= box["height"]
+            assert least <= box["width"]
+        assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
 
 
 def test_that_a_book_has_been_read_is_read_out(tab: Page, server: Server, tmp_path: Path) -> None:

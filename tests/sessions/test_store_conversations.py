@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from sessions import NotFound, Store, StoreError
+from sessions import NotFound, Store, StoreError, shown_title
 
 
 def test_an_answer_streams_and_another_store_tails_it(filled: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_branch_begins_with_the_first_turns_that_are_done(filled: Any) -> None
     store.add_turn(session.id, "When?")
     before = store.session(session.id), store.turns(session.id)
     branch = store.branch_session(session.id, 4)
-    assert (branch.context_id, branch.title, branch.turns) == (session.context_id, "About Emma", 2)
+    assert (branch.context_id, branch.title, branch.turns) == (session.context_id, "About Emma (2)", 2)
     for position, (copy, id) in enumerate(zip(store.turns(branch.id), (first, third.id), strict=True)):
         assert copy == replace(store.turn(id), id=copy.id, session_id=branch.id, position=position)
         assert copy.id not in (first, third.id)
@@ -113,6 +113,27 @@ def test_a_branch_that_keeps_nothing_takes_its_title_from_its_first_question(fil
     assert filled.store.session(branch.id).title == "Who is Mr Knightley?"
 
 
+def test_sessions_over_a_context_that_would_be_called_the_same_have_numbers(filled: Any) -> None:
+    """Branches could not be told apart from what they were made of, nor the same question asked twice."""
+    store, session = filled.store, filled.session()
+    filled.answered(session, "Who is Emma?", "A handsome woman.")
+    one = store.branch_session(session.id, 1)
+    two = store.branch_session(one.id, 1)
+    anew = store.branch_session(session.id, 0)
+    store.add_turn(anew.id, "Who is Emma?")
+    titles = [store.session(each.id).title for each in (session, one, two, anew)]
+    assert titles == ["Who is Emma?", "Who is Emma? (2)", "Who is Emma? (3)", "Who is Emma? (4)"]
+    elsewhere = filled.context()
+    assert store.branch_session(session.id, 1, elsewhere.id).title == "Who is Emma?"
+    store.rename_session(one.id, "Accounts (2024)")
+    assert store.branch_session(one.id, 1).title == "Accounts (2024) (2)"
+    long = store.rename_session(two.id, "Very " * 39 + "long!")
+    branch = store.branch_session(two.id, 1)
+    assert (len(long.title), len(branch.title), branch.title[-4:]) == (200, 200, " (2)")
+    shown = shown_title(branch.title)
+    assert (len(shown) <= 60, shown.endswith("… (2)"), shown_title("Emma (2)")) == (True, True, "Emma (2)")
+
+
 def test_no_branch_keeps_more_turns_than_there_are(filled: Any) -> None:
     session = filled.session()
     with pytest.raises(StoreError, match=r"has 0 turns: .* not 1"):
@@ -124,6 +145,57 @@ def test_no_branch_keeps_more_turns_than_there_are(filled: Any) -> None:
     with pytest.raises(NotFound):
         filled.store.branch_session("s-222222", 0)
     assert filled.store.sessions() == [filled.store.session(session.id)]
+
+
+@pytest.fixture
+def grown(filled: Any) -> Any:
+    """A conversation over one document that was taken along to two, went on there, and was taken along to seven."""
+    documents = [filled.document(sha256=str(n) * 64, title=f"Letter *{n}*") for n in range(7)]
+    contexts = [filled.context(*documents[:count]) for count in (1, 2, 7)]
+    first = filled.store.add_session(contexts[0].id)
+    filled.answered(first, "Who is Emma?", "That is not in the text.")
+    second = filled.store.branch_session(first.id, 1, contexts[1].id)
+    filled.answered(second, "And now?", "A handsome woman.")
+    third = filled.store.branch_session(second.id, 2, contexts[2].id)
+    filled.answered(third, "And all?", "A person.")
+    return filled.store, (first, second, third)
+
+
+def test_what_was_asked_before_documents_were_added_says_so_wherever_it_is_taken(grown: Any) -> None:
+    """ "That is not in the text." stood under a longer list of documents, as if it had been said of all of them."""
+    store, sessions = grown
+    titles = [f"Letter {n}" for n in range(7)]
+    told = [
+        [turn.asked_before(titles[:count]) for turn in store.turns(each.id)]
+        for each, count in zip(sessions, (1, 2, 7), strict=True)
+    ]
+    assert told == [
+        [""],
+        ["Asked before “Letter 1” was added.", ""],
+        [
+            "Asked before “Letter 1”, “Letter 2” and 4 others were added.",
+            "Asked before “Letter 2”, “Letter 3” and 3 others were added.",
+            "",
+        ],
+    ]
+    assert "“Letter 1” and “Letter 2” were added." in store.turns(sessions[2].id)[0].asked_before(titles[:3])
+    text = store.export_session(sessions[1].id)
+    assert "That is not in the text.\n\n*(Asked before “Letter \\*1\\*” was added.)*\n\n## 2. And now?" in text
+    assert text.count("Asked before") == 1
+    exported = json.loads(store.export_session(sessions[2].id, "json"))
+    assert [turn["asked_of"] for turn in exported["turns"]] == [1, 2, 7]
+    again = store.branch_session(sessions[2].id, 3)
+    assert [turn.asked_of for turn in store.turns(again.id)] == [1, 2, 7]
+
+
+def test_of_turns_in_an_older_home_it_is_found_out_what_they_were_asked_of(grown: Any) -> None:
+    store, sessions = grown
+    with store._write() as db:
+        db.execute("ALTER TABLE turns DROP COLUMN asked_of")
+        db.execute("DELETE FROM _sqlite_migrations WHERE name = 'm011_documents_of_turns'")
+    store.close()
+    with Store(store.home) as opened:
+        assert [[turn.asked_of for turn in opened.turns(each.id)] for each in sessions] == [[1], [1, 2], [1, 2, 7]]
 
 
 def test_search_finds_words_without_accents_case_or_endings(filled: Any) -> None:

@@ -18,16 +18,16 @@ body { margin: 0; padding: 32px 24px 64px; background: var(--paper); color: var(
 main { max-width: 44rem; margin: 0 auto; display: grid; gap: 28px 48px; }
 main:has(figure) { max-width: 92rem; }
 @media (min-width: 1100px) { main:has(figure) { grid-template-columns: 1fr 1fr; align-items: start; } }
-header { grid-column: 1 / -1; }
+header { grid-column: 1 / -1; min-width: 0; overflow-wrap: anywhere; }
 h1, header p, li { unicode-bidi: plaintext; text-align: start; }
-h1 { font-size: 1.3rem; line-height: 1.3; margin: 0; overflow-wrap: anywhere; }
+h1 { font-size: 1.3rem; line-height: 1.3; margin: 0; }
 header p { margin: 4px 0 0; color: var(--soft); }
 nav span { color: var(--soft); }
 nav { margin-top: 8px; display: flex; flex-wrap: wrap; gap: 4px 20px; font-size: 15px; }
 details { margin-top: 8px; font-size: 15px; }
 summary { cursor: pointer; color: var(--soft); }
 ol { list-style: none; margin: 4px 0 0; padding: 0; }
-li { padding-inline-start: calc(var(--level) * 1.2em); overflow-wrap: anywhere; }
+li { padding-inline-start: calc(var(--level) * 1.2em); }
 a { color: var(--link); }
 #text { white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; text-align: start; min-width: 0; }
 mark { background: var(--mark); color: inherit; scroll-margin-top: 30vh; }

@@ -78,3 +78,8 @@ def day(seconds: float) -> str:
 def notice_of(sentence: str) -> str:
     """Why something could not be done; it fades by itself. Every notice is a new element, so that it is announced."""
     return f'<p role="alert" data-at="{time.time()}">{esc(sentence)}</p>'
+
+
+def read_out(sentence: str) -> str:
+    """What has been done, for those who cannot see it."""
+    return f'<i data-at="{time.time()}" data-told="{esc(sentence)}"></i>'

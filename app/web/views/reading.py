@@ -8,7 +8,7 @@ from app.documents import LEFT_OUT
 from app.web.views.markup import bar, esc, page_link
 from app.words import byte_size, clock, of_budget, of_text, plural, speed
 from ingest.document import noun_of_pages
-from sessions import ContextRow, DocumentRow, JobRow
+from sessions import ContextRow, DocumentRow, JobRow, shown_title
 
 STAGES = {
     "reading": "Reading",
@@ -27,13 +27,16 @@ ENDED = {
 }
 
 
-def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
+def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()) -> str:
     """Files on their way to becoming documents, and documents on their way to being read.
 
     Args:
         kept: how many documents there are of it.
+        names: of all that it is of.
     """
-    head = f"<h1>{esc(name)}</h1>"
+    head = f'<section class="card" data-tab="{_tab_of_upload(job, name)}"><h1>{esc(name)}</h1>'
+    noun = "document" if job.payload.get("documents") else "file"
+    head += _folded(job.id, plural(len(names), noun), names if len(names) > 1 else (), "names")
     missing = job.progress.get("left_out", [])
     if job.status == "failed":
         if job.progress.get("locked"):
@@ -46,9 +49,9 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
             others = f"{plural(len(missing), 'other file')} cannot be read"
             quiet += _folded(job.id, others, missing, "left-out", expanded=True)
         reason = f'<p class="note failed" role="alert">{esc(job.error or "")}</p>'
-        return f'<section class="card">{head}{reason}{quiet}</section>'
+        return f"{head}{reason}{quiet}</section>"
     if job.status == "cancelled":
-        return f'<section class="card">{head}<p class="note">Cancelled. Nothing new was kept.</p></section>'
+        return f'{head}<p class="note">Cancelled. Nothing new was kept.</p></section>'
     stage, colon, rest = _stage(job).partition(": ")
     how_far = colon + rest  # which changes too often to be read out
     pages = f"{job.done:,} of {plural(job.total, 'page')}" if job.total else ""
@@ -56,9 +59,15 @@ def ingest_card(job: JobRow, name: str, kept: int = 0) -> str:
     line = bar(share, f"Pages: {pages or 'none yet'}", "wide")
     left_out = _folded(job.id, f"{plural(len(missing), 'file')} cannot be read", missing, "left-out", expanded=True)
     return (
-        f'<section class="card">{head}<p class="stage"><span role="status">{esc(stage)}</span>{esc(how_far)}</p>'
+        f'{head}<p class="stage"><span role="status">{esc(stage)}</span>{esc(how_far)}</p>'
         f'{line}<p class="figures"><span>{pages}</span></p>{left_out}</section>'
     )
+
+
+def _tab_of_upload(job: JobRow, name: str) -> str:
+    """What page.js writes on the browser's tab."""
+    failed = "Needs a password · " if job.progress.get("locked") else "Could not be read · "
+    return esc(f"{failed if job.status == 'failed' else ''}{shown_title(name)}")
 
 
 def _stage(job: JobRow) -> str:
@@ -93,11 +102,14 @@ def reading_card(
     figures = [f"{done:,} of {plural(total, 'token')}", place, rate, left]
     cells = "".join(f"<span>{esc(each)}</span>" for each in figures if each)
     tone = "failed" if context.status == "failed" else ""
+    titles = [_opened(document) for document in documents]
+    listed = _folded_lines(context.id, plural(len(titles), "document"), titles, "names") if len(titles) > 1 else ""
     return (
-        f'<section class="card" data-tab="{_tab(context, share)}"><h1>{esc(context.title)}</h1>'
+        f'<section class="card" data-tab="{_tab(context, share)}"><h1>{esc(context.title)}</h1>{listed}'
         f'<p class="stage {tone}" role="status">{esc(stage)}</p>'
         f'<div class="percent">{share:.0%}</div>{bar(share, f"{share:.0%} read", "wide")}'
-        f'<p class="figures">{cells}</p>{kept(context, progress.get("usage") or context.usage)}</section>'
+        f'<p class="figures">{cells}</p>{_warned(context, expanded=True)}'
+        f"{kept(context, progress.get('usage') or context.usage)}</section>"
     )
 
 
@@ -140,12 +152,6 @@ def context_head(
     so_far = "" if context.status == "ready" else _so_far(context, share)
     formats = Counter(document.format.upper() for document in documents)
     kinds = ", ".join(each if count == 1 else f"{count:,} {each}" for each, count in formats.items())
-    warnings = list(dict.fromkeys(context.warnings))
-    missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
-    doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(coverage))]
-    left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
-    notice = _folded(context.id, left_out, missing, "left-out", expanded)
-    notice += _folded(context.id, plural(len(doubts), "warning"), doubts, "doubts", expanded)
     alone = [document.title for document in documents] == [context.title]
     title = _opened(documents[0]) if alone else esc(context.title)
     lines = [_covered(*each) for each in zip(documents, coverage, strict=True)]
@@ -156,13 +162,25 @@ def context_head(
         covered = _folded_lines(context.id, f"{plural(len(lines), 'document')}: what of each has text", lines)
     return (
         f'<header class="context-head" data-tab="{_tab(context, share)}"><h1>{title}</h1>'
-        f'<p class="how">{esc(how)} · {esc(kinds)}</p>{so_far}{covered}{notice}</header>'
+        f'<p class="how">{esc(how)} · {esc(kinds)}</p>{so_far}{covered}'
+        f"{_warned(context, coverage, expanded)}</header>"
     )
+
+
+def _warned(context: ContextRow, said: Sequence[str] = (), expanded: bool = False) -> str:
+    """Which files were left out, and what is doubtful. said: what is in plain sight anyway, without its title."""
+    warnings = list(dict.fromkeys(context.warnings))
+    missing = [each.removeprefix(LEFT_OUT) for each in warnings if each.startswith(LEFT_OUT)]
+    doubts = [each for each in warnings if not each.startswith(LEFT_OUT) and not each.endswith(tuple(said))]
+    left_out = f"{plural(len(missing), 'file')} {'was' if len(missing) == 1 else 'were'} left out"
+    folded = _folded(context.id, left_out, missing, "left-out", expanded)
+    return folded + _folded(context.id, plural(len(doubts), "warning"), doubts, "doubts", expanded)
 
 
 def _tab(context: ContextRow, share: float) -> str:
     """What page.js writes on the browser's tab: the title, after how much is read of what is not read to its end."""
-    return esc(context.title if context.status == "ready" else f"{share:.0%} · {context.title}")
+    title = shown_title(context.title)
+    return esc(title if context.status == "ready" else f"{share:.0%} · {title}")
 
 
 def _opened(document: DocumentRow) -> str:

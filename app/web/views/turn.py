@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from app.named_pages import around
+from app.named_pages import around, in_words
 from app.web.views.markdown import Mark, rendered
 from app.web.views.markup import bar, esc, page_link
 from app.words import plural, short_seconds, speed
@@ -30,8 +30,8 @@ def turn_article(turn: TurnRow, titles: Mapping[str, str], *, expanded: bool = F
     """One finished turn. expanded: show its sources unfolded."""
     return (
         f'<article class="turn {esc(turn.status)}" id="{esc(turn.id)}">{_question(turn)}'
-        f'<div class="answer">{_reasoning(turn)}{_answer_text(turn)}{_note(turn)}{_measured(turn)}'
-        f"{_sources(turn, titles, expanded)}</div></article>"
+        f'<div class="answer">{_reasoning(turn)}{_answer_text(turn)}{_before(turn, titles)}'
+        f"{_note(turn)}{_measured(turn)}{_sources(turn, titles, expanded)}</div></article>"
     )
 
 
@@ -101,6 +101,12 @@ def _citations(turn: TurnRow) -> Iterator[Mark]:
         )
 
 
+def _before(turn: TurnRow, titles: Mapping[str, str]) -> str:
+    """That more has been read since it was asked."""
+    before = turn.asked_before(list(titles.values()))
+    return f'<p class="note">{esc(before)}</p>' if before else ""
+
+
 def _note(turn: TurnRow) -> str:
     note = NOTES.get(turn.status)
     notes = turn.measurements.get("warnings", []) if note is None else [turn.error or note]
@@ -128,9 +134,9 @@ def _measured(turn: TurnRow) -> str:
 def _read_again(tokens: int, pages: str) -> str:
     if pages and not tokens:
         why = "As was asked: of the text only these, and the beginning and the end that are always seen"
-        return f'<span title="{why}">looked at pages {esc(pages)}</span>'
+        return f'<span title="{why}">looked at {esc(in_words(pages))}</span>'
     if pages:
-        return f'<span title="{plural(tokens, "token")}, as was asked">pages {esc(pages)} read again</span>'
+        return f'<span title="{plural(tokens, "token")}, as was asked">{esc(in_words(pages))} read again</span>'
     if not tokens:
         return ""
     why = "The passages that the question looked at, and of which words had been forgotten, were read again first"
@@ -150,7 +156,11 @@ def _places(turn: TurnRow) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for source in turn.sources:
         places.setdefault((source["document"], source["place"]), []).append(source)
-    return places
+    return dict(sorted(places.items(), key=lambda place: -_weight(place[1])))
+
+
+def _weight(sources: Sequence[Mapping[str, Any]]) -> float:
+    return float(sum(source["weight"] for source in sources))
 
 
 def _sources(turn: TurnRow, titles: Mapping[str, str], expanded: bool) -> str:
@@ -175,7 +185,7 @@ def _place(
     title = titles.get(sources[0]["document"], "")
     several = f'<span class="title">{esc(title)}</span>' if len(titles) > 1 else ""
     shown = f'<span class="number">{number}</span>' if numbered else ""
-    weight = sum(source["weight"] for source in sources)
+    weight = _weight(sources)
     share = f"{weight:.0%}"
     passages = "".join(map(_passage, sources))
     passages += _to_ask_about(sources[0], list(titles))
