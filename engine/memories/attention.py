@@ -182,30 +182,25 @@ def alone(segment: Shown, scaling: float) -> Tensor | None:
     if fused and causal and (function := flash.choice()[0]):
         return flash.attend(function, segment.q, k[:, :length], v[:, :length], scaling)
     # With fewer KV heads than query heads PyTorch fuses what needs no mask; its kernel for the rest writes all logits.
-    served = segment.q.is_cuda and (len(segment.q) == len(k) or (fused and causal) or not _masked(segment, length))
-    return stock(segment, scaling) if served else None
+    fusing = len(segment.q) == len(k) or (fused and causal) or _all_seen(segment, length)
+    return stock(segment, scaling) if segment.q.is_cuda and fusing else None
 
 
-def _square(segment: Shown, length: int) -> bool:
-    """Whether the queries are all of so many rows, and each sees those up to its own."""
-    return segment.q.shape[1] == length and segment.span.causal_over(length)
-
-
-def _masked(segment: Shown, length: int) -> bool:
-    """Whether of so many rows some are hidden from some queries, other than in a square."""
+def _all_seen(segment: Shown, length: int) -> bool:
+    """Whether every query sees all of so many rows."""
     low, high = segment.span.common
-    return not _square(segment, length) and not (low <= 0 and length <= high)
+    return low <= 0 and length <= high
 
 
 def stock(segment: Shown, scaling: float) -> Tensor:
     """The output [HQ, T, D] of a segment of one slab by PyTorch's own attention.
 
-    It gives no log-sum-exp, so it can serve only where nothing is to be merged or watched.
+    It gives no log-sum-exp, so it can serve only where nothing is to be merged or watched. On a GPU a causal pass takes
+    the FlashAttention in PyTorch, and no mask is made for it.
     """
     ((k, length),), ((v, _),) = plain(segment.keys), plain(segment.values)
     mask: Tensor | None = None
-    if _masked(segment, length):
-        # On a GPU a pass over a long text takes the FlashAttention in PyTorch, and no mask is made of it.
+    if not _all_seen(segment, length):
         causal = segment.span.causal_over(length)
         shown = None if causal else segment.span.mask_of(0, length)
         mask = causal_lower_right(segment.q.shape[1], length) if shown is None else shown.to(segment.q.dtype)
@@ -214,7 +209,6 @@ def stock(segment: Shown, scaling: float) -> Tensor:
         k[None, :, :length],
         v[None, :, :length],
         attn_mask=mask,
-        is_causal=_square(segment, length),
         scale=scaling,
         enable_gqa=segment.q.shape[0] != k.shape[0],
     )[0]

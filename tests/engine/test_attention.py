@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.memories import attention
+from engine.memories import attention, flash
 from engine.memories.attention import Picked, Shown, attend, causal_span, stock
 
 SCALE = 0.3
@@ -64,6 +64,7 @@ def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
     segment = Shown(q.as_subclass(OnGpu), [(k, 30)], [(v, 30)], span)
     made: list[tuple[int, int]] = []
     monkeypatch.setattr(type(span), "mask_of", lambda span, *rows: made.append(rows) or span.mask(torch.arange(*rows)))
+    monkeypatch.setattr(flash, "_capable", lambda device: True)
     output = attention.alone(segment, SCALE)
     if window and kv_heads < 6:
         assert output is None, "PyTorch has no kernel for it that does not write all logits"
