@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import sessions
 from app.errors import Ambiguous, AppError, NotFound
 from app.memory_map import kept_map
+from app.named_pages import page_name
 from app.service import Service
 from app.uploads import awaited, discard_locked
 from app.words import either, plural
@@ -254,7 +255,7 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     if isinstance(row, DocumentRow):
         document = service.library.document(row.id)
         facts["coverage"] = document.coverage()
-        facts["contents"] = [asdict(entry) for entry in document.toc]
+        facts["contents"] = [{**asdict(entry), "name": page_name(document, entry.page)} for entry in document.toc]
         facts["contexts"] = [each.id for each in store.contexts(row.id)]
     elif isinstance(row, ContextRow):
         facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]

@@ -64,7 +64,7 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
     def renamed(pages: str) -> str:  # those of a single document are named without its number
         if not pages or len(before.document_ids) == len(context.document_ids):
             return pages
-        return written(named_pages(pages, before.document_ids, service.library), context.document_ids)
+        return written(named_pages(pages, before.document_ids, service.library), context.document_ids, service.library)
 
     return store.branch_session(session_id, turns, context.id, renamed)
 
@@ -86,7 +86,7 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
 
 
 def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
-    """Pages as they are written; "" for none.
+    """Pages as they are kept; "" for none.
 
     Raises:
         UsageError: they name none, or some that the documents do not have, or far more than can be read again.
@@ -100,7 +100,7 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     if engine.METHODS[context.method].family in ("condensing", "baseline"):
         characters = sum(row.characters for row in service.store.context_documents(context.id))
         require_few(named, ids, library, context.tokens / max(1, characters))
-    return written(named, ids)
+    return written(named, ids, library)
 
 
 def checked_question(question: str) -> str:

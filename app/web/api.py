@@ -97,7 +97,10 @@ class NewBranch(Given):
 
 
 class NewTurn(Given):
-    """A question, the pages to be turned to before, and how to answer it: see `AnswerOptions`."""
+    """A question, how to answer it, and the pages to be turned to before.
+
+    pages: such as "12-14, iii, 15 of the file", the first as they are printed; `stockpot ask --help` says more.
+    """
 
     question: str
     max_tokens: int = AnswerOptions.max_tokens
