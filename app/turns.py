@@ -17,7 +17,7 @@ from app.quotes import whole_sentences
 from app.readings import Stopped
 from app.service import Service
 from app.sources import check_quotations, find_sources, with_citations
-from app.words import plural, repeats_itself, said_before
+from app.words import goes_round, plural, repeats_itself, said_before
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _answer(
     named = _named(service, open_one.opened, turn.pages)
     text = open_one.opened.stream.ids if options.read_again or named is not None else None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    asked = open_one.conversation.ask(turn.question, sampling, on_question, whole_sentences, text, named)
+    asked = open_one.conversation.ask(turn.question, sampling, on_question, whole_sentences, text, named, goes_round)
     with suppress(Stopped), closing(asked) as events:
         for event in events:
             on_stage("")
@@ -276,8 +276,10 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
     if opened.share is not None and opened.share < 1:
         said.append(f"Asked when {int(100 * opened.share)}% of the text had been read: it knew nothing of the rest.")
     if done.finish_reason == "length":
-        said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
-        if repeats_itself(done.text):
+        ended = goes_round(done.text)
+        why = "" if ended else ", the longest answer that was asked for"
+        said.append(f"Cut at {plural(done.answer_tokens, 'token')}{why}.")
+        if ended or repeats_itself(done.text):
             said.append("It says the same again and again: the model does not know what to answer.")
     if done.alone:
         said.append(
