@@ -24,11 +24,15 @@ from app.errors import NotFound, UsageError, phrase
 from app.service import Service
 from app.shelf import find_context
 from app.turns import branch, checked_question, keep_question, new_session
+from app.web.guard import BEFORE_ALL
 from app.words import shorten
 from app.worker import Worker
 from sessions import SHOWN_TITLE, ContextRow, SessionRow, StoreError, TurnRow
 
 PREFIX = "/v1"
+LISTED = f"GET {PREFIX}/models"
+"""Where a client finds the contexts that it can ask."""
+ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 POLL_SEC = 0.05
 """The store is asked this often for more of an answer."""
 MOST_TOKENS = 4000
@@ -160,9 +164,25 @@ def session_saying(service: Service, context_id: str, said: Said, title: str | N
     return session
 
 
+def error_body(sentence: str, status: int) -> dict[str, Any]:
+    """An error as clients of that API expect it."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return {"error": {"message": sentence, "type": kind, "param": None, "code": None}}
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    **{
+        status: {"description": why, "content": {"application/json": {"example": error_body("Why.", status)}}}
+        for status, why in ((400, "It cannot be done."), (404, "It is not there."), (500, "It went wrong."))
+    },
+    "default": BEFORE_ALL,
+}
+"""What every route may answer instead."""
+
+
 def router(service: Service, worker: Worker) -> APIRouter:
     """All routes, over one home and its worker."""
-    api = APIRouter(prefix=PREFIX)
+    api = APIRouter(prefix=PREFIX, responses=REFUSALS)
     store = service.store
 
     def described(row: ContextRow) -> dict[str, Any]:
@@ -174,7 +194,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
         """Keep the question and queue it; also the context's id."""
         said, question = turns_of(given.messages)
         options = given.options()
-        context = find_context(service, given.model)
+        context = find_context(service, given.model, LISTED)
         plain = next(each.text.strip() for each in given.messages if each.role == "user")
         first = said[0][0] if said else question
         title = None if first == plain else shorten(plain, SHOWN_TITLE)  # not what the system says before it
@@ -188,9 +208,9 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/models/{id}")
     def model(id: str) -> dict[str, Any]:
-        return described(find_context(service, id))
+        return described(find_context(service, id, LISTED))
 
-    @api.post("/chat/completions")
+    @api.post("/chat/completions", responses={200: {"content": {"text/event-stream": {}}}})
     async def complete(given: ChatRequest, request: Request) -> Response:
         """Answer the last message. Going away stops the answer."""
         context_id, turn = await run_in_threadpool(begin, given)
@@ -228,10 +248,12 @@ def router(service: Service, worker: Worker) -> APIRouter:
         whole = {"object": "chat.completion", "choices": [choice], "usage": _usage(now), **_rested_on(now)}
         return JSONResponse({**head, **whole})
 
-    @api.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
-    def nothing(path: str, request: Request) -> None:
+    @api.api_route("", methods=ANY_METHOD, include_in_schema=False)
+    @api.api_route("/{path:path}", methods=ANY_METHOD, include_in_schema=False)
+    def nothing(request: Request) -> None:
         raise NotFound(
-            f"There is no {request.method} {PREFIX}/{path}: there are {PREFIX}/chat/completions and {PREFIX}/models."
+            f"There is no {request.method} {request.url.path}: there are POST {PREFIX}/chat/completions and "
+            f"GET {PREFIX}/models."
         )
 
     return api
@@ -288,9 +310,3 @@ def _usage(turn: TurnRow) -> dict[str, int]:
     asked = int(turn.measurements.get("prompt_tokens", 0))
     said = sum(int(turn.measurements.get(name, 0)) for name in ("answer_tokens", "reasoning_tokens"))
     return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
-
-
-def error_body(sentence: str, status: int) -> dict[str, Any]:
-    """An error as clients of that API expect it."""
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return {"error": {"message": sentence, "type": kind, "param": None, "code": None}}

@@ -22,7 +22,7 @@ from app.web.guard import Guard, credentials, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
-    from fastapi import FastAPI
+    from fastapi import FastAPI, Request, Response
 
     from app.service import Service
 
@@ -119,6 +119,22 @@ def _keep_private(home: Path) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
+async def _nowhere(request: "Request", error: Exception) -> "Response":
+    """What is answered where there is nothing: a page to browsers, and else what the API would say."""
+    from fastapi.responses import HTMLResponse, JSONResponse
+    from starlette.exceptions import HTTPException
+
+    from app.web.views.document_page import no_page
+
+    assert isinstance(error, HTTPException)
+    if error.detail != "Not Found":  # Gradio has said more, to its own page
+        return JSONResponse({"detail": error.detail}, 404)
+    sentence = f"There is no {request.url.path}: the page is at /, and /api/openapi.json describes the API."
+    if "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(no_page(sentence), 404)
+    return JSONResponse({"error": sentence}, 404)
+
+
 def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     """The whole application; its worker lives as long as it does."""
     from app.uploads import MOST_BYTES, cache, sweep, uploads
@@ -127,6 +143,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     import gradio as gr
     from fastapi import FastAPI
     from fastapi.responses import HTMLResponse
+    from starlette.routing import Mount
 
     from app.pages import page_of
     from app.web import openai_api
@@ -183,6 +200,9 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
         allowed_paths=[],
         enable_monitoring=False,
     )
+    mounts = (route.app for route in app.routes if isinstance(route, Mount))
+    (gradios,) = (each for each in mounts if isinstance(each, FastAPI))  # which takes whatever nobody else does
+    gradios.add_exception_handler(404, _nowhere)
     app.add_middleware(Incoming, folder=cache(service.home))
     app.add_middleware(Guard, login=login)
     return app

@@ -305,7 +305,12 @@ def test_what_is_not_there_is_said_too(server: Server, context: str) -> None:
     missing = complete(server, "c-nobody", asked("Who?"))
     assert missing["status"] == 404
     assert "There is no context 'c-nobody'" in missing["error"]["message"]
+    assert "GET /v1/models shows what there is." in missing["error"]["message"]
     assert server.send("/v1/embeddings", {})["status"] == 404
+    for path in ("/v1", "/v1/chat/completions"):  # the second is there, and is posted to
+        missing = server.send(path, method="GET")
+        assert missing["status"] == 404
+        assert "there are POST /v1/chat/completions and GET /v1/models." in missing["error"]["message"]
     untyped = httpx.post(f"{server.url}/v1/chat/completions", content="{}", timeout=PATIENCE_SEC).json()
     assert "Content-Type: application/json" in untyped["error"]["message"]
 
