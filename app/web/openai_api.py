@@ -3,7 +3,8 @@
 A context is a model of that API, named by its id, the beginning of it, or its title. Each request carries the whole
 conversation: a session that says just that goes on; one that begins so is branched; else the turns are kept in a new
 session, and read from their text. So a client that adds a question to what was said continues where the memory stands.
-Beside the answer come the session and the sources, which clients that do not know them leave alone.
+Beside the answer come the session and the sources, which clients that do not know them leave alone. Where a client asks
+to store nothing, a session of its own is deleted once the answer has come.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, model_validator
 
 import sessions
+from app import shelf
 from app.answer_options import LONGEST, AnswerOptions
 from app.errors import NotFound, UsageError, phrase
 from app.service import Service
@@ -84,7 +86,10 @@ class StreamOptions(Given):
 
 
 class ChatRequest(Given):
-    """What a client asks for; of other fields nothing is promised, and nothing needed."""
+    """What a client asks for; of other fields nothing is promised, and nothing needed.
+
+    store: whether the turn is kept once it is answered, or the client has gone away.
+    """
 
     model: str
     messages: list[Message]
@@ -100,6 +105,7 @@ class ChatRequest(Given):
     tools: list[Any] | None = None
     logprobs: bool | None = None
     response_format: dict[str, Any] = {"type": "text"}
+    store: bool = True
 
     def options(self) -> AnswerOptions:
         """How to answer. A number of tokens below 1, and a seed below 0, mean none: so other servers take -1.
@@ -144,15 +150,18 @@ def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
     return list(zip(before, texts[1::2], strict=True)), question
 
 
-def session_saying(service: Service, context_id: str, said: Said, title: str | None) -> SessionRow:
-    """A session over a context in which just that has been said: one that is there, a branch of one, or a new one."""
+def session_saying(service: Service, context_id: str, said: Said, title: str | None, anew: bool = False) -> SessionRow:
+    """A session over a context in which just that has been said: one that is there, a branch of one, or a new one.
+
+    anew: none that is there.
+    """
     store, begins = service.store, None
     for row in store.sessions(context_id, said[0][0]) if said else ():
         turns = store.turns(row.id)
         done = [turn for turn in turns if turn.status == "done"]
         if [(turn.question, turn.answer.strip()) for turn in done[: len(said)]] != list(said):
             continue
-        if len(done) == len(said) and all(turn.status != "answering" for turn in turns):
+        if not anew and len(done) == len(said) and all(turn.status != "answering" for turn in turns):
             return row
         begins = begins or (row.id, done[len(said) - 1].position + 1)
     if begins is not None:
@@ -198,8 +207,21 @@ def router(service: Service, worker: Worker) -> APIRouter:
         plain = next(each.text.strip() for each in given.messages if each.role == "user")
         first = said[0][0] if said else question
         title = None if first == plain else shorten(plain, SHOWN_TITLE)  # not what the system says before it
-        turn = worker.ask(lambda: session_saying(service, context.id, said, title).id, question, options)
+        anew = not given.store
+        turn = worker.ask(lambda: session_saying(service, context.id, said, title, anew).id, question, options)
         return context.id, turn
+
+    async def end(turn: TurnRow, store_it: bool) -> None:
+        """Stop an answer that is not over. store_it: whether it is kept, with its session."""
+        # Whoever has gone away took what waited for the answer along; the turn may be deleted.
+        with CancelScope(shield=True), suppress(sessions.NotFound):
+            if turn.status == "answering":
+                await run_in_threadpool(worker.stop_answer, turn.id)
+            if store_it:
+                return
+            while await run_in_threadpool(store.work_on, turn.id):
+                await asyncio.sleep(POLL_SEC)
+            await run_in_threadpool(shelf.delete, service, "session", store.session(turn.session_id))
 
     @api.get("/models")
     def models() -> dict[str, Any]:
@@ -214,7 +236,9 @@ def router(service: Service, worker: Worker) -> APIRouter:
     async def complete(given: ChatRequest, request: Request) -> Response:
         """Answer the last message. Going away stops the answer."""
         context_id, turn = await run_in_threadpool(begin, given)
-        head = {"id": turn.id, "created": int(turn.created_at), "model": context_id, "session": turn.session_id}
+        head = {"id": turn.id, "created": int(turn.created_at), "model": context_id}
+        if given.store:
+            head["session"] = turn.session_id
 
         async def followed() -> AsyncGenerator[TurnRow]:
             """The turn as it grows, to its end."""
@@ -225,10 +249,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
                     now = await run_in_threadpool(store.turn, turn.id)
                     yield now
             finally:
-                if now.status == "answering":
-                    # Whoever has gone away took what waited for the answer along; the turn may be deleted.
-                    with CancelScope(shield=True), suppress(sessions.NotFound):
-                        await run_in_threadpool(worker.stop_answer, turn.id)
+                await end(now, given.store)
 
         if given.stream:
             pieces = _pieces(followed(), head, given.stream_options.include_usage)
