@@ -242,7 +242,7 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
     from ingest import IngestError, PasswordNeeded, WrongPassword
 
     def on_page(name: str, done: int, total: int) -> None:
-        progress.show(f"{name}: page {done:,} of {total:,}" if total else name)
+        progress.show(f"{name}: {done:,} of {total:,}" if total else name)
 
     def locked() -> bool:
         return any(isinstance(each, PasswordNeeded | WrongPassword) for each in added.failures)
@@ -272,14 +272,13 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
 
 
 def describe(report: "Report", budget: int | None) -> str:
-    """One line of progress."""
+    """One line of progress, of which a narrow terminal shows the beginning."""
     if not report.usage:
         return report.stage
     entries = report.usage["entries"]["device"]
     return (
-        f"{report.stage}: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
-        f"{report.tokens_per_second:,.0f} tokens/s, {clock(report.seconds_left)} left, "
-        f"{entries:,} {of_budget(entries, budget)}"
+        f"{report.stage}, {clock(report.seconds_left)} left: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
+        f"{report.tokens_per_second:,.0f} tokens/s, {entries:,} {of_budget(entries, budget)}"
     )
 
 
@@ -295,6 +294,7 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
             {
                 "id": each.id,
                 "title": each.title,
+                "format": each.format,
                 "pages": each.pages,
                 "characters": each.characters,
                 "sha256": each.sha256,
@@ -315,9 +315,12 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
 
 def in_words(result: dict[str, Any], tokens_read: int) -> str:
     """The same for a person. tokens_read: of the text's."""
+    from ingest.document import noun_of_pages
+
     lines = []
     for document in result["documents"]:
-        sizes = plural(document["pages"], "page"), plural(document["characters"], "character")
+        noun = noun_of_pages(document["format"])
+        sizes = plural(document["pages"], noun), plural(document["characters"], "character")
         lines.append(f"{document['title']}: {', '.join(sizes)}")
     budget = "no budget" if result["budget"] is None else f"budget {result['budget']:,}"
     kv = ", ".join(f"{byte_size(size)} on the {tier}" for tier, size in result["kv_bytes"].items() if size)

@@ -11,6 +11,7 @@ from app.commands.common import (
     Arguments,
     Commands,
     add_json_flag,
+    columns_of,
     note,
     open_service,
     print_json,
@@ -171,7 +172,7 @@ def run_list(arguments: Arguments) -> int:
         }
         for row in rows
     ]
-    text = table(shown, COLUMNS[arguments.noun])
+    text = table(shown, COLUMNS[arguments.noun], columns_of(sys.stdout))
     if text:
         print(printable(text))
     else:
@@ -265,6 +266,8 @@ def _describe(facts: dict[str, Any]) -> list[str]:
             several = len(value) > 1  # which are named by their numbers, for `--pages`
             for number, each in enumerate(value, 1):
                 lines.append(f"  document{f' {number}' if several else ''}: {each['id']} {each['title']}")
+        elif key == "pages":
+            lines.append(f"  {noun_of_pages(facts['format'])}s: {value:,}")
         elif key == "contents":
             noun = noun_of_pages(facts["format"])
             lines += [f"  {'  ' * entry['level']}{entry['title']} ({noun} {entry['name']})" for entry in value]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError, UsageError, phrase
-from app.home import ASSETS, home_folder, named_model
+from app.home import ASSETS, POCKET, check_model, home_folder, named_model
 from app.planning import bytes_of
 from app.web.guard import Guard, credentials, is_loopback
 
@@ -32,12 +32,15 @@ def serve(arguments: Namespace) -> int:
 
     Raises:
         UsageError: an address that others can reach, without a name and password; a size that is none.
+        AppError: there cannot be such a model.
         sessions.StoreError: the home cannot be used, or its disk is so full that several threads cannot.
     """
     login = credentials(arguments.auth or os.environ.get("STOCKPOT_AUTH") or None, arguments.host)
     home, memory = home_folder(arguments.home), bytes_of(arguments.memory)
     _check_port(arguments.host, arguments.port)
     _keep_private(home)
+    name = named_model(arguments.model, arguments.quantize)
+    check_model(name or POCKET)
     import uvicorn
 
     from app.service import Service
@@ -45,7 +48,6 @@ def serve(arguments: Namespace) -> int:
     from sessions import DiskFull, disk_free
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
-    name = named_model(arguments.model, arguments.quantize)
     service = Service(home, name, arguments.device, arguments.seed, memory)
     if service.store.alone:
         raise DiskFull(home, None, disk_free(home))

@@ -40,7 +40,7 @@ def test_ingest_prints_one_object(read: tuple[Cli, dict[str, Any], str]) -> None
         "peak_memory_bytes",
         "warnings",
     }
-    assert set(result["documents"][0]) == {"id", "title", "pages", "characters", "sha256"}
+    assert set(result["documents"][0]) == {"id", "title", "format", "pages", "characters", "sha256"}
     assert result["documents"][0]["title"] == "The Keeper"
     assert re.fullmatch(r"[0-9a-f]{64}", result["documents"][0]["sha256"])
     assert (result["method"], result["budget"]) == ("exact", 320)
