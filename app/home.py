@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from app.errors import AppError
+
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 POCKET = "pocket"
 QUANTIZED = ("8bit", "nf4")
@@ -37,6 +39,18 @@ def model_source(name: str) -> str:
 def local_path(source: str) -> Path | None:
     """The folder that `model_source` names; None for a hub id."""
     return Path(source).resolve() if Path(source).is_dir() else None
+
+
+def check_model(name: str) -> None:
+    """Refuse a model that cannot be there, before it is needed: a path where no folder is. A hub id may yet come.
+
+    Raises:
+        AppError: there is none.
+    """
+    plain, _ = split_model(name)
+    is_path = plain.startswith(("/", ".", "~")) or plain.count("/") > 1
+    if is_path and not Path(plain).expanduser().is_dir():
+        raise AppError(f"There is no model at {plain!r}: give a folder with config.json, or a hub id.")
 
 
 def canonical_model(name: str) -> str:

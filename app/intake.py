@@ -259,7 +259,7 @@ class Intake(Claims):
             with store.together():
                 if along := job.payload.get("session"):
                     with suppress(NotFound):  # deleted meanwhile
-                        branch(self.service, along, store.session(along).turns, context_id)
+                        self._take_along(along, context_id)
                 if store.context(context_id).status != "ready":
                     made["reading"] = self.read(context_id).id
                 if "reading" in made and store.cancel_requested(job.id):  # while the model was loaded
@@ -268,6 +268,17 @@ class Intake(Claims):
                 store.end_job(job.id, "done")
         except NotFound as error:  # the context was deleted, and will not come back
             store.end_job(job.id, "failed", phrase(error))
+
+    def _take_along(self, session_id: str, context_id: str) -> None:
+        """Let a conversation go on over another context, unless one there begins with all that was said in it."""
+        store = self.service.store
+
+        def said(id: str) -> list[tuple[str, str]]:
+            return [(turn.question, turn.answer) for turn in store.turns(id) if turn.status == "done"]
+
+        before = said(session_id)
+        if not any(said(row.id)[: len(before)] == before for row in store.sessions(context_id)):
+            branch(self.service, session_id, store.session(session_id).turns, context_id)
 
     def _add_documents(
         self, sources: Sequence[Path | DocumentRow], options: Options, on_page: OnPage, added: Added, wait: bool

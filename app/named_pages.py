@@ -1,7 +1,10 @@
 """Pages that a person names, to be turned to before a question is answered: read again, or looked at alone.
 
-"12-14, 20" are pages, or sections where a document has no printed pages; "3/40-45" are paragraphs of the third section,
-numbered as sources name them; "2:5" is page 5 of the second of several documents.
+"12-14, iii" are pages as they are printed, where a PDF says what is printed on them, else as the file counts them, and
+sections where a document has no printed pages; "12 of the file" is a page by the file's own count. "3/40-45" are
+paragraphs of the third section, numbered as sources name them; "2:5" is page 5 of the second of several documents.
+
+They are kept as `written` writes them, which says both where they differ: "9 (page 12 of the file)", as sources do.
 """
 
 import re
@@ -13,7 +16,7 @@ from app.errors import UsageError
 from app.library import Library
 from app.stream import Stream
 from app.words import plural, roughly
-from ingest.document import noun_of_pages
+from ingest.document import Document, noun_of_pages, ranges
 
 if TYPE_CHECKING:
     import torch
@@ -27,13 +30,21 @@ SURELY = 1.5
 BESIDE = 2
 """Paragraphs to each side of one that are named with it."""
 
-_TO = r"(?:\s*[-\u2010-\u2015]\s*(?P<last>\d{1,9}))?"
-_PART = re.compile(rf"(?:(?P<document>\d{{1,9}})\s*:)?\s*(?P<page>\d{{1,9}})(?:\s*/\s*(?P<paragraph>\d{{1,9}}))?{_TO}")
+OF_THE_FILE = "of the file"
+
+_DASH = r"\s*[-\u2010-\u2015]\s*"
+_TO = rf"(?:{_DASH}(?P<last>\d{{1,9}}))?"
+_DOCUMENT = re.compile(r"(?:(?P<document>\d{1,9})\s*:)?\s*(?P<rest>.*)")
+_NOUN = re.compile(r"\A(?:pages?|slides?|sections?)\s+", re.IGNORECASE)
+_NUMBERS = re.compile(rf"(?P<page>\d{{1,9}})(?:\s*/\s*(?P<paragraph>\d{{1,9}}))?{_TO}")
+_COUNTED = re.compile(rf"(?:(?P<called>.*\S)\s*\(pages?\s+)?(?P<numbers>\d[^()]*?)\s+{OF_THE_FILE}\)?", re.IGNORECASE)
+_ONE = re.compile(rf"(?:\d+:)?(?:[^,]+ \(page \d+ {OF_THE_FILE}\)|(?:\d+|\d+/\d+(?:-\d+)?)(?: {OF_THE_FILE})?)")
+_PLAIN = re.compile(r"[^\s,;:/()](?:[^,;:/()]*[^\s,;:/()])?")
 
 
 @dataclass(frozen=True)
 class Named:
-    """Pages `first` to `last` of a document, or these paragraphs of its page `page`.
+    """Pages `first` to `last` of a document, or these paragraphs of its page `page`, all as the file counts them.
 
     document: its number, from 1 in the order in which a context reads them.
     """
@@ -43,12 +54,34 @@ class Named:
     last: int
     page: int | None = None
 
-    def written(self, several: bool) -> str:
-        """As a person names it. several: whether there are several documents."""
-        document = f"{self.document}:" if several else ""
+    def counted(self) -> str:
+        """As the file counts them, without the document."""
         page = "" if self.page is None else f"{self.page}/"
         last = "" if self.last == self.first else f"-{self.last}"
-        return f"{document}{page}{self.first}{last}"
+        return f"{page}{self.first}{last}"
+
+
+def page_name(document: Document, first: int, last: int | None = None) -> str:
+    """What names a page, or several of them: "12", and where something else is printed "9 (page 12 of the file)"."""
+    last = first if last is None else last
+    counted = f"{first}" if last == first else f"{first}-{last}"
+    if not document.printed:
+        return counted
+    called = _called(document, first, last)
+    counted = f"{counted} {OF_THE_FILE}"
+    return f"{called} (page{'s' * (last > first)} {counted})" if _PLAIN.fullmatch(called) else counted
+
+
+def page_number(text: str, document: Document) -> int:
+    """The one page that a text names, as the file counts it.
+
+    Raises:
+        UsageError: it names none, or several, or one that the document does not have.
+    """
+    named = _within(text, text.strip(), 1, document, "")
+    if named.page is not None or named.first != named.last:
+        raise UsageError(f"{text!r} is not one page: name one.")
+    return named.first
 
 
 def named_pages(text: str, document_ids: Sequence[str], library: Library) -> list[Named]:
@@ -64,15 +97,10 @@ def named_pages(text: str, document_ids: Sequence[str], library: Library) -> lis
 
 
 def _named(part: str, document_ids: Sequence[str], library: Library) -> Named:
-    found = _PART.fullmatch(part)
-    if found is None:
-        raise UsageError(
-            f"{part!r} names no pages. Write 12-14 for pages or sections, 3/40-45 for paragraphs of section 3, and 2: "
-            "before what is in the second document; commas between several."
-        )
-    document, page, paragraph, last = (
-        None if number is None else int(number) for number in found.group("document", "page", "paragraph", "last")
-    )
+    found = _DOCUMENT.fullmatch(part)
+    if found is None or not found["rest"]:
+        raise _names_none(part)
+    document = None if found["document"] is None else int(found["document"])
     if document is None and len(document_ids) > 1:
         raise UsageError(
             f"There are {len(document_ids)} documents: put the number of the one that is meant before the page, as in "
@@ -81,32 +109,119 @@ def _named(part: str, document_ids: Sequence[str], library: Library) -> Named:
     document = 1 if document is None else document
     if not 1 <= document <= len(document_ids):
         raise UsageError(f"There is no document {document}, only {plural(len(document_ids), 'document')}.")
+    where = f" of document {document}" if len(document_ids) > 1 else ""
+    return _within(part, found["rest"], document, library.document(document_ids[document - 1]), where)
+
+
+def _names_none(part: str) -> UsageError:
+    return UsageError(
+        f"{part!r} names no pages. Write 12-14 for pages or sections, 12 of the file for a page by the file's own "
+        "count, 3/40-45 for paragraphs of section 3, and 2: before what is in the second document; commas between "
+        "several."
+    )
+
+
+def _within(part: str, text: str, number: int, document: Document, where: str) -> Named:
+    """What a text names of one document. part: what was written; where: said behind a page that is not there."""
+    if counted := _COUNTED.fullmatch(_NOUN.sub("", text, count=1)):
+        named = _by_number(part, counted["numbers"], number, document, where)
+        called = counted["called"]
+        if called and (named.page is not None or called != _called(document, named.first, named.last)):
+            raise UsageError(f"{part!r} names two: {named.counted()} {OF_THE_FILE} is called otherwise. Name one.")
+        return named
+    if not document.printed:
+        return _by_number(part, _NOUN.sub("", text, count=1), number, document, where)
+    pages, slash, paragraphs = text.partition("/")
+    first, last = _printed(part, pages.strip(), document, where)
+    if not slash:
+        return _checked(part, Named(number, first, last), document, where)
+    return _by_number(part, f"{first}/{paragraphs}", number, document, where)
+
+
+def _called(document: Document, first: int, last: int) -> str:
+    """What pages are called by what is printed on them."""
+    names = document.printed or [str(number) for number in range(1, len(document.pages) + 1)]
+    return names[first - 1] if first == last else f"{names[first - 1]}-{names[last - 1]}"
+
+
+def _by_number(part: str, numbers: str, number: int, document: Document, where: str) -> Named:
+    """Pages or paragraphs by numbers, the pages as the file counts them."""
+    found = _NUMBERS.fullmatch(numbers.strip())
+    if found is None:
+        raise _names_none(part)
+    page, paragraph, last = (None if each is None else int(each) for each in found.group("page", "paragraph", "last"))
     assert page is not None
-    known = library.document(document_ids[document - 1])
     first = page if paragraph is None else paragraph
-    asked = Named(document, first, first if last is None else last, None if paragraph is None else page)
-    if asked.first > asked.last:
-        raise UsageError(f"{part!r} ends before it begins: write the lower number first.")
-    noun, where = noun_of_pages(known.format), f" of document {document}" if len(document_ids) > 1 else ""
-    for number in (asked.first, asked.last) if paragraph is None else (page,):
-        if not 1 <= number <= len(known.pages):
-            raise UsageError(f"There is no {noun} {number}{where}, only {plural(len(known.pages), noun)}.")
-    if paragraph is not None and not 1 <= paragraph <= known.paragraphs(page):
-        there = plural(known.paragraphs(page), "paragraph")
-        raise UsageError(f"There is no paragraph {paragraph} in {noun} {page}{where}, only {there}.")
-    return asked
+    named = Named(number, first, first if last is None else last, None if paragraph is None else page)
+    return _checked(part, named, document, where)
 
 
-def written(named: Sequence[Named], document_ids: Sequence[str]) -> str:
-    """Pages as a person names them; the inverse of `named_pages`."""
-    return ", ".join(each.written(len(document_ids) > 1) for each in named)
+def _checked(part: str, named: Named, document: Document, where: str) -> Named:
+    """What was named, if it is there."""
+    if named.first > named.last:
+        raise UsageError(f"{part!r} ends before it begins: write the earlier one first.")
+    noun, total = noun_of_pages(document.format), len(document.pages)
+    for number in (named.first, named.last) if named.page is None else (named.page,):
+        if not 1 <= number <= total:
+            counted = f" {OF_THE_FILE}" if document.printed and not where else ""
+            raise UsageError(f"There is no {noun} {number}{counted}{where}, only {plural(total, noun)}.")
+    if named.page is not None and not 1 <= named.first <= document.paragraphs(named.page):
+        there = plural(document.paragraphs(named.page), "paragraph")
+        raise UsageError(f"There is no paragraph {named.first} in {noun} {named.page}{where}, only {there}.")
+    return named
+
+
+def _printed(part: str, text: str, document: Document, where: str) -> tuple[int, int]:
+    """The first and the last page that a text names by what is printed on them, as the file counts them."""
+    for each in dict.fromkeys([text, _NOUN.sub("", text, count=1)]):
+        if _pages_called(each, document):
+            return (page := _page_called(each, document, where)), page
+        for dash in re.finditer(_DASH, each):
+            first, last = each[: dash.start()], each[dash.end() :]
+            if _pages_called(first, document) and _pages_called(last, document):
+                return _page_called(first, document, where), _page_called(last, document, where)
+    first, last = document.printed[0], document.printed[-1]
+    raise UsageError(
+        f"No page{where} is called {text!r}: the first is called {first}, the last {last}. By the file's own count the "
+        f"last is {len(document.pages)} {OF_THE_FILE}."
+    )
+
+
+def _pages_called(text: str, document: Document) -> list[int]:
+    """The pages on which that is printed; case counts only where it makes a difference."""
+    pages = list(enumerate(document.printed, 1))
+    return [number for number, called in pages if called == text] or [
+        number for number, called in pages if called.casefold() == text.casefold()
+    ]
+
+
+def _page_called(text: str, document: Document, where: str) -> int:
+    found = _pages_called(text, document)
+    if len(found) > 1:
+        raise UsageError(
+            f"{len(found)} pages{where} are called {text}: {ranges(found)} {OF_THE_FILE}. Write {found[0]} "
+            f"{OF_THE_FILE} for the first."
+        )
+    return found[0]
+
+
+def written(named: Sequence[Named], document_ids: Sequence[str], library: Library) -> str:
+    """Pages as they are kept; the inverse of `named_pages`."""
+
+    def one(each: Named) -> str:
+        known = library.document(document_ids[each.document - 1])
+        if each.page is None:
+            name = page_name(known, each.first, each.last)
+        else:
+            name = f"{each.counted()}{f' {OF_THE_FILE}' if known.printed else ''}"
+        return f"{each.document}:{name}" if len(document_ids) > 1 else name
+
+    return ", ".join(map(one, named))
 
 
 def in_words(pages: str) -> str:
-    """Pages as they are written, with their noun: "page 9", "pages 9, 12"; paragraphs are of one page."""
-    found = _PART.fullmatch(pages)
-    one = found is not None and (found["paragraph"] or found["last"] is None)
-    return f"page{'' if one else 's'} {pages}"
+    """Pages as they are kept, with their noun: "page 9", "pages 9, 12"; paragraphs are of one page."""
+    return f"page{'' if _ONE.fullmatch(pages) else 's'} {pages}"
 
 
 def around(page: int, paragraph: int | None, document: int | None = None) -> str:
@@ -115,10 +230,10 @@ def around(page: int, paragraph: int | None, document: int | None = None) -> str
     document: the number of its document, where there are several.
     """
     if paragraph is None:
-        named = Named(document or 1, page, page)
+        name = f"{page} {OF_THE_FILE}"
     else:
-        named = Named(document or 1, max(1, paragraph - BESIDE), paragraph + BESIDE, page)
-    return named.written(several=document is not None)
+        name = Named(document or 1, max(1, paragraph - BESIDE), paragraph + BESIDE, page).counted()
+    return name if document is None else f"{document}:{name}"
 
 
 def spans_of(named: Sequence[Named], document_ids: Sequence[str], library: Library) -> Iterator[tuple[str, int, int]]:
@@ -142,11 +257,11 @@ def require_few(named: Sequence[Named], document_ids: Sequence[str], library: Li
     """
     about = per_character * sum(end - start for _, start, end in spans_of(named, document_ids, library))
     if about > SURELY * MOST_TOKENS:
-        raise _too_many(f"about {roughly(about)} tokens", named, document_ids)
+        raise _too_many(f"about {roughly(about)} tokens", written(named, document_ids, library))
 
 
-def _too_many(tokens: str, named: Sequence[Named], document_ids: Sequence[str]) -> UsageError:
-    there = f"{tokens} on {in_words(written(named, document_ids))}"
+def _too_many(tokens: str, pages: str) -> UsageError:
+    there = f"{tokens} on {in_words(pages)}"
     return UsageError(f"There are {there}, and {MOST_TOKENS:,} at most are read again for one question: name fewer.")
 
 
@@ -166,7 +281,7 @@ def tokens_of(
     for id, start, end in spans_of(named, document_ids, library):
         found.update(stream.between(id, start, end))
     if not found:
-        raise UsageError(f"There is no text on {in_words(written(named, document_ids))}.")
+        raise UsageError(f"There is no text on {in_words(written(named, document_ids, library))}.")
     if read_again and len(found) > MOST_TOKENS:
-        raise _too_many(plural(len(found), "token"), named, document_ids)
+        raise _too_many(plural(len(found), "token"), written(named, document_ids, library))
     return torch.tensor(sorted(found))

@@ -1,9 +1,10 @@
-"""The pages of documents, by the numbers that sources name: as they were read, and as they are printed."""
+"""The pages of documents, by the numbers that the file counts them by: as they were read, and as they are printed."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.errors import NotFound
+from app.named_pages import OF_THE_FILE
 from app.service import Service
 from ingest import IngestError, Page, PasswordNeeded, TocEntry
 from ingest.apart import picture_apart
@@ -67,7 +68,8 @@ def picture_of_page(found: DocumentPage, start: int = 0, end: int = 0, password:
     except PasswordNeeded as error:
         raise PasswordNeeded(
             f"{found.title} is encrypted, and its password is not kept: open the PDF itself, or draw the page with "
-            f"`STOCKPOT_PASSWORD=... stockpot show {found.document} --page {number} --picture page.png`."
+            f"`STOCKPOT_PASSWORD=... stockpot show {found.document} --page '{number} {OF_THE_FILE}' --picture "
+            "page.png`."
         ) from error
     except IngestError as error:  # which knows the file by its name in the home
         raise type(error)(str(error).replace(found.printed.name, found.title)) from error

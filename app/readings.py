@@ -16,7 +16,7 @@ from app.preparing import OnReport, Prepared
 from app.progress import Report, usage_json
 from app.service import Service
 from app.stream import PART, Stream
-from sessions import ContextRow, StoreError
+from sessions import ContextRow, InUse, StoreError
 
 if TYPE_CHECKING:
     import engine
@@ -54,18 +54,30 @@ def begin(
 
     name, method, ids, stream = prepared.model, prepared.method, prepared.document_ids, prepared.stream
     warnings = [*prepared.warnings, *warnings]
-    alike = [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
-    begun = any(row.model == name for row in alike)
+
+    def alike() -> list[ContextRow]:
+        return [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
+
+    begun = any(row.model == name for row in alike())
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
     # does what was begun need as much.
     if service.models.held is None and not begun:
         require_memory(name, method, len(stream.ids), prepared.chat, service.models.device, _read_before(prepared))
     report(Report("loading the model"))
     model = service.models.get(name)
-    same = [row for row in alike if engine.fingerprint(model, method, stream.ids, row.settings) == row.fingerprint]
-    if not same:
-        return _begun(service, prepared, model, warnings, title)
-    known = service.store.take_reading(min(same, key=lambda row: FURTHEST.index(row.status)).id)
+
+    def same() -> list[ContextRow]:
+        return [
+            row for row in alike() if engine.fingerprint(model, method, stream.ids, row.settings) == row.fingerprint
+        ]
+
+    def check() -> None:
+        if rows := same():
+            raise InUse(f"This has just begun to be read (context {rows[0].id}); wait for it, or cancel it first.")
+
+    if not (there := same()):
+        return _begun(service, prepared, model, warnings, title, check)
+    known = service.store.take_reading(min(there, key=lambda row: FURTHEST.index(row.status)).id)
     if title:
         known = service.store.rename_context(known.id, title)
     now = list(dict.fromkeys([*_lasting(known), *warnings]))  # this time other files may have been left out, or none
@@ -73,10 +85,17 @@ def begin(
 
 
 def _begun(
-    service: Service, prepared: Prepared, model: "engine.Model", warnings: Sequence[str], title: str | None
+    service: Service,
+    prepared: Prepared,
+    model: "engine.Model",
+    warnings: Sequence[str],
+    title: str | None,
+    check: Callable[[], None],
 ) -> ContextRow:
     """Keep a row for what was not read before, with the encoded stream, so that nothing has to be encoded again, and
     with what is known already of its beginning.
+
+    check: raises if it has been begun meanwhile.
     """
     import engine
 
@@ -104,6 +123,7 @@ def _begun(
         title=title,
         base=base,
         save=lambda row: save(service, row, stream, model, {}, facts, beside=base is not None),
+        check=check,
     )
 
 

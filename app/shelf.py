@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import sessions
 from app.errors import Ambiguous, AppError, NotFound
 from app.memory_map import kept_map
+from app.named_pages import page_name
 from app.service import Service
 from app.uploads import awaited, discard_locked
 from app.words import either, plural
@@ -86,11 +87,14 @@ def _titled(service: Service, kinds: tuple[str, ...]) -> list[tuple[str, Titled]
     return found
 
 
-def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[str, Row]:
+def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS, lists: str = "") -> tuple[str, Row]:
     """Kind and row of what a person means by an id, a unique prefix of one, or a title; a turn by its whole id only.
 
     A context may be called after its document: where a title fits a document and contexts of it alone, the document is
     meant.
+
+    Args:
+        lists: what shows what there is, for somebody who has no command line.
 
     Raises:
         NotFound: nothing fits. Ambiguous: several things do.
@@ -119,7 +123,7 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS) -> tuple[s
             ids = ", ".join(f"{row.id} ({_told_apart(kind, row)})" for kind, row in fitting[:8])
             raise Ambiguous(f"{text!r} fits several: {ids}. Name one by its id.")
     listed = [kind for kind in kinds if kind in KINDS]
-    lists = either([f"`{'' if at else 'stockpot list '}{kind}s`" for at, kind in enumerate(listed)])
+    lists = lists or either([f"`{'' if at else 'stockpot list '}{kind}s`" for at, kind in enumerate(listed)])
     raise NotFound(
         _of_another_kind(service, wanted, kinds)
         or f"There is no {either(listed)} {text!r}. {lists} shows what there is."
@@ -186,9 +190,9 @@ def find_document(service: Service, text: str) -> DocumentRow:
     return row
 
 
-def find_context(service: Service, text: str) -> ContextRow:
-    """The context that a person means."""
-    _, row = find(service, text, ("context",))
+def find_context(service: Service, text: str, lists: str = "") -> ContextRow:
+    """The context that a person means. lists: as of `find`."""
+    _, row = find(service, text, ("context",), lists)
     assert isinstance(row, ContextRow)
     return row
 
@@ -257,7 +261,7 @@ def details(service: Service, kind: str, row: Row) -> dict[str, Any]:
     if isinstance(row, DocumentRow):
         document = service.library.document(row.id)
         facts["coverage"] = document.coverage()
-        facts["contents"] = [asdict(entry) for entry in document.toc]
+        facts["contents"] = [{**asdict(entry), "name": page_name(document, entry.page)} for entry in document.toc]
         facts["contexts"] = [each.id for each in store.contexts(row.id)]
     elif isinstance(row, ContextRow):
         facts["documents"] = [asdict(each) for each in store.context_documents(row.id)]

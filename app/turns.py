@@ -17,7 +17,7 @@ from app.quotes import whole_sentences
 from app.readings import Stopped
 from app.service import Service
 from app.sources import Source, check_quotations, find_sources, with_citations
-from app.words import plural, repeats_itself, said_before
+from app.words import goes_round, plural, repeats_itself, said_before
 from sessions import ContextRow, SessionRow, StoreError, TurnRow
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
     def renamed(pages: str) -> str:  # those of a single document are named without its number
         if not pages or len(before.document_ids) == len(context.document_ids):
             return pages
-        return written(named_pages(pages, before.document_ids, service.library), context.document_ids)
+        return written(named_pages(pages, before.document_ids, service.library), context.document_ids, service.library)
 
     return store.branch_session(session_id, turns, context.id, renamed)
 
@@ -86,7 +86,7 @@ def keep_question(service: Service, session_id: str, question: str, pages: str =
 
 
 def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
-    """Pages as they are written; "" for none.
+    """Pages as they are kept; "" for none.
 
     Raises:
         UsageError: they name none, or some that the documents do not have, or far more than can be read again.
@@ -100,7 +100,7 @@ def checked_pages(service: Service, context: ContextRow, pages: str) -> str:
     if engine.METHODS[context.method].family in ("condensing", "baseline"):
         characters = sum(row.characters for row in service.store.context_documents(context.id))
         require_few(named, ids, library, context.tokens / max(1, characters))
-    return written(named, ids)
+    return written(named, ids, library)
 
 
 def checked_question(question: str) -> str:
@@ -202,7 +202,7 @@ def _answer(
     named = _named(service, open_one.opened, turn.pages)
     text = open_one.opened.stream.ids if options.read_again or named is not None else None
     # Closing before the end cancels: the conversation is then as it was before the question.
-    asked = open_one.conversation.ask(turn.question, sampling, on_question, whole_sentences, text, named)
+    asked = open_one.conversation.ask(turn.question, sampling, on_question, whole_sentences, text, named, goes_round)
     with suppress(Stopped), closing(asked) as events:
         for event in events:
             on_stage("")
@@ -276,8 +276,10 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
     if opened.share is not None and opened.share < 1:
         said.append(f"Asked when {int(100 * opened.share)}% of the text had been read: it knew nothing of the rest.")
     if done.finish_reason == "length":
-        said.append(f"Cut at {plural(done.answer_tokens, 'token')}, the longest answer that was asked for.")
-        if repeats_itself(done.text):
+        ended = goes_round(done.text)
+        why = "" if ended else ", the longest answer that was asked for"
+        said.append(f"Cut at {plural(done.answer_tokens, 'token')}{why}.")
+        if ended or repeats_itself(done.text):
             said.append("It says the same again and again: the model does not know what to answer.")
     if done.alone:
         said.append(

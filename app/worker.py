@@ -15,10 +15,11 @@ from dataclasses import asdict
 from app import readings, turns
 from app.answer_options import AnswerOptions
 from app.claims import READ
+from app.errors import AppError
 from app.intake import Intake
 from app.progress import Report
 from app.readings import Stopped
-from sessions import InUse, JobRow, NotFound, TurnRow
+from sessions import INTERRUPTED, InUse, JobRow, NotFound, TurnRow
 
 ANSWER = "answer"
 MEASURE_SEC = 1.0
@@ -163,7 +164,9 @@ class Worker(Intake):
             if time.monotonic() - asked < 0.1:
                 return False
             asked = time.monotonic()
-            return self._stopping.is_set() or store.cancel_requested(job.id)
+            if self._stopping.is_set():  # which nobody has asked of this answer
+                raise AppError(INTERRUPTED)
+            return store.cancel_requested(job.id)
 
         def on_stage(words: str) -> None:
             nonlocal stage, told

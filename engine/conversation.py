@@ -41,6 +41,7 @@ class Conversation:
         whole: WholeSentences | None = None,
         text: Tensor | None = None,
         named: Tensor | None = None,
+        enough: Callable[[str], bool] = lambda said: False,
     ) -> Generator[AnswerPiece | Answer]:
         """Answer a question: pieces of text as they come, then one Answer.
 
@@ -54,11 +55,13 @@ class Conversation:
             named: int64 [N], tokens of the text, ascending, that are to be read again whatever is remembered of them,
                 also if they have not been read yet, or, where the method keeps everything, looked at alone; None: those
                 that the question looks at, if the method forgets.
+            enough: asked at every token whether the answer, or the reasoning before it, is to end with what there is
+                of it, as if no more had been asked for.
         """
         before = self.memory.snapshot()
         finished = False
         try:
-            told = yield from self._answer(question, sampling or Sampling(), on_pass, whole, text, named)
+            told = yield from self._answer(question, sampling or Sampling(), on_pass, whole, text, named, enough)
             self._note(told)
             finished = True
         finally:
@@ -101,6 +104,7 @@ class Conversation:
         whole: WholeSentences | None,
         text: Tensor | None,
         named: Tensor | None,
+        enough: Callable[[str], bool],
     ) -> Generator[AnswerPiece | Answer, None, list[int]]:
         """What `ask` gives, and in the end the tokens of the turn as it would be told."""
         started = time.perf_counter()
@@ -146,12 +150,12 @@ class Conversation:
                 shown = ready
             # The last token is remembered too, so that the next turn continues the whole answer.
             fed = [token]
-            if speech.thinking and len(speech.reasoned) >= sampling.max_reasoning:
+            if speech.thinking and (len(speech.reasoned) >= sampling.max_reasoning or enough(speech.reasoning)):
                 for each in chat.closing():
                     speech.add(each)
                     fed.append(each)
             logits = self._predicted(self._feed(fed, repeated=True))
-            if speech.is_over(sampling.max_tokens, sampling.max_reasoning):
+            if speech.is_over(sampling.max_tokens, sampling.max_reasoning) or enough(said):
                 break
             token = choose(logits, sampling, generator)
         speech.end()

@@ -15,6 +15,8 @@ PAGES = {"pdf": "page", "pptx": "slide"}
 
 JSON_VERSION = 1
 
+_PRINTED = re.compile(r"page (.*) \(page \d+ of the file\)")
+
 OCR_FOUND_NOTHING = "OCR found no text in its picture"
 """The warning about a page on which that is so."""
 
@@ -106,6 +108,14 @@ class Document:
             offset += len(page.text) + len(PAGE_SEPARATOR)
         return starts
 
+    @cached_property
+    def printed(self) -> tuple[str, ...]:
+        """What each page is called by what is printed on it; empty where that is its number throughout."""
+        found = [_PRINTED.fullmatch(page.label) if self.format == "pdf" else None for page in self.pages]
+        if not any(found):
+            return ()
+        return tuple(each[1] if each else str(page.number) for each, page in zip(found, self.pages, strict=True))
+
     def locate(self, offset: int) -> Place:
         """The place of the character at `offset` of `text`; a separator belongs to the page before it.
 
@@ -145,7 +155,8 @@ class Document:
         total, noun = len(self.pages), noun_of_pages(self.format)
 
         def those(pages: Sequence[Page]) -> str:
-            return f"{noun}{'s' * (len(pages) > 1)} {ranges(page.number for page in pages)}"
+            counted = " of the file" if self.printed else ""
+            return f"{noun}{'s' * (len(pages) > 1)} {ranges(page.number for page in pages)}{counted}"
 
         empty = [page for page in self.pages if page.quality.source == "none"]
         recognised = [page for page in self.pages if page.quality.source == "ocr"]
@@ -216,6 +227,14 @@ class Reading:
     toc: list[TocEntry]
     titles: list[str | None]  # candidates, best first
     warnings: list[str]
+
+
+def page_label(number: int, printed: str, alone: bool = True) -> str:
+    """What a page of a PDF is called: by its number, and before that by what is printed on it, if that is another.
+
+    alone: whether no other page is called so.
+    """
+    return f"page {number}" if printed == str(number) and alone else f"page {printed} (page {number} of the file)"
 
 
 def noun_of_pages(format: str) -> str:

@@ -6,6 +6,7 @@ warning names), and the layout of tables beyond one row a line.
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pymupdf
 from ingest import titles
 from ingest.bidi import RIGHT_TO_LEFT, Facing, Glyph, facing, in_order
 from ingest.clean import commented, doubts, mend_accents, one_line, raised, tidy, unreadable
-from ingest.document import OCR_FOUND_NOTHING, Page, PageQuality, Reading, TocEntry, count, listed
+from ingest.document import OCR_FOUND_NOTHING, Page, PageQuality, Reading, TocEntry, count, listed, page_label
 from ingest.errors import BrokenFile, EmptyDocument, OcrUnavailable, PasswordNeeded, WrongPassword
 from ingest.layout import Block, Line, Paragrapher, Sheet, laid_out
 from ingest.limits import Limits
@@ -371,10 +372,9 @@ def _labels(document: Any, total: int) -> list[str]:
             printed = [one_line(document[index].get_label()) for index in range(total)]
     except Exception:  # damaged labels are no reason to lose the book
         printed = [""] * total
-    return [
-        f"page {label} (page {number} of the file)" if label not in ("", str(number)) else f"page {number}"
-        for number, label in enumerate(printed, 1)
-    ]
+    names = [label or str(number) for number, label in enumerate(printed, 1)]
+    times = Counter(names)
+    return [page_label(number, name, alone=times[name] == 1) for number, name in enumerate(names, 1)]
 
 
 def _attached(document: Any) -> list[str]:

@@ -19,6 +19,7 @@ from sessions.errors import (
     is_disk_full,
 )
 from sessions.files import disk_free, nearest, write_whole
+from sessions.jobs import INTERRUPTED
 from sessions.parts import Part
 from sessions.processes import stamp
 from sessions.rows import (
@@ -41,6 +42,7 @@ from sessions.tensors import TensorFolder
 
 __all__ = [
     "DATABASE",
+    "INTERRUPTED",
     "MOST_HITS",
     "SHOWN_TITLE",
     "UNDER_WAY",

@@ -41,6 +41,7 @@ class Contexts(Documents):
         title: str | None = None,
         base: ContextRow | None = None,
         save: Callable[[ContextRow], object] = lambda row: None,
+        check: Callable[[], object] = lambda: None,
     ) -> ContextRow:
         """Begin a reading: status "reading", owned by this process.
 
@@ -53,6 +54,7 @@ class Contexts(Documents):
                 the new one begins with (`TensorFolder.begin_like`).
             save: saves the first state. The row is there for others, and after a crash, only when that is done; what it
                 raises takes the row back.
+            check: called when nobody else can begin one, and before anything is kept; what it raises ends it.
         """
         now, id = time.time(), self._id_for_folder("context")
         staging, folder = self.home / "incoming" / f"{id}.{os.getpid()}", self.home / "contexts" / id
@@ -60,6 +62,7 @@ class Contexts(Documents):
             if base is not None:  # before others have to wait: where there are no links it takes long
                 TensorFolder(staging).begin_like(self.context_state(base.id))
             with self._write() as db:
+                check()
                 self._check_documents(document_ids)
                 self._forget_leftovers([id])
                 db.table("contexts").insert(

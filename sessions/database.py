@@ -178,9 +178,10 @@ class Base:
         """The row that `sql` selects by an id of this kind."""
         rows = self._rows(sql, [id]) if kind_of(id) == kind else []
         if not rows:
-            raise NotFound(
-                f"There is no {kind} {id}: it was deleted, or the id is mistyped. List the {kind}s there are."
-            )
+            gone, todo = "it was deleted", f"List the {kind}s there are."
+            if kind == "job":  # which nothing lists
+                gone, todo = "what it was about was deleted", "What is being read names its job."
+            raise NotFound(f"There is no {kind} {id}: {gone}, or the id is mistyped. {todo}")
         return rows[0]
 
     def _update(self, kind: str, id: str, changes: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from sessions.processes import is_alive, stamp
 from sessions.rows import ENDED, JOB_STATUSES, UNDER_WAY, ContextRow, JobRow, WorkerRow, make_row, to_json
 
 MAX_ATTEMPTS = 3
-_INTERRUPTED = "The program stopped while this was being answered; ask again."
+INTERRUPTED = "The program stopped while this was being answered; ask again."
 
 
 class Jobs(Measurements):
@@ -269,7 +269,7 @@ class Jobs(Measurements):
                     self._update("job", row["id"], {"status": "queued", "owner": None, "updated_at": time.time()})
                     requeued.append(row["id"])
                     continue
-                status, error = ("cancelled", None) if cancelled else ("failed", _INTERRUPTED)
+                status, error = ("cancelled", None) if cancelled else ("failed", INTERRUPTED)
                 if not cancelled and not is_turn:
                     error = f"The program stopped {row['attempts']} times while working on this; it is not tried again."
                 self.end_job(row["id"], status, error)
@@ -303,7 +303,7 @@ class Jobs(Measurements):
             if row["alive"]:
                 continue
             if kind_of(row["id"]) == "turn":
-                self._end_turn(row["id"], "failed", _INTERRUPTED)
+                self._end_turn(row["id"], "failed", INTERRUPTED)
             else:
                 self.update_context(row["id"], status="paused")
 

@@ -5,6 +5,8 @@ home at the same moment do not both create it, and a step that fails leaves the 
 logging cannot be switched inside a transaction: `database.py` does that before.
 """
 
+import json
+
 from sqlite_utils import Database, Migrations
 
 from sessions.errors import StoreError
@@ -134,6 +136,25 @@ def m011_documents_of_turns(db: Database) -> None:
         db.execute("UPDATE turns SET asked_of = ? WHERE question = ? AND created_at = ?", first)
 
 
+def m012_pages_as_the_file_counts_them(db: Database) -> None:
+    """Pages of a PDF are named by what is printed on them; those that were kept are of the file, and now say so."""
+    rows = db.query("""
+        SELECT key, pages, (
+            SELECT json_group_array(format) FROM (
+                SELECT format FROM sessions
+                JOIN context_documents ON context_documents.context_id = sessions.context_id
+                JOIN documents ON documents.id = document_id
+                WHERE sessions.id = turns.session_id ORDER BY position)
+        ) AS formats FROM turns WHERE pages != ''""")
+    for row in list(rows):
+        formats, named = json.loads(row["formats"]), []
+        for each in row["pages"].split(", "):
+            document, colon, _ = each.partition(":")
+            of_pdf = formats[int(document) - 1 if colon else 0] == "pdf"
+            named.append(f"{each} of the file" if of_pdf else each)
+        db.execute("UPDATE turns SET pages = ? WHERE key = ?", [", ".join(named), row["key"]])
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -146,6 +167,7 @@ for step in (
     m009_pages_of_questions,
     m010_jobs_and_turns_under_way,
     m011_documents_of_turns,
+    m012_pages_as_the_file_counts_them,
 ):
     migrations()(step)
 

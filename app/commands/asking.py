@@ -118,8 +118,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--pages",
         metavar="PAGES",
         default="",
-        help="turn to these before each answer, whatever is remembered of them: 12-14,20 are pages or sections, "
-        "3/40-45 paragraphs of section 3, 2:5 is page 5 of the second of several documents",
+        help="turn to these before each answer, whatever is remembered of them: 12-14,iii are pages as they are "
+        "printed, where a PDF says how, or sections; '12 of the file' is a page by the file's own count; 3/40-45 are "
+        "paragraphs of section 3; 2:5 is page 5 of the second of several documents",
     )
     parser.add_argument(
         "--read-again",

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from app.words import printable, shorten
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Arguments: TypeAlias = argparse.Namespace
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
+BETWEEN = "  "
+LEAST_CUT = 16
+"""Cells of no more characters are never cut: ids, numbers and dates."""
 LINE_SEC = 5.0
 """Where standard error is no terminal, progress is one line this often."""
 
@@ -71,16 +74,33 @@ def note_warnings(warnings: list[str]) -> None:
         note(f"warning: {warning}")
 
 
-def table(rows: list[dict[str, Any]], columns: dict[str, str]) -> str:
-    """Rows as aligned text. columns: key -> heading; the last one is not padded."""
+def columns_of(stream: TextIO) -> int | None:
+    """How many columns the terminal has that a stream writes to; None if it is none."""
+    if not stream.isatty():
+        return None
+    return os.get_terminal_size(stream.fileno()).columns or 80  # 0 where nobody knows
+
+
+def table(rows: list[dict[str, Any]], columns: dict[str, str], width: int | None = None) -> str:
+    """Rows as aligned text, of which long cells are cut where that makes them fit.
+
+    Args:
+        columns: key -> heading; the last one is not padded.
+        width: of a terminal; None cuts nothing.
+    """
     if not rows:
         return ""
     cells = [[*columns.values()]] + [
         ["" if row.get(key) is None else str(row.get(key)) for key in columns] for row in rows
     ]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
+    too_wide = 0 if width is None else sum(widths) + len(BETWEEN) * (len(widths) - 1) - width
+    for index in sorted(range(len(widths)), key=lambda index: -widths[index]):
+        cut = max(0, min(too_wide, widths[index] - LEAST_CUT))
+        widths[index], too_wide = widths[index] - cut, too_wide - cut
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells
+        BETWEEN.join(shorten(cell, most).ljust(most) for cell, most in zip(line, widths, strict=True)).rstrip()
+        for line in cells
     )
 
 
@@ -122,7 +142,7 @@ class ProgressLine:
         if not self._terminal:
             note(text)
             return
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80  # 0 where nobody knows
+        columns = columns_of(sys.stderr) or 80
         text = shorten(" ".join(printable(text).split()), columns - 1)  # a line that wraps cannot be written over
         print("\r" + text.ljust(self._width), end="", file=sys.stderr, flush=True)
         self._width = len(text)

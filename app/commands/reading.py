@@ -3,7 +3,7 @@
 import argparse
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app.preparing import OnReport, Prepared
     from app.progress import Report
     from app.service import Service
-    from sessions import ContextRow
+    from sessions import ContextRow, DocumentRow
 
 UNLOCK = "Name the password of an encrypted file with --password."
 KEPT = "A document that is kept is named by its id: `stockpot list documents`."
@@ -216,7 +216,7 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     if as_json:
         print_json(result)
     else:
-        print(in_words(result, row.tokens_read))
+        print(in_words(result, service.store.context_documents(row.id), row.tokens_read))
     return 0
 
 
@@ -242,7 +242,7 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
     from ingest import IngestError, PasswordNeeded, WrongPassword
 
     def on_page(name: str, done: int, total: int) -> None:
-        progress.show(f"{name}: page {done:,} of {total:,}" if total else name)
+        progress.show(f"{name}: {done:,} of {total:,}" if total else name)
 
     def locked() -> bool:
         return any(isinstance(each, PasswordNeeded | WrongPassword) for each in added.failures)
@@ -272,14 +272,13 @@ def _add_files(service: "Service", arguments: Arguments, progress: ProgressLine)
 
 
 def describe(report: "Report", budget: int | None) -> str:
-    """One line of progress."""
+    """One line of progress, of which a narrow terminal shows the beginning."""
     if not report.usage:
         return report.stage
     entries = report.usage["entries"]["device"]
     return (
-        f"{report.stage}: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
-        f"{report.tokens_per_second:,.0f} tokens/s, {clock(report.seconds_left)} left, "
-        f"{entries:,} {of_budget(entries, budget)}"
+        f"{report.stage}, {clock(report.seconds_left)} left: {report.tokens_done:,} of {report.tokens_total:,} tokens, "
+        f"{report.tokens_per_second:,.0f} tokens/s, {entries:,} {of_budget(entries, budget)}"
     )
 
 
@@ -313,12 +312,14 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
     }
 
 
-def in_words(result: dict[str, Any], tokens_read: int) -> str:
-    """The same for a person. tokens_read: of the text's."""
+def in_words(result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int) -> str:
+    """The same for a person. documents: that were read; tokens_read: of the text's."""
+    from ingest.document import noun_of_pages
+
     lines = []
-    for document in result["documents"]:
-        sizes = plural(document["pages"], "page"), plural(document["characters"], "character")
-        lines.append(f"{document['title']}: {', '.join(sizes)}")
+    for each in documents:
+        sizes = plural(each.pages, noun_of_pages(each.format)), plural(each.characters, "character")
+        lines.append(f"{each.title}: {', '.join(sizes)}")
     budget = "no budget" if result["budget"] is None else f"budget {result['budget']:,}"
     kv = ", ".join(f"{byte_size(size)} on the {tier}" for tier, size in result["kv_bytes"].items() if size)
     lines += [

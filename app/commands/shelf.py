@@ -12,6 +12,7 @@ from app.commands.common import (
     Arguments,
     Commands,
     add_json_flag,
+    columns_of,
     note,
     open_service,
     print_json,
@@ -69,7 +70,11 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         "that `show SESSION` prints.",
     )
     parser.add_argument("id", metavar="ID", help="its id, a prefix of it, or its title; of a turn, the id")
-    parser.add_argument("--page", type=int, metavar="N", help="print this page of a document, as sources number them")
+    parser.add_argument(
+        "--page",
+        metavar="PAGE",
+        help="print this page of a document, named as for `ask --pages`: 12, iii, or '12 of the file'",
+    )
     parser.add_argument(
         "--picture",
         metavar="FILE",
@@ -169,7 +174,7 @@ def run_list(arguments: Arguments) -> int:
         }
         for row in rows
     ]
-    text = table(shown, COLUMNS[arguments.noun])
+    text = table(shown, COLUMNS[arguments.noun], columns_of(sys.stdout))
     if text:
         print(printable(text))
     else:
@@ -209,11 +214,12 @@ def _titles(service: "Service", context_id: str) -> list[str]:
 
 
 def _show_page(service: "Service", arguments: Arguments) -> int:
+    from app.named_pages import page_number
     from app.pages import page_of, picture_of_page
     from app.shelf import find_document
 
     row = find_document(service, arguments.id)
-    found = page_of(service, row.id, arguments.page)
+    found = page_of(service, row.id, page_number(arguments.page, service.library.document(row.id)))
     page, facts = found.page, {"document": row.id, "page": found.page.number, "place": found.page.label}
     if arguments.picture:
         start, end = arguments.mark or (0, 0)
@@ -244,6 +250,7 @@ def _describe_turn(turn: "TurnRow", titles: Sequence[str], before: dict[str, str
 def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
     """titles: of the documents that a session is about."""
     from app.memory_map import Remembered, tenths
+    from ingest.document import noun_of_pages
     from sessions import TurnRow
 
     lines = [f"{facts['kind']} {facts['id']}: {facts['title']}"]
@@ -271,8 +278,11 @@ def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
             several = len(value) > 1  # which are named by their numbers, for `--pages`
             for number, each in enumerate(value, 1):
                 lines.append(f"  document{f' {number}' if several else ''}: {each['id']} {each['title']}")
+        elif key == "pages":
+            lines.append(f"  {noun_of_pages(facts['format'])}s: {value:,}")
         elif key == "contents":
-            lines += [f"  {'  ' * entry['level']}{entry['title']} (page {entry['page']})" for entry in value]
+            noun = noun_of_pages(facts["format"])
+            lines += [f"  {'  ' * entry['level']}{entry['title']} ({noun} {entry['name']})" for entry in value]
         elif isinstance(value, dict):
             lines.append(f"  {key}: " + ", ".join(f"{name} {_plain(each)}" for name, each in value.items()))
         elif key == "warnings":

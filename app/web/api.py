@@ -7,7 +7,6 @@ the disk) or 507 (no room on the disk). A body that says beforehand that it is t
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,11 +33,26 @@ from app.service import Service
 from app.turns import branch, new_session
 from app.uploads import copy_in
 from app.web import openai_api
+from app.web.guard import BEFORE_ALL
 from app.web.incoming import full_or
+from app.web.openai_api import ANY_METHOD
 from app.words import byte_size
 from app.worker import Worker
 from ingest import IngestError
-from sessions import AlreadyRead, DiskFull, InUse, NotFound, StoreCorrupt, StoreError, StoreFailing
+from sessions import (
+    AlreadyRead,
+    ContextRow,
+    DiskFull,
+    DocumentRow,
+    InUse,
+    JobRow,
+    NotFound,
+    SessionRow,
+    StoreCorrupt,
+    StoreError,
+    StoreFailing,
+    TurnRow,
+)
 
 MOST_BODY, MOST_FILES = 16 << 20, 16 << 30
 """Bytes of a request without files, and of one with files."""
@@ -97,7 +111,10 @@ class NewBranch(Given):
 
 
 class NewTurn(Given):
-    """A question, the pages to be turned to before, and how to answer it: see `AnswerOptions`."""
+    """A question, how to answer it, and the pages to be turned to before.
+
+    pages: such as "12-14, iii, 15 of the file", the first as they are printed; `stockpot ask --help` says more.
+    """
 
     question: str
     max_tokens: int = AnswerOptions.max_tokens
@@ -110,9 +127,31 @@ class NewTurn(Given):
     pages: str = ""
 
 
+class Refused(BaseModel):
+    """Why something was not done, in a sentence, with what to do next where that is known."""
+
+    error: str
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Refused, "description": "It cannot be done, or was not asked for as is described here."},
+    404: {"model": Refused, "description": "It is not there."},
+    409: {"model": Refused, "description": "It is in use, or done already."},
+    500: {"model": Refused, "description": "A fault of the program, of the machine, or of what is on the disk."},
+    507: {"model": Refused, "description": "There is no room on the disk."},
+    "default": BEFORE_ALL,
+}
+"""What every route may answer instead."""
+
+
+def _of_type(*media: str) -> dict[str, Any]:
+    """A route that answers with a file of one of these types, and not with JSON."""
+    return {"response_class": Response, "responses": {200: {"content": {each: {} for each in media}}}}
+
+
 def router(service: Service, worker: Worker) -> APIRouter:
     """All routes, over one home and its worker."""
-    api = APIRouter(prefix="/api")
+    api = APIRouter(prefix="/api", responses=REFUSALS)
     store = service.store
 
     @api.get("/methods")
@@ -124,18 +163,18 @@ def router(service: Service, worker: Worker) -> APIRouter:
         return [each.to_json() for each in local_models(service.home)]
 
     @api.get("/documents")
-    def documents() -> list[dict[str, Any]]:
-        return shelf.listing(service, "documents")
+    def documents() -> list[DocumentRow]:
+        return store.documents()
 
     @api.get("/contexts")
     def contexts() -> list[dict[str, Any]]:
         return shelf.listing(service, "contexts")
 
     @api.get("/sessions")
-    def sessions() -> list[dict[str, Any]]:
-        return shelf.listing(service, "sessions")
+    def sessions() -> list[SessionRow]:
+        return store.sessions()
 
-    def add_routes(kind: str, find: Callable[[str], shelf.Row]) -> None:
+    def add_routes(kind: str, find: Callable[[str], shelf.Row], row: type[shelf.Titled]) -> None:
         """What can be done with one thing. find: its row, by its id and nothing else."""
 
         @api.get(f"/{kind}s/{{id}}")
@@ -147,29 +186,30 @@ def router(service: Service, worker: Worker) -> APIRouter:
             shelf.delete(service, kind, find(id))
             return {"deleted": id}
 
-        @api.patch(f"/{kind}s/{{id}}")
-        def rename(id: str, given: NewTitle) -> dict[str, Any]:
-            return asdict(shelf.rename(service, kind, find(id), given.title))
+        @api.patch(f"/{kind}s/{{id}}", response_model=row)
+        def rename(id: str, given: NewTitle) -> shelf.Titled:
+            return shelf.rename(service, kind, find(id), given.title)
 
-    add_routes("document", store.document)
-    add_routes("context", store.context)
-    add_routes("session", store.session)
+    add_routes("document", store.document, DocumentRow)
+    add_routes("context", store.context, ContextRow)
+    add_routes("session", store.session, SessionRow)
 
-    @api.get("/documents/{id}/file")
+    @api.get("/documents/{id}/file", **_of_type("application/pdf"))
     def original(id: str) -> Response:
         path = pdf_of(service, id)
         if path is None:
             return JSONResponse({"error": "There is no PDF kept for this document."}, 404)
         return FileResponse(path, headers=UNKEPT, media_type="application/pdf", content_disposition_type="inline")
 
-    @api.get("/documents/{id}/pages/{number}")
+    @api.get("/documents/{id}/pages/{number}", **_of_type("text/plain"))
     def page_text(id: str, number: int) -> Response:
+        """A page as it was read. number: as the file counts, and as a source has it."""
         page = page_of(service, id, number).page
         return PlainTextResponse(f"{page.label}\n\n{page.text}\n")
 
     drawing = CapacityLimiter(MOST_DRAWN)  # apart from the threads that answer everything else
 
-    @api.get("/documents/{id}/pages/{number}/picture")
+    @api.get("/documents/{id}/pages/{number}/picture", **_of_type("image/png"))
     async def page_picture(id: str, number: int, start: int = 0, end: int = 0) -> Response:
         """A page of a PDF as it is printed, a PNG. start, end: as a source has them; what they say is marked."""
 
@@ -179,7 +219,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
         return Response(await run_sync(draw, limiter=drawing), headers=UNKEPT, media_type="image/png")
 
     @api.post("/contexts", status_code=202, max_body_size=MOST_FILES)
-    def read(given: Annotated[NewContext, Form()]) -> dict[str, Any]:
+    def read(given: Annotated[NewContext, Form()]) -> JobRow:
         """Files become documents, and these and others that are kept a context: returns the job to follow.
 
         When it is done, its progress names the context and, as "reading", the job that reads it, if anything is to be
@@ -204,52 +244,52 @@ def router(service: Service, worker: Worker) -> APIRouter:
             method_for(model, method, settings)
             queue = partial(worker.ingest, method=method, settings=settings, model=model)
         copies = copy_in(service.home, sent) if sent else []
-        return asdict(queue(copies, options=options, documents=kept))
+        return queue(copies, options=options, documents=kept)
 
     @api.get("/jobs/{id}")
-    def job(id: str) -> dict[str, Any]:
-        return asdict(store.job(id))
+    def job(id: str) -> JobRow:
+        return store.job(id)
 
     @api.post("/jobs/{id}/cancel")
-    def cancel(id: str) -> dict[str, Any]:
-        return asdict(worker.cancel(id))
+    def cancel(id: str) -> JobRow:
+        return worker.cancel(id)
 
     @api.post("/contexts/{id}/resume", status_code=202)
-    def resume(id: str) -> dict[str, Any]:
+    def resume(id: str) -> JobRow:
         """Go on with a reading that was stopped or failed: returns the job to follow."""
-        return asdict(worker.read(store.context(id).id))
+        return worker.read(store.context(id).id)
 
     @api.post("/sessions", status_code=201)
-    def begin_session(given: NewSession) -> dict[str, Any]:
-        return asdict(new_session(service, given.context, given.title))
+    def begin_session(given: NewSession) -> SessionRow:
+        return new_session(service, given.context, given.title)
 
     @api.post("/sessions/{id}/branch", status_code=201)
-    def begin_branch(id: str, given: NewBranch) -> dict[str, Any]:
+    def begin_branch(id: str, given: NewBranch) -> SessionRow:
         """Begin a session with the first turns of this one, to ask another question from there, or one again.
 
         This one stays as it is. Turns that were stopped or failed count, but are not copied.
         """
-        return asdict(branch(service, id, given.turns, given.context))
+        return branch(service, id, given.turns, given.context)
 
     @api.post("/sessions/{id}/turns", status_code=202)
-    def ask(id: str, given: NewTurn) -> dict[str, Any]:
+    def ask(id: str, given: NewTurn) -> TurnRow:
         """Queue a question: returns the turn, to be followed at /api/turns/ID."""
         options = AnswerOptions(**given.model_dump(exclude={"question", "pages"}))
-        return asdict(worker.ask(lambda: store.session(id).id, given.question, options, given.pages))
+        return worker.ask(lambda: store.session(id).id, given.question, options, given.pages)
 
     @api.get("/sessions/{id}/turns")
-    def turns(id: str) -> list[dict[str, Any]]:
-        return [asdict(turn) for turn in store.turns(id)]
+    def turns(id: str) -> list[TurnRow]:
+        return store.turns(id)
 
     @api.get("/turns/{id}")
-    def turn(id: str) -> dict[str, Any]:
-        return asdict(store.turn(id))
+    def turn(id: str) -> TurnRow:
+        return store.turn(id)
 
     @api.post("/turns/{id}/cancel")
-    def stop_answer(id: str) -> dict[str, Any]:
+    def stop_answer(id: str) -> TurnRow:
         """Stop an answer: what there is of it is kept, and the conversation goes on as if it had not been asked."""
         worker.stop_answer(id)
-        return asdict(store.turn(id))
+        return store.turn(id)
 
     @api.get("/search")
     def search(query: str, limit: int = 20) -> list[dict[str, Any]]:
@@ -258,14 +298,16 @@ def router(service: Service, worker: Worker) -> APIRouter:
         """
         return [each.to_json() for each in shelf.search(service, query, limit)]
 
-    @api.get("/sessions/{id}/export")
+    @api.get("/sessions/{id}/export", **_of_type("text/markdown", "application/json"))
     def export(id: str, format: Literal["md", "json"] = "md") -> Response:
         headers = {"Content-Disposition": f'attachment; filename="stockpot-{store.session(id).id}.{format}"'}
         return Response(store.export_session(id, format), media_type=MEDIA[format], headers=headers)
 
-    @api.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
-    def nothing(path: str, request: Request) -> None:
-        raise NoSuchThing(f"There is no {request.method} /api/{path}: /api/openapi.json describes what there is.")
+    @api.api_route("", methods=ANY_METHOD, include_in_schema=False)
+    @api.api_route("/{path:path}", methods=ANY_METHOD, include_in_schema=False)
+    def nothing(request: Request) -> None:
+        asked = f"{request.method} {request.url.path}"
+        raise NoSuchThing(f"There is no {asked}: /api/openapi.json describes what there is.")
 
     return api
 
@@ -288,7 +330,7 @@ def add_error_handlers(app: FastAPI) -> None:
     from engine import EngineError
 
     def say(request: Request, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
-        theirs = request.url.path.startswith(f"{openai_api.PREFIX}/")
+        theirs = f"{request.url.path}/".startswith(f"{openai_api.PREFIX}/")
         return JSONResponse(openai_api.error_body(sentence, status) if theirs else {"error": sentence}, status, headers)
 
     def answer(request: Request, error: Exception) -> JSONResponse:

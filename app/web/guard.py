@@ -26,6 +26,12 @@ CLOSED = {
 """Headers of everything that is shown as a page: it is alone, and in no frame of another site's."""
 EVERYWHERE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
 
+BEFORE_ALL = {
+    "description": "A refusal before the request was looked at, in plain text: 400, 401, 403, 413 or 429.",
+    "content": {"text/plain": {}},
+}
+"""What every route may answer, as `/api/openapi.json` has it."""
+
 
 def is_loopback(host: str) -> bool:
     """Whether an address or name can only be reached from this machine."""

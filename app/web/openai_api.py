@@ -3,7 +3,8 @@
 A context is a model of that API, named by its id, the beginning of it, or its title. Each request carries the whole
 conversation: a session that says just that goes on; one that begins so is branched; else the turns are kept in a new
 session, and read from their text. So a client that adds a question to what was said continues where the memory stands.
-Beside the answer come the session and the sources, which clients that do not know them leave alone.
+Beside the answer come the session and the sources, which clients that do not know them leave alone. Where a client asks
+to store nothing, a session of its own is deleted once the answer has come.
 """
 
 import asyncio
@@ -19,16 +20,21 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, model_validator
 
 import sessions
+from app import shelf
 from app.answer_options import LONGEST, AnswerOptions
 from app.errors import NotFound, UsageError, phrase
 from app.service import Service
 from app.shelf import find_context
 from app.turns import branch, checked_question, keep_question, new_session
+from app.web.guard import BEFORE_ALL
 from app.words import shorten
 from app.worker import Worker
 from sessions import SHOWN_TITLE, ContextRow, SessionRow, StoreError, TurnRow
 
 PREFIX = "/v1"
+LISTED = f"GET {PREFIX}/models"
+"""Where a client finds the contexts that it can ask."""
+ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 POLL_SEC = 0.05
 """The store is asked this often for more of an answer."""
 MOST_TOKENS = 4000
@@ -80,7 +86,10 @@ class StreamOptions(Given):
 
 
 class ChatRequest(Given):
-    """What a client asks for; of other fields nothing is promised, and nothing needed."""
+    """What a client asks for; of other fields nothing is promised, and nothing needed.
+
+    store: whether the turn is kept once it is answered, or the client has gone away.
+    """
 
     model: str
     messages: list[Message]
@@ -96,6 +105,7 @@ class ChatRequest(Given):
     tools: list[Any] | None = None
     logprobs: bool | None = None
     response_format: dict[str, Any] = {"type": "text"}
+    store: bool = True
 
     def options(self) -> AnswerOptions:
         """How to answer. A number of tokens below 1, and a seed below 0, mean none: so other servers take -1.
@@ -140,15 +150,18 @@ def turns_of(messages: Sequence[Message]) -> tuple[list[tuple[str, str]], str]:
     return list(zip(before, texts[1::2], strict=True)), question
 
 
-def session_saying(service: Service, context_id: str, said: Said, title: str | None) -> SessionRow:
-    """A session over a context in which just that has been said: one that is there, a branch of one, or a new one."""
+def session_saying(service: Service, context_id: str, said: Said, title: str | None, anew: bool = False) -> SessionRow:
+    """A session over a context in which just that has been said: one that is there, a branch of one, or a new one.
+
+    anew: none that is there.
+    """
     store, begins = service.store, None
     for row in store.sessions(context_id, said[0][0]) if said else ():
         turns = store.turns(row.id)
         done = [turn for turn in turns if turn.status == "done"]
         if [(turn.question, turn.answer.strip()) for turn in done[: len(said)]] != list(said):
             continue
-        if len(done) == len(said) and all(turn.status != "answering" for turn in turns):
+        if not anew and len(done) == len(said) and all(turn.status != "answering" for turn in turns):
             return row
         begins = begins or (row.id, done[len(said) - 1].position + 1)
     if begins is not None:
@@ -160,9 +173,25 @@ def session_saying(service: Service, context_id: str, said: Said, title: str | N
     return session
 
 
+def error_body(sentence: str, status: int) -> dict[str, Any]:
+    """An error as clients of that API expect it."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return {"error": {"message": sentence, "type": kind, "param": None, "code": None}}
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    **{
+        status: {"description": why, "content": {"application/json": {"example": error_body("Why.", status)}}}
+        for status, why in ((400, "It cannot be done."), (404, "It is not there."), (500, "It went wrong."))
+    },
+    "default": BEFORE_ALL,
+}
+"""What every route may answer instead."""
+
+
 def router(service: Service, worker: Worker) -> APIRouter:
     """All routes, over one home and its worker."""
-    api = APIRouter(prefix=PREFIX)
+    api = APIRouter(prefix=PREFIX, responses=REFUSALS)
     store = service.store
 
     def described(row: ContextRow) -> dict[str, Any]:
@@ -174,12 +203,25 @@ def router(service: Service, worker: Worker) -> APIRouter:
         """Keep the question and queue it; also the context's id."""
         said, question = turns_of(given.messages)
         options = given.options()
-        context = find_context(service, given.model)
+        context = find_context(service, given.model, LISTED)
         plain = next(each.text.strip() for each in given.messages if each.role == "user")
         first = said[0][0] if said else question
         title = None if first == plain else shorten(plain, SHOWN_TITLE)  # not what the system says before it
-        turn = worker.ask(lambda: session_saying(service, context.id, said, title).id, question, options)
+        anew = not given.store
+        turn = worker.ask(lambda: session_saying(service, context.id, said, title, anew).id, question, options)
         return context.id, turn
+
+    async def end(turn: TurnRow, store_it: bool) -> None:
+        """Stop an answer that is not over. store_it: whether it is kept, with its session."""
+        # Whoever has gone away took what waited for the answer along; the turn may be deleted.
+        with CancelScope(shield=True), suppress(sessions.NotFound):
+            if turn.status == "answering":
+                await run_in_threadpool(worker.stop_answer, turn.id)
+            if store_it:
+                return
+            while await run_in_threadpool(store.work_on, turn.id):
+                await asyncio.sleep(POLL_SEC)
+            await run_in_threadpool(shelf.delete, service, "session", store.session(turn.session_id))
 
     @api.get("/models")
     def models() -> dict[str, Any]:
@@ -188,13 +230,15 @@ def router(service: Service, worker: Worker) -> APIRouter:
 
     @api.get("/models/{id}")
     def model(id: str) -> dict[str, Any]:
-        return described(find_context(service, id))
+        return described(find_context(service, id, LISTED))
 
-    @api.post("/chat/completions")
+    @api.post("/chat/completions", responses={200: {"content": {"text/event-stream": {}}}})
     async def complete(given: ChatRequest, request: Request) -> Response:
         """Answer the last message. Going away stops the answer."""
         context_id, turn = await run_in_threadpool(begin, given)
-        head = {"id": turn.id, "created": int(turn.created_at), "model": context_id, "session": turn.session_id}
+        head = {"id": turn.id, "created": int(turn.created_at), "model": context_id}
+        if given.store:
+            head["session"] = turn.session_id
 
         async def followed() -> AsyncGenerator[TurnRow]:
             """The turn as it grows, to its end."""
@@ -205,10 +249,7 @@ def router(service: Service, worker: Worker) -> APIRouter:
                     now = await run_in_threadpool(store.turn, turn.id)
                     yield now
             finally:
-                if now.status == "answering":
-                    # Whoever has gone away took what waited for the answer along; the turn may be deleted.
-                    with CancelScope(shield=True), suppress(sessions.NotFound):
-                        await run_in_threadpool(worker.stop_answer, turn.id)
+                await end(now, given.store)
 
         if given.stream:
             pieces = _pieces(followed(), head, given.stream_options.include_usage)
@@ -228,10 +269,12 @@ def router(service: Service, worker: Worker) -> APIRouter:
         whole = {"object": "chat.completion", "choices": [choice], "usage": _usage(now), **_rested_on(now)}
         return JSONResponse({**head, **whole})
 
-    @api.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
-    def nothing(path: str, request: Request) -> None:
+    @api.api_route("", methods=ANY_METHOD, include_in_schema=False)
+    @api.api_route("/{path:path}", methods=ANY_METHOD, include_in_schema=False)
+    def nothing(request: Request) -> None:
         raise NotFound(
-            f"There is no {request.method} {PREFIX}/{path}: there are {PREFIX}/chat/completions and {PREFIX}/models."
+            f"There is no {request.method} {request.url.path}: there are POST {PREFIX}/chat/completions and "
+            f"GET {PREFIX}/models."
         )
 
     return api
@@ -288,9 +331,3 @@ def _usage(turn: TurnRow) -> dict[str, int]:
     asked = int(turn.measurements.get("prompt_tokens", 0))
     said = sum(int(turn.measurements.get(name, 0)) for name in ("answer_tokens", "reasoning_tokens"))
     return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
-
-
-def error_body(sentence: str, status: int) -> dict[str, Any]:
-    """An error as clients of that API expect it."""
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return {"error": {"message": sentence, "type": kind, "param": None, "code": None}}

@@ -24,12 +24,15 @@ from app.web.views.live import panel
 from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
-from app.words import plural
+from app.words import plural, shorten
+from app.worker import ANSWER
 from sessions import UNDER_WAY, ContextRow, JobRow, NotFound, SessionRow, StoreError, TurnRow, number_of
 
 Props = dict[str, dict[str, Any]]
 AT_ONCE = 20
 """Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
+MOST_QUOTED = 60
+"""Characters of a question that another waits for."""
 MORE = 5
 """Times AT_ONCE turns more are shown whenever earlier ones are asked for."""
 EMPTY = "It has been read. Ask about any of it."
@@ -331,12 +334,19 @@ class Screen:
         """What happens before the first word of an answer."""
         work = self.store.work_on(turn.id)
         if work and work.status == "queued":
-            return "Waiting for its turn"
+            return self._waits_for()
         if context.id not in self.service.contexts and not self.service.read_here(context.id):
             return "Opening the context"
         if work and work.stage:
             return work.stage
         return f"Turning to {in_words(turn.pages)}" if turn.pages else "Thinking"
+
+    def _waits_for(self) -> str:
+        """What has to be over before a question is answered: another answer, which may be somebody else's."""
+        for job in self.store.jobs(status="running", kind=ANSWER):
+            with suppress(NotFound):  # deleted meanwhile
+                return f"Waiting for the answer to “{shorten(self.store.turn(job.subject_id).question, MOST_QUOTED)}”"
+        return "Waiting for its turn"
 
     def _coverage(self, document_id: str) -> str:
         if document_id not in self._coverages:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import AppError, UsageError, phrase
-from app.home import ASSETS, home_folder, named_model
+from app.home import ASSETS, POCKET, check_model, home_folder, named_model
 from app.planning import bytes_of
 from app.web.guard import Guard, credentials, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
-    from fastapi import FastAPI
+    from fastapi import FastAPI, Request, Response
 
     from app.service import Service
 
@@ -32,12 +32,15 @@ def serve(arguments: Namespace) -> int:
 
     Raises:
         UsageError: an address that others can reach, without a name and password; a size that is none.
+        AppError: there cannot be such a model.
         sessions.StoreError: the home cannot be used, or its disk is so full that several threads cannot.
     """
     login = credentials(arguments.auth or os.environ.get("STOCKPOT_AUTH") or None, arguments.host)
     home, memory = home_folder(arguments.home), bytes_of(arguments.memory)
     _check_port(arguments.host, arguments.port)
     _keep_private(home)
+    name = named_model(arguments.model, arguments.quantize)
+    check_model(name or POCKET)
     import uvicorn
 
     from app.service import Service
@@ -45,7 +48,6 @@ def serve(arguments: Namespace) -> int:
     from sessions import DiskFull, disk_free
 
     logging.getLogger("uvicorn.error").addFilter(_not_a_goodbye)
-    name = named_model(arguments.model, arguments.quantize)
     service = Service(home, name, arguments.device, arguments.seed, memory)
     if service.store.alone:
         raise DiskFull(home, None, disk_free(home))
@@ -119,6 +121,22 @@ def _keep_private(home: Path) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
+async def _nowhere(request: "Request", error: Exception) -> "Response":
+    """What is answered where there is nothing: a page to browsers, and else what the API would say."""
+    from fastapi.responses import HTMLResponse, JSONResponse
+    from starlette.exceptions import HTTPException
+
+    from app.web.views.document_page import no_page
+
+    assert isinstance(error, HTTPException)
+    if error.detail != "Not Found":  # Gradio has said more, to its own page
+        return JSONResponse({"detail": error.detail}, 404)
+    sentence = f"There is no {request.url.path}: the page is at /, and /api/openapi.json describes the API."
+    if "text/html" in request.headers.get("accept", ""):
+        return HTMLResponse(no_page(sentence), 404)
+    return JSONResponse({"error": sentence}, 404)
+
+
 def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     """The whole application; its worker lives as long as it does."""
     from app.uploads import MOST_BYTES, cache, sweep, uploads
@@ -127,6 +145,7 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
     import gradio as gr
     from fastapi import FastAPI
     from fastapi.responses import HTMLResponse
+    from starlette.routing import Mount
 
     from app.pages import page_of
     from app.web import openai_api
@@ -183,6 +202,9 @@ def make_app(service: "Service", login: tuple[str, str] | None) -> "FastAPI":
         allowed_paths=[],
         enable_monitoring=False,
     )
+    mounts = (route.app for route in app.routes if isinstance(route, Mount))
+    (gradios,) = (each for each in mounts if isinstance(each, FastAPI))  # which takes whatever nobody else does
+    gradios.add_exception_handler(404, _nowhere)
     app.add_middleware(Incoming, folder=cache(service.home))
     app.add_middleware(Guard, login=login)
     return app

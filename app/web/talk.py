@@ -81,7 +81,7 @@ def build_talk() -> Talk:
                 )
                 pages = gr.Textbox(
                     placeholder="Pages",
-                    label="Pages to turn to before answering, such as 12-14",
+                    label="Pages to turn to before answering, as they are printed, such as 12-14 or iii",
                     show_label=False,
                     elem_id="pages",
                     max_lines=1,

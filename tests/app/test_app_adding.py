@@ -8,6 +8,7 @@ import pytest
 
 from app import readings
 from app.answer_options import AnswerOptions
+from app.documents import Options
 from app.errors import AppError
 from app.preparing import prepare_more
 from app.progress import Report
@@ -323,6 +324,16 @@ def test_it_is_done_on_the_page_and_the_conversation_goes_along(
     assert "Asked before “A letter” was added." in screen.props(settled)["past"]["value"]
     assert store.session(session).context_id == base.id
     assert "Asked before" not in screen.props(Chosen(base.id, session))["past"]["value"]
+
+    sessions = store.sessions(both.id)
+    for question in (None, "And who built it?"):  # the same once more, and once more has been said
+        if question:
+            answer(service, keep_question(service, session, question).id, SHORT)
+        files = upload(service, tmp_path, "A letter.txt", LETTER.encode())
+        job = worker.add(files, base.id, Options(), session=session)
+        assert ended(service, job.id) == "done"
+        assert store.job(job.id).progress["context"] == both.id
+        assert len(store.sessions(both.id)) == len(sessions) + bool(question)
 
     chosen = screen.settle(actions.choose_add_to(Chosen(kept=tuple(base.document_ids)), both.id))
     assert (chosen.add_to, chosen.kept) == (both.id, ()), "what it has read is not offered"

@@ -481,8 +481,8 @@ def test_listing_renaming_searching_and_deleting(
     status, out, _ = in_process(home, capsys, "show", "the light", "--page", "1")
     assert (status, "Tobias Renn" in out) == (0, True)
     status, out, err = in_process(home, capsys, "show", document, "--page", "99")
-    assert (status, out) == (1, "")
-    assert f"no page 99 in {document}: its pages are 1 to" in err
+    assert (status, out) == (2, ""), "as of `ask --pages`"
+    assert "There is no section 99, only 1 section." in err
     status, _, err = in_process(home, capsys, "delete", document)
     assert status == 2
     assert "--yes" in err

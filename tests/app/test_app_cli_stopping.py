@@ -63,7 +63,7 @@ def ingesting(home: Path, model: Path, book: Path) -> Iterator[tuple[Process, Fi
         ) as process,
     ):
         try:
-            shown_on(seen, b"reading: ", process)
+            shown_on(seen, b"reading, ", process)
             yield process, seen
         finally:
             process.kill()

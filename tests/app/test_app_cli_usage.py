@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from app.cli import build_parser, main
-from tests.app.helpers import in_process
+from app.commands.common import table
+from app.commands.reading import describe, in_words
+from app.progress import Report
+from sessions import DocumentRow
+from tests.app.helpers import free_port, in_process
 
 
 def test_the_makefile_starts_what_there_is() -> None:
@@ -139,6 +143,46 @@ def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
     assert status == 1
     assert "--port" in err
     assert not (tmp_path / "stockpot.db").exists()
+
+
+@pytest.mark.parametrize("model", ["/nope", "./nope", "~/nope/no", "no/such/folder", "/nope:nf4"])
+def test_a_model_that_cannot_be_there_is_said_before_anything_is_served(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    """The server started, and said that it was loaded when it was needed."""
+    monkeypatch.setattr("uvicorn.Server.run", lambda self: pytest.fail("it is served"))
+    home = tmp_path / "home"
+    status, _, err = in_process(home, capsys, "--model", model, "serve", "--port", str(free_port()))
+    assert status == 1
+    assert f"There is no model at {model.removesuffix(':nf4')!r}: give a folder" in err
+    assert not home.exists()
+
+
+def test_a_table_fits_its_terminal() -> None:
+    columns = {"id": "ID", "title": "TITLE", "when": "WHEN", "model": "MODEL"}
+    row = {"id": "c-abcdef", "title": "A title of many words", "when": "2026-01-01 00:00", "model": "/a/folder/" * 9}
+    whole = table([row], columns)
+    assert row["model"] in whole
+    assert table([row], columns, 400) == whole
+    for width in (120, 80, 64):
+        lines = table([row], columns, width).splitlines()
+        assert max(map(len, lines)) == width
+        assert lines[1].startswith("c-abcdef  A title of m")
+        assert "2026-01-01 00:00" in lines[1]
+    assert "c-abcdef  A title of many…  2026-01-01 00:00" in table([row], columns, 20), "no narrower"
+
+
+def test_a_narrow_terminal_shows_how_much_time_is_left() -> None:
+    report = Report("reading", 6380, 1_041_573, 9.0, 3725.0, 1872.0, {"entries": {"device": 384}})
+    assert describe(report, 512)[:40] == "reading, 1:02:05 left: 6,380 of 1,041,57"
+
+
+def test_what_is_no_page_is_not_called_one() -> None:
+    result = {"budget": None, "kv_bytes": {}, "tokens": 9, "seconds": 1.0, "tokens_per_second": 9.0}
+    result |= {"method": "full", "kv_entries": 9, "context": "c-abcdef"}
+    for kind, noun in (("txt", "sections"), ("pdf", "pages")):
+        document = DocumentRow("d-abcdef", "0" * 64, "T", kind, 14, 9, [], None, 9, 0.0)
+        assert in_words(result, [document], 9).startswith(f"T: 14 {noun}, 9 characters\n")
 
 
 def test_a_limit_that_is_no_size_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

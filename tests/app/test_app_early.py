@@ -122,7 +122,10 @@ def test_a_question_that_nobody_has_begun_with_waits_for_its_turn(service: Servi
     session, store = new_session(service, row.id).id, service.store
     turn = Worker(service).ask(lambda: session, "Who?", AnswerOptions())
     assert "Waiting for its turn" in Screen(service).live_value(store.context(row.id), [turn])
+    other = Worker(service).ask(lambda: new_session(service, row.id).id, "Where?" + " and where?" * 9, AnswerOptions())
     assert store.next_job("worker", "answer")
+    waiting = Screen(service).live_value(store.context(row.id), [other])
+    assert "Waiting for the answer to “Who?”" in waiting
     assert "Opening the context" in Screen(service).live_value(store.context(row.id), [turn])
 
 

@@ -1,14 +1,17 @@
 """Pages that a person names: how they are written, which tokens they are, and what is said where there are none."""
 
+import json
 import re
 from pathlib import Path
 
+import pymupdf
 import pytest
 
 import ingest
 from app.answer_options import AnswerOptions
 from app.errors import UsageError
-from app.named_pages import MOST_TOKENS, Named, around, in_words, named_pages, tokens_of
+from app.library import Library
+from app.named_pages import MOST_TOKENS, Named, around, in_words, named_pages, page_number, tokens_of, written
 from app.opening import open_context
 from app.readings import read
 from app.service import Service
@@ -16,8 +19,10 @@ from app.sources import Source
 from app.turns import answer, keep_question
 from app.web.views.turn import turn_article
 from app.worker import Worker
+from ingest.document import page_label
 from sessions import ContextRow, TurnRow
-from tests.app.helpers import BUDGET, add, begin, book_text, ended, work_once
+from tests.app.helpers import BUDGET, add, begin, book_text, ended, in_process, work_once
+from tests.ingest import makers
 
 SECTIONS = 4
 PARAGRAPHS = 6
@@ -82,14 +87,14 @@ def test_a_place_that_a_source_names_is_among_the_paragraphs_around_it(service: 
             words = text_of(service, context, f"{number}:{around(place.page, place.paragraph)}")
             assert found[0] in words
             assert 3 <= len(said(words)) <= 5
-    assert around(7, None) == "7"
     assert around(2, 0) == "2/1-2", "of headings: what comes after them"
 
 
 @pytest.mark.parametrize(
     ("pages", "why"),
     [
-        ("chapter one", "'chapter one' names no pages"),
+        ("2:chapter one", "'2:chapter one' names no pages"),
+        ("chapter one", "There are 2 documents"),
         (",", "'' names no pages"),
         ("2:1,,2:2", "'' names no pages"),
         ("2:1/2/3", "names no pages"),
@@ -103,7 +108,7 @@ def test_a_place_that_a_source_names_is_among_the_paragraphs_around_it(service: 
         ("1:9/1", "There is no section 9 of document 1"),
         ("1:4/7", "There is no paragraph 7 in section 4 of document 1, only 6 paragraphs."),
         ("1:4/0", "There is no paragraph 0"),
-        ("1:3-2", "'1:3-2' ends before it begins: write the lower number first."),
+        ("1:3-2", "'1:3-2' ends before it begins: write the earlier one first."),
     ],
 )
 def test_what_names_no_pages_is_refused(service: Service, context: ContextRow, pages: str, why: str) -> None:
@@ -111,13 +116,105 @@ def test_what_names_no_pages_is_refused(service: Service, context: ContextRow, p
         named_pages(pages, context.document_ids, service.library)
 
 
-def test_pages_are_written_as_they_are_named() -> None:
-    assert [each.written(several=False) for each in (Named(1, 3, 3), Named(1, 3, 5), Named(1, 2, 4, page=7))] == [
-        "3",
-        "3-5",
-        "7/2-4",
-    ]
-    assert Named(2, 2, 2, page=7).written(several=True) == "2:7/2"
+PRINTED = ("i", "ii", "iii", "1", "2", "3", "4")
+PARTS = ("1", "2", "1", "2", "A-1", "A-2", "a, b")
+PLAIN = ("1", "2", "3")
+
+
+def library_of(*labels: tuple[str, ...]) -> tuple[Library, list[str]]:
+    """PDFs on whose pages that is printed, by their ids."""
+    quality = ingest.PageQuality(4, "text")
+    made = {
+        f"d-{number}": ingest.Document(
+            "T",
+            "pdf",
+            "0",
+            tuple(
+                ingest.Page(n, page_label(n, label, each.count(label) == 1), f"text {n}", quality)
+                for n, label in enumerate(each, 1)
+            ),
+        )
+        for number, each in enumerate(labels)
+    }
+    return Library(made.__getitem__), list(made)
+
+
+@pytest.mark.parametrize(
+    ("labels", "pages", "first", "last", "kept"),
+    [
+        (PRINTED, "1", 4, 4, "1 (page 4 of the file)"),
+        (PRINTED, "iii", 3, 3, "iii (page 3 of the file)"),
+        (PRINTED, "III", 3, 3, "iii (page 3 of the file)"),
+        (PRINTED, "ii - 2", 2, 5, "ii-2 (pages 2-5 of the file)"),
+        (PRINTED, "2-4", 5, 7, "2-4 (pages 5-7 of the file)"),
+        (PRINTED, "7 of the file", 7, 7, "4 (page 7 of the file)"),
+        (PRINTED, "pages 4-6 of the file", 4, 6, "1-3 (pages 4-6 of the file)"),
+        (PARTS, "3 of the file", 3, 3, "1 (page 3 of the file)"),
+        (PARTS, "A-1", 5, 5, "A-1 (page 5 of the file)"),
+        (PARTS, "A-1-A-2", 5, 6, "A-1-A-2 (pages 5-6 of the file)"),
+        (PARTS, "7 of the file", 7, 7, "7 of the file"),
+        (PLAIN, "page 2", 2, 2, "2"),
+        (PLAIN, "1-2 of the file", 1, 2, "1-2"),
+    ],
+)
+def test_pages_are_named_by_what_is_printed_on_them(
+    labels: tuple[str, ...], pages: str, first: int, last: int, kept: str
+) -> None:
+    """They were counted as the file does, and so 9 was another page than the one that a source called page 9."""
+    library, ids = library_of(labels)
+    assert named_pages(pages, ids, library) == [Named(1, first, last)]
+    assert written([Named(1, first, last)], ids, library) == kept
+    assert named_pages(kept, ids, library) == [Named(1, first, last)], "and so it is unambiguous"
+
+
+@pytest.mark.parametrize("labels", [PRINTED, PARTS, PLAIN])
+def test_what_a_source_shows_can_be_typed(labels: tuple[str, ...]) -> None:
+    library, (id,) = library_of(labels)
+    document = library.document(id)
+    for page in document.pages:
+        if "," not in page.label:  # which is between several
+            assert page_number(page.label, document) == page.number
+            assert named_pages(page.label, [id], library) == [Named(1, page.number, page.number)]
+        assert named_pages(around(page.number, None), [id], library) == [Named(1, page.number, page.number)]
+
+
+def test_each_of_several_documents_has_its_own_printed_pages() -> None:
+    library, ids = library_of(PRINTED, PLAIN)
+    named = named_pages("1:iii-1, 2:3, 1:4/1", ids, library)
+    assert named == [Named(1, 3, 4), Named(2, 3, 3), Named(1, 1, 1, page=7)]
+    kept = "1:iii-1 (pages 3-4 of the file), 2:3, 1:7/1 of the file"
+    assert written(named, ids, library) == kept
+    assert named_pages(kept, ids, library) == named
+    assert named_pages(around(4, None, 1), ids, library) == [Named(1, 4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "pages", "why"),
+    [
+        (
+            PRINTED,
+            "7",
+            "No page is called '7': the first is called i, the last 4. By the file's own count the",
+        ),
+        (PARTS, "2", "2 pages are called 2: 2, 4 of the file. Write 2 of the file for the first."),
+        (PARTS, "1-A-1", "2 pages are called 1: 1, 3 of the file."),
+        (PRINTED, "8 of the file", "There is no page 8 of the file, only 7 pages."),
+        (PRINTED, "3-iii", "'3-iii' ends before it begins"),
+        (PRINTED, "2 (page 4 of the file)", "names two: 4 of the file is called otherwise."),
+        (PLAIN, "iii", "'iii' names no pages"),
+    ],
+)
+def test_what_is_printed_nowhere_or_on_several_pages_is_refused(labels: tuple[str, ...], pages: str, why: str) -> None:
+    library, ids = library_of(labels)
+    with pytest.raises(UsageError, match=re.escape(why)):
+        named_pages(pages, ids, library)
+
+
+def test_sections_are_written_as_they_are_named(service: Service, context: ContextRow) -> None:
+    ids = context.document_ids
+    named = [Named(1, 3, 3), Named(1, 3, 4), Named(2, 2, 4, page=3), Named(2, 2, 2, page=3)]
+    assert written(named, ids, service.library) == "1:3, 1:3-4, 2:3/2-4, 2:3/2"
+    assert written(named[:2], ids[:1], service.library) == "3, 3-4"
 
 
 def test_pages_without_text_and_too_many_cannot_be_read_again(
@@ -178,7 +275,9 @@ def test_named_pages_are_turned_to_before_the_answer(
 
 def test_named_pages_are_counted_in_words() -> None:
     """ "looked at pages 9"."""
-    for pages, words in (("9", "page"), ("2:9", "page"), ("3/40-45", "page"), ("9-11", "pages"), ("9, 12", "pages")):
+    one = ("9", "2:9", "3/40-45", "12 of the file", "iii (page 5 of the file)", "2:A-1 (page 5 of the file)")
+    many = ("9-11", "9, 12", "9-11 of the file", "iii-x (pages 5-12 of the file)", "9 (page 12 of the file), 3")
+    for pages, words in (*((each, "page") for each in one), *((each, "pages") for each in many)):
         assert in_words(pages) == f"{words} {pages}"
         measured = {"time_to_first_token_seconds": 0.1, "tokens_per_second": 9.0, "answer_tokens": 3}
         for tokens, said in ((0, f"looked at {words} {pages}<"), (90, f">{words} {pages} read again<")):
@@ -203,6 +302,33 @@ def test_where_the_model_looked_elsewhere_than_at_the_named_pages_it_is_said(
         said = [each for each in turn.measurements["warnings"] if each.startswith(asked)]
         named = {"2:3": f"{asked} that was named.", "2:2-3": f"{asked}s that were named."}
         assert said == ([named[pages]] if expected else [])
+
+
+def test_printed_pages_from_the_question_to_the_turn(
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [[(72, 100, f"On sheet {number} the fox slept.")] for number in range(1, 5)]
+    plain, path = makers.pdf(tmp_path / "plain.pdf", words), tmp_path / "Printed.pdf"
+    with pymupdf.open(plain) as document:
+        rules = [(0, "r"), (2, "D")]
+        document.set_page_labels([{"startpage": at, "prefix": "", "style": s, "firstpagenum": 1} for at, s in rules])
+        document.set_toc([[1, "The fox", 3]])
+        document.save(path)
+    context = read(service, begin(service, add(service, path), "exact", BUDGET).id, lambda _: None)
+    (id,), home = context.document_ids, service.home
+    for page, sheet in (("1", 3), ("ii", 2), ("4 of the file", 4), ("page 1 (page 3 of the file)", 3)):
+        assert f"On sheet {sheet} the fox" in in_process(home, capsys, "show", id, "--page", page)[1]
+    status, _, err = in_process(home, capsys, "show", id, "--page", "i-2")
+    assert (status, "'i-2' is not one page: name one." in err) == (2, True)
+    assert "The fox (page 1 (page 3 of the file))" in in_process(home, capsys, "show", id)[1]
+    asked = json.loads(
+        in_process(home, capsys, "ask", context.id, "Who?", "--max-tokens", "4", "--pages", "1", "--json")[1]
+    )
+    assert asked["pages"] == "1 (page 3 of the file)"
+    assert "looked at page 1 (page 3 of the file)<" in turn_article(service.store.turn(asked["turn"]), {id: "Printed"})
+    branch = service.store.branch_session(asked["session"], 1)
+    again = keep_question(service, branch.id, "Who?", service.store.turns(branch.id)[0].pages)
+    assert again.pages == asked["pages"], "as it is filled in to be edited"
 
 
 def test_a_question_about_pages_that_are_not_there_is_not_kept(

@@ -180,6 +180,37 @@ def test_going_away_stops_the_answer(server: Server, context: str, stream: bool)
 
 
 @pytest.mark.parametrize("stream", [True, False])
+def test_what_is_not_to_be_stored_is_gone_once_it_is_answered(server: Server, context: str, stream: bool) -> None:
+    first = complete(server, context, asked("Who stores it?"))
+    before, folders = server.get("/api/sessions"), set((server.home / "sessions").iterdir())
+    on = asked("Who stores it?", said(first), "Where?")
+    body = {"model": context, "messages": on, "max_tokens": 6, "store": False, "stream": stream}
+    with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=PATIENCE_SEC) as response:
+        if stream:
+            pieces = events(response)
+            answer, whole = "".join(each["choices"][0]["delta"].get("content", "") for each in pieces), pieces[-1]
+        else:
+            whole = json.loads(response.read())
+            answer = said(whole)
+    assert whole["sources"]
+    assert "session" not in whole
+    assert server.get("/api/sessions") == before, "the conversation that it goes on from is as it was"
+    assert set((server.home / "sessions").iterdir()) == folders
+    assert server.send(f"/api/turns/{whole['id']}", method="GET")["status"] == 404
+    assert said(complete(server, context, on)) == answer.strip()
+
+
+def test_going_away_leaves_nothing_that_is_not_to_be_stored(server: Server, context: str) -> None:
+    before = server.get("/api/sessions")
+    body = {"model": context, "messages": asked("Who goes?"), "max_tokens": 4000, "stream": True, "store": False}
+    with server.held_back():
+        with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=PATIENCE_SEC) as response:
+            next(line for line in response.iter_lines() if '"content": "' in line and '"content": ""' not in line)
+            assert len(server.get("/api/sessions")) == len(before) + 1
+        wait_for(lambda: bool(server.get("/api/sessions") == before), "the session to be deleted")
+
+
+@pytest.mark.parametrize("stream", [True, False])
 def test_an_answer_that_somebody_else_stopped_is_not_whole(server: Server, context: str, stream: bool) -> None:
     """It ended in "stop", as one that says all there is to say."""
     question = f"Who is stopped, {stream}?"
@@ -305,7 +336,12 @@ def test_what_is_not_there_is_said_too(server: Server, context: str) -> None:
     missing = complete(server, "c-nobody", asked("Who?"))
     assert missing["status"] == 404
     assert "There is no context 'c-nobody'" in missing["error"]["message"]
+    assert "GET /v1/models shows what there is." in missing["error"]["message"]
     assert server.send("/v1/embeddings", {})["status"] == 404
+    for path in ("/v1", "/v1/chat/completions"):  # the second is there, and is posted to
+        missing = server.send(path, method="GET")
+        assert missing["status"] == 404
+        assert "there are POST /v1/chat/completions and GET /v1/models." in missing["error"]["message"]
     untyped = httpx.post(f"{server.url}/v1/chat/completions", content="{}", timeout=PATIENCE_SEC).json()
     assert "Content-Type: application/json" in untyped["error"]["message"]
 

@@ -64,7 +64,9 @@ def test_an_encrypted_file_is_named_by_its_title(service: Service, tmp_path: Pat
     id = kept(service, makers.pdf(tmp_path / "Lamp book.pdf", PRINT, **locked), "swordfish")
     found = page_of(service, id, 1)
     # "Give its password", it said, where there is no field for it.
-    with pytest.raises(PasswordNeeded, match=f"^{found.title} is encrypted.*PASSWORD=... stockpot show {id} --page 1 "):
+    with pytest.raises(
+        PasswordNeeded, match=f"^{found.title} is encrypted.*PASSWORD=... stockpot show {id} --page '1 of the file' "
+    ):
         picture_of_page(found)
     assert picture_of_page(found, password="swordfish").startswith(PNG)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from app import readings
 from app.checkpoints import save
 from app.documents import Options, add_documents
 from app.errors import AppError, UsageError, phrase
@@ -27,7 +29,7 @@ from app.turns import answer, keep_question, new_session
 from app.web.gauge import Gauge
 from engine import Machine, Method, OutOfMemory, Planner, SettingsError, make_method
 from ingest import IngestError
-from sessions import AlreadyRead, ContextRow, DiskFull, StoreCorrupt
+from sessions import AlreadyRead, ContextRow, DiskFull, InUse, StoreCorrupt
 from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, begin, book_text, read_through
 
 
@@ -185,6 +187,7 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 import sessions.tensors
+from app import readings
 from app.checkpoints import save
 from app.documents import Options, add_documents
 from app.preparing import prepare
@@ -387,6 +390,23 @@ def test_the_same_file_and_settings_are_not_read_twice(service: Service, book: P
     other = begin(service, ids, "exact", {"budget": "384"})
     assert other.id != first.id
     assert other.status == "reading"
+
+
+def test_of_two_that_begin_to_read_the_same_at_once_one_does(
+    service: Service, tiny: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both had looked before either had begun, and there were two contexts of the same."""
+    ids, others = add(service, book), Service(service.home, str(tiny), "cpu")
+
+    def in_between(*_: object) -> None:
+        monkeypatch.undo()
+        assert begin(others, ids, "exact", BUDGET).status == "reading"
+
+    monkeypatch.setattr(readings, "require_disk", in_between)
+    with closing(others), pytest.raises(InUse, match=r"has just begun to be read \(context c-\w+\); wait for it"):
+        begin(service, ids, "exact", BUDGET)
+    assert len(service.store.contexts()) == 1
+    assert [each.name for each in (service.home / "contexts").iterdir()] == [service.store.contexts()[0].id]
 
 
 def test_several_files_are_one_reading_and_a_broken_one_is_left_out(

@@ -48,6 +48,37 @@ def delete(http: httpx.Client, document: str) -> Any:
     return answers[-1].json()
 
 
+def test_the_description_of_the_api_says_what_comes(http: httpx.Client, server: Server) -> None:
+    """It spoke of 422 and of another error's shape, of no other refusal, and of JSON where a picture came."""
+    described = http.get("/api/openapi.json").json()
+    refused = {"application/json": {"schema": {"$ref": "#/components/schemas/Refused"}}}
+    for path, methods in described["paths"].items():
+        for method, route in methods.items():
+            answers = route["responses"]
+            assert "422" not in answers, (method, path)
+            if path.startswith("/api/"):
+                assert all(answers[status]["content"] == refused for status in ("400", "404", "409", "500", "507"))
+            elif path.startswith("/v1/"):
+                assert {"400", "404", "500"} < set(answers)
+    assert set(described["components"]["schemas"]["Refused"]["properties"]) == {"error"}
+
+    def content(path: str, status: str = "200", method: str = "get") -> Any:
+        return described["paths"][path][method]["responses"][status]["content"]
+
+    page = "/api/documents/{id}/pages/{number}"
+    files = ("/api/documents/{id}/file", page, f"{page}/picture", "/api/sessions/{id}/export")
+    assert [set(content(path)) for path in files] == [
+        {"application/pdf"},
+        {"text/plain"},
+        {"image/png"},
+        {"text/markdown", "application/json"},
+    ]
+    assert "text/event-stream" in content("/v1/chat/completions", method="post")
+    job = content("/api/contexts", "202", "post")["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    came = http.post("/api/contexts", files=[("files", ("torn.pdf", b"%PDF-1.4 nonsense"))]).json()
+    assert set(described["components"]["schemas"][job]["properties"]) == set(came)
+
+
 def test_a_file_becomes_a_context_is_asked_exported_and_deleted(http: httpx.Client, server: Server) -> None:
     assert http.get("/healthz").json() == {"status": "ok"}
     files = [("files", ("The Keeper.txt", book_text(20).encode()))]
@@ -136,7 +167,12 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(http: httpx.Client) -> N
     assert (refused.status_code, "send JSON in UTF-8" in refused.json()["error"]) == (400, True)
     for asked in (http.get("/api/nope"), http.put("/api/sessions", json={})):
         assert (asked.status_code, "describes what there is" in asked.json()["error"]) == (404, True)
-    assert "/api/contexts" in http.get("/api/openapi.json").json()["paths"]
+    for path in ("/nope", "/healthz/more", "/api"):
+        asked = http.get(path)
+        assert (asked.status_code, set(asked.json())) == (404, {"error"})
+    asked = http.get("/nope", headers={"accept": "text/html"})
+    assert (asked.status_code, "There is no /nope: the page is at /" in asked.text) == (404, True)
+    assert "What is being read names its job." in http.get("/api/jobs/j-222222").json()["error"]
     for limit in (0, 1001, 10**30):
         refused = http.get("/api/search", params={"query": "words", "limit": limit})
         assert (refused.status_code, set(refused.json())) == (400, {"error"})

@@ -198,6 +198,21 @@ def test_stopping_an_answer(held: threading.Event, service: Service, worker: Wor
     assert (turn.status, len(turn.answer) > 5) == ("cancelled", True)
 
 
+def test_an_answer_that_a_stopping_program_leaves_says_so(
+    held: threading.Event, service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """It was "Stopped. The model will not remember this question.", as if somebody had stopped the answer."""
+    context = read_book(service, worker, tmp_path, 10)
+    held.set()
+    turn = worker.ask(lambda: service.store.add_session(context).id, "Who?", AnswerOptions(max_tokens=5000))
+    wait_for(lambda: len(service.store.turn(turn.id).answer) > 5, "the first words")
+    worker.stop()
+    assert ended(service, service.store.jobs(subject_id=turn.id)[0].id) == "failed"
+    turn = service.store.turn(turn.id)
+    assert (turn.status, len(turn.answer) > 5) == ("failed", True)
+    assert turn.error == "The program stopped while this was being answered; ask again."
+
+
 def test_an_answer_of_another_program_is_stopped_there(service: Service, book: Path) -> None:
     """Stop did nothing, without a word, where a command answered."""
     actions, store = Actions(service, Worker(service), Screen(service), [], [], []), service.store

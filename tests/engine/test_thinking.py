@@ -132,6 +132,19 @@ def test_reasoning_that_does_not_end_is_ended(thinking: Model, ids: Tensor) -> N
     assert (last.answer_tokens, last.finish_reason) == (7, "length")
 
 
+def test_whoever_asked_may_have_enough_of_reasoning_and_of_the_answer(thinking: Model, ids: Tensor) -> None:
+    """Then each ends as if it were as long as it may be, and the conversation goes on."""
+    conversation = Conversation(read(thinking, TIGHT["full"], ids))
+    usual = Sampling(max_tokens=40, max_reasoning=40)
+    *_, last = conversation.ask("Who?", usual, enough=lambda said: len(said) >= 9)
+    assert isinstance(last, Answer)
+    assert 9 <= len(last.reasoning) < 40
+    assert last.reasoning_tokens < 40
+    assert len(last.text) >= 9
+    assert (last.answer_tokens < 40, last.finish_reason) == (True, "length")
+    assert asked(conversation, "And?", Sampling(max_tokens=3))[1].answer_tokens <= 3
+
+
 @pytest.mark.parametrize(
     ("opened", "text", "tokens", "answer"),
     [

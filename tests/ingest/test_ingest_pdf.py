@@ -1,10 +1,11 @@
 """What PDF alone has: raised and doubled print, forms, large first letters, page labels, comments, files within."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pymupdf
 
-from ingest import ingest
+from ingest import PageQuality, ingest
 from tests.ingest import makers
 
 
@@ -179,6 +180,17 @@ def test_pages_are_called_what_is_printed_on_them(tmp_path: Path) -> None:
         "page 1 (page 3 of the file)",
         "page 4",
     ]
+    parts = [{"startpage": at, "prefix": "", "style": "D", "firstpagenum": 1} for at in (0, 2)]
+    with pymupdf.open(path) as document:
+        document.set_page_labels(parts)
+        document.save(tmp_path / "c.pdf")
+    twice = ingest(tmp_path / "c.pdf", ocr=False)
+    assert [page.label for page in twice.pages] == [
+        f"page {printed} (page {number} of the file)" for number, printed in enumerate((1, 2, 1, 2), 1)
+    ]
+    assert twice.printed == ("1", "2", "1", "2")
+    lost = replace(twice.pages[2], text="", quality=PageQuality(0, "none"))
+    assert "No text on page 3 of the file:" in replace(twice, pages=(*twice.pages[:2], lost)).coverage()
     assert [page.label for page in ingest(path, ocr=False).pages] == ["page 1", "page 2", "page 3", "page 4"]
 
 

@@ -14,7 +14,7 @@ from sqlite_utils import Database, Migrations
 
 from sessions import DiskFull, NotFound, Store, StoreCorrupt, StoreError, StoreFailing, stamp
 from sessions.errors import sqlite_errors
-from sessions.migrations import migrate
+from sessions.migrations import m012_pages_as_the_file_counts_them, migrate
 from tests.sessions.conftest import PATIENCE_SEC
 
 
@@ -86,6 +86,21 @@ def test_a_failed_migration_leaves_nothing(tmp_path: Path) -> None:
     migrate(db, steps)
     assert {"first", "second"} <= set(db.table_names())
     db.close()
+
+
+def test_pages_that_were_kept_before_are_of_the_file(filled: Any) -> None:
+    """Pages of a PDF are named by what is printed on them since then."""
+    store, pdf, text = filled.store, filled.document("a" * 64, format="pdf"), filled.document("b" * 64)
+    turns = {}
+    for documents, pages in (((pdf, text), "1:3-4, 2:1/2-3, 1:7"), ((pdf,), "12"), ((text,), "2")):
+        session = store.add_session(filled.context(*documents).id)
+        turns[pages] = store.add_turn(session.id, "Who?", pages).id
+    m012_pages_as_the_file_counts_them(store._db)
+    assert {pages: store.turn(turn).pages for pages, turn in turns.items()} == {
+        "1:3-4, 2:1/2-3, 1:7": "1:3-4 of the file, 2:1/2-3, 1:7 of the file",
+        "12": "12 of the file",
+        "2": "2",
+    }
 
 
 def test_a_newer_database_is_refused_by_name(store: Store) -> None:
