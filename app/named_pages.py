@@ -224,13 +224,13 @@ def in_words(pages: str) -> str:
     return f"page{'' if _ONE.fullmatch(pages) else 's'} {pages}"
 
 
-def around(page: int, paragraph: int | None, document: int | None = None) -> str:
+def around(page: int, paragraph: int | None, document: int | None = None, place: str = "") -> str:
     """What names a place, and what stands around it: its page, or the paragraphs about it, where it has such.
 
-    document: the number of its document, where there are several.
+    document: the number of its document, where there are several; place: what a source calls it.
     """
     if paragraph is None:
-        name = f"{page} {OF_THE_FILE}"
+        name = f"{page}" if place.endswith(f" {page}") else f"{page} {OF_THE_FILE}"
     else:
         name = Named(document or 1, max(1, paragraph - BESIDE), paragraph + BESIDE, page).counted()
     return name if document is None else f"{document}:{name}"

@@ -88,6 +88,8 @@ def test_a_place_that_a_source_names_is_among_the_paragraphs_around_it(service: 
             assert found[0] in words
             assert 3 <= len(said(words)) <= 5
     assert around(2, 0) == "2/1-2", "of headings: what comes after them"
+    assert around(9, None, place="page 9") == around(9, None, place="slide 9") == "9"
+    assert around(12, None, 2, "page 9 (page 12 of the file)") == "2:12 of the file"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,10 @@ def test_what_a_source_shows_can_be_typed(labels: tuple[str, ...]) -> None:
         if "," not in page.label:  # which is between several
             assert page_number(page.label, document) == page.number
             assert named_pages(page.label, [id], library) == [Named(1, page.number, page.number)]
-        assert named_pages(around(page.number, None), [id], library) == [Named(1, page.number, page.number)]
+        for place in ("", page.label):
+            assert named_pages(around(page.number, None, None, place), [id], library) == [
+                Named(1, page.number, page.number)
+            ]
 
 
 def test_each_of_several_documents_has_its_own_printed_pages() -> None:

@@ -91,7 +91,7 @@ def _marked(text: str, start: int, end: int) -> str:
 
 
 def _elsewhere(shown: DocumentPage) -> str:
-    """Its number, as it is named for a question, the pages beside it, and the whole file."""
+    """Its number in the file, the pages beside it, and the whole file."""
     number, (first, last) = shown.page.number, shown.numbers
     here = f"<span>{number:,} of {last:,}</span>" if last > first else ""
     links = [(str(number - 1), "Previous")] if number > first else []

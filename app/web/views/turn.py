@@ -203,7 +203,7 @@ def _to_ask_about(source: Mapping[str, Any], documents: Sequence[str]) -> str:
         return ""
     paragraph = source.get("paragraph")  # answers of earlier versions do not say
     document = documents.index(source["document"]) + 1 if len(documents) > 1 else None
-    named = around(int(source["page"]), None if paragraph is None else int(paragraph), document)
+    named = around(int(source["page"]), None if paragraph is None else int(paragraph), document, source["place"])
     return (
         f'<button type="button" data-action="name" data-pages="{named}" title="Turn to it for the next answer">'
         "Ask about this place</button>"
