@@ -115,6 +115,23 @@ def test_there_is_room_for_a_finger(tab: Page, server: Server, reading: dict[str
         assert tab.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
 
 
+def test_on_a_phone_nothing_that_is_reached_with_tab_is_below_the_composer(
+    tab: Page, server: Server, reading: dict[str, Any]
+) -> None:
+    """The rule for it was one of those that Gradio gives another selector."""
+    visit(tab, server, f"?context={reading['id']}&session={asked(server, reading, 'Who kept the lamp?')}")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    places = tab.locator("#conversation summary")
+    for number in range(places.count()):
+        places.nth(number).focus()
+        expect(places.nth(number)).to_be_in_viewport(ratio=1)
+        place, composer = places.nth(number).bounding_box(), tab.locator("#composer").bounding_box()
+        assert place
+        assert composer
+        assert place["y"] + place["height"] <= composer["y"]
+    assert tab.evaluate("getComputedStyle(document.documentElement).scrollPaddingBottom") == "160px"
+
+
 def test_that_a_book_has_been_read_is_read_out(tab: Page, server: Server, tmp_path: Path) -> None:
     book = tmp_path / "Long.txt"
     book.write_text(book_text(30), encoding="utf-8")
