@@ -146,7 +146,7 @@ PLAN = [
         "needle",
         f"--methods exact,locret,infllm,{THREE},recall --kinds two,pairs --tokens 128K --trials 2",
     ),
-    Run("hard-1m", "needle", "--methods exact,locret,infllm,recall --kinds two,pairs --tokens 1M --trials 1", False),
+    Run("hard-1m", "needle", "--methods exact,locret --kinds two,pairs --tokens 1M --trials 1", False),
     Run("mass", "mass", "--tokens 2K,4K,8K,16K,32K --trials 2"),
     Run("ablation", "ablation", "--tokens 4K --trials 2"),
     Run("growth", "growth", f"--methods {RETRIEVING},exact,recall,locret,{BEACONS} --tokens 2K,4K,8K,16K,32K"),
