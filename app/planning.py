@@ -327,13 +327,13 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
 
     kinds = planner.model.quantizations
     kinds = kinds[kinds.index(plan.quantize) :]  # what somebody has asked for is not to be lossless again
+    if planner.machine.shared and not weights:
+        kinds = kinds[:1]  # weights that are mapped from their files free nothing when they go
     best = (planner if weights else planner.unloaded(plan.quantize)).best(plan.tokens, kinds)
     ways = []
     if best:
-        lossier = best.plan.quantize != plan.quantize
-        model = (
-            f" and weights in {best.plan.quantize} (:{best.plan.quantize} behind the model's name)" if lossier else ""
-        )
+        fewer = best.plan.quantize if best.plan.quantize != plan.quantize else ""
+        model = f" and weights in {fewer} (:{fewer} behind the model's name)" if fewer else ""
         ways.append(in_words(best.plan.method.name, best.plan.method.settings()) + model)
     if plan.method.settings().get("tier") == "host":
         on_disk = engine.make_method(plan.method.name, **{**plan.method.settings(), "tier": "disk"})

@@ -454,6 +454,17 @@ def test_lossless_weights_are_no_reason_to_forget_the_text() -> None:
     assert all(budget >= ENOUGH for device, (_, _, budget) in budgets.items() if device >= 10)
 
 
+def test_where_a_model_is_loaded_its_weights_count_as_room_for_others() -> None:
+    """Of 24 GB, 8 are free beside weights in bfloat16: what fits with other weights is found as if these were not."""
+    model = llama().model
+    loaded = Planner(model, Machine(24 * GB - model.weight_bytes(), 4 * GB, False))
+    fresh = Planner(model, Machine(24 * GB, 4 * GB, False))
+    for kinds in (["none"], ["8bit"], ["nf4"], None):
+        found, expected = loaded.unloaded("none").best(1_000_000, kinds), fresh.best(1_000_000, kinds)
+        assert expected is not None
+        assert found == expected
+
+
 def test_what_a_query_looks_up_counts_as_seen_at_once() -> None:
     """A preset that looks up 3,072 entries made the pocket model say the same word for ever, and nothing had warned."""
     config = tiny_config()
