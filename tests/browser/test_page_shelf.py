@@ -82,8 +82,10 @@ def test_of_a_long_session_the_end_is_shown_and_more_if_asked_for(
     expect(tab.locator(".turn")).to_have_count(30)
     first, more = tab.get_by_text("Question 101?", exact=True), tab.get_by_role("button", name="Show earlier")
     expect(more).to_have_text("Show earlier questions (100)")
-    more.scroll_into_view_if_needed()
-    tab.wait_for_timeout(500)  # it scrolls smoothly
+    tab.wait_for_function("document.querySelector('#conversation').scrollTop > 2000")  # on its way to the end, or there
+    tab.locator("#conversation").hover()
+    tab.mouse.wheel(0, -100_000)
+    tab.wait_for_function("document.querySelector('#conversation').scrollTop === 0")
     before = first.bounding_box()
     more.click()
     expect(tab.locator(".turn")).to_have_count(130)
