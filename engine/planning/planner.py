@@ -12,6 +12,7 @@ right; times to be right within a factor of two.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -296,17 +297,20 @@ class Planner:
         the memory and the model's window, and the least lossy weights beside which that is at least `ENOUGH`. Methods
         that lack trained weights are left out.
         """
-        tried = [list(self._fitting(tokens, each)) for each in quantizations or self.model.quantizations]
-        kept = (choose(plans, tokens) for choose in (self._dense, self._looked_up) for plans in tried)
-        return next(filter(None, kept), None) or _condensed(tried)
+        tried = quantizations or self.model.quantizations
+
+        @functools.cache
+        def fitting(quantize: str) -> list[Plan]:
+            return [plan for plan in self._candidates(tokens, quantize) if plan.fits and not plan.lacks]
+
+        within = tokens <= self.model.spec.window - 512  # with room for questions and answers
+        kept = (choose(fitting(each)) for choose in ([_dense] if within else []) + [_looked_up] for each in tried)
+        return next(filter(None, kept), None) or _condensed([fitting(each) for each in tried])
 
     def unloaded(self, quantize: str) -> Planner:
         """The same, as if the model, which is loaded with its weights so, were not."""
         machine = dataclasses.replace(self.machine, device=self.machine.device + self.model.weight_bytes(quantize))
         return Planner(self.model, machine, self.turn_tokens, self.prefix)
-
-    def _fitting(self, tokens: int, quantize: str) -> Iterator[Plan]:
-        return (plan for plan in self._candidates(tokens, quantize) if plan.fits and not plan.lacks)
 
     def _candidates(self, tokens: int, quantize: str) -> Iterator[Plan]:
         for name, kind in METHODS.items():
@@ -330,26 +334,29 @@ class Planner:
                     yield plan
                     return
 
-    def _dense(self, fitting: list[Plan], tokens: int) -> Choice | None:
-        room = self.model.spec.window - 512  # for questions and answers
-        dense = [plan for plan in fitting if _keeps_all(plan) and not plan.footprint.searched and tokens <= room]
-        if not dense:
-            return None
-        plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
-        return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
 
-    def _looked_up(self, fitting: list[Plan], tokens: int) -> Choice | None:
-        searched = [plan for plan in fitting if _keeps_all(plan) and plan.footprint.searched and not plan.beyond]
-        quick = [plan for plan in searched if _bearable(plan, fitting)]
-        if not quick:
-            return None
-        # The methods' own order: what looks everything up exactly comes before what approximates it, if it is known
-        # to be fast enough.
-        known = quick[0].answer_tokens_per_sec is not None
-        chosen = quick[0] if known else min(quick, key=lambda plan: plan.footprint.searched)
-        store = chosen.method.settings()["store"]
-        kept = "" if store == HOST_STORES[0] else f" as {store}"
-        return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question")
+def _dense(fitting: list[Plan]) -> Choice | None:
+    """Of what fits where the text does not outgrow the model's own window."""
+    dense = [plan for plan in fitting if _keeps_all(plan) and not plan.footprint.searched]
+    if not dense:
+        return None
+    plainest = next((plan for plan in dense if plan.method.budget is None), _fastest(dense))
+    return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
+
+
+def _looked_up(fitting: list[Plan]) -> Choice | None:
+    """Of what fits, what keeps everything and is quick enough beside the others."""
+    searched = [plan for plan in fitting if _keeps_all(plan) and plan.footprint.searched and not plan.beyond]
+    quick = [plan for plan in searched if _bearable(plan, fitting)]
+    if not quick:
+        return None
+    # The methods' own order: what looks everything up exactly comes before what approximates it, if it is known to be
+    # fast enough.
+    known = quick[0].answer_tokens_per_sec is not None
+    chosen = quick[0] if known else min(quick, key=lambda plan: plan.footprint.searched)
+    store = chosen.method.settings()["store"]
+    kept = "" if store == HOST_STORES[0] else f" as {store}"
+    return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question")
 
 
 def _condensed(tried: list[list[Plan]]) -> Choice | None:
