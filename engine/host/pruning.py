@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 
 from engine.host.retrieving import EMPTY
+from engine.host.tiered import TieredMemory
 from engine.method import require
 from engine.positions import QueryBlocks, pruning_places
+from engine.records import Usage
 from engine.seam import ModelSpec
 from kernels.pruning import chunk_scores
 from kernels.rows import Slabs
@@ -227,3 +229,39 @@ class Pruning:
         full = torch.arange(len(chunks) * blocks.size, device=q.device).clamp_max(q.shape[1] - 1)
         folded = rope.rotate(q, queries, limit)[:, full].view(q.shape[0], len(chunks), blocks.size, -1)
         return chunk_scores(folded, keys, starts, blocks.evicted, chunk, places)
+
+
+class PrunedMemory(TieredMemory):
+    """Laid over a memory: queries see what the stages of a pruning leave of the host tier."""
+
+    pruning: Pruning
+
+    def begin(self, source: Tensor) -> None:
+        """A longer pass ends the decoding before it."""
+        super().begin(source)
+        self.pruning.begin(self.answering and len(source) == 1)
+
+    def commit(self, novelty: Tensor | None = None) -> None:
+        """Count the step and the stages that ran."""
+        super().commit(novelty)  # type: ignore[safe-super]  # a memory on the device comes next in line
+        self.pruning.commit()
+
+    def static_widths(self) -> tuple[int, ...]:
+        """How much the stages chose."""
+        return self.pruning.widths()
+
+    def fork(self) -> Self:
+        """With runs of its own."""
+        child = super().fork()
+        child.pruning = self.pruning.fork()
+        return child
+
+    def snapshot(self) -> Self:
+        """What was chosen is replaced, never changed."""
+        child = super().snapshot()
+        child.pruning = self.pruning.snapshot()
+        return child
+
+    def usage(self) -> Usage:
+        """With the stages that ran."""
+        return dataclasses.replace(super().usage(), stages=tuple(self.pruning.runs))

@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from engine.footprint import Footprint, Task
 from engine.host.cache import POLICIES, cache_bytes
-from engine.host.pruning import LayerRule, Pruning, compared, parse_stages
+from engine.host.pruning import LayerRule, PrunedMemory, Pruning, compared, parse_stages
 from engine.host.retrieving import RetrievingMemory
 from engine.host.settings import (
     DTYPES,
@@ -34,7 +34,7 @@ from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.methods.static_pruned import StaticPruned
 from engine.positions import ATTENTION_RULES, PRUNING_RULES, TRUE, QueryBlocks, require_between
-from engine.records import HOST, Usage
+from engine.records import HOST
 from engine.seam import ModelSpec
 
 
@@ -186,7 +186,7 @@ class InfiniteHiP(Method):
         return in_place and (self.extend_always or task.total > spec.window)
 
 
-class InfiniteHiPMemory(RetrievingMemory):
+class InfiniteHiPMemory(PrunedMemory, RetrievingMemory):
     """Sinks and stream on the device, everything behind the sinks in the host tier, pruned for each query block."""
 
     def __init__(self, spec: ModelSpec, settings: InfiniteHiP, stream: int) -> None:
@@ -201,11 +201,6 @@ class InfiniteHiPMemory(RetrievingMemory):
         self.pruning = Pruning(spec, self.stages, rules)
         units = cache_units(spec, settings.cache, settings.cached_at_once(), settings.tier)
         self.use_cache(units, self.stages[-1].chunk, settings.policy)
-
-    def begin(self, source: Tensor) -> None:
-        """A longer pass ends the decoding before it."""
-        super().begin(source)
-        self.pruning.begin(self.answering and len(source) == 1)
 
     def picks(self) -> int:
         """At a second look, as many as the last stage leaves."""
@@ -256,29 +251,8 @@ class InfiniteHiPMemory(RetrievingMemory):
         known: tuple[int, ...] = ()
         if self.mass is not None and device.type != "cpu":
             known = (self.host.mirrored(device).data_ptr(),)  # brought up to date, so that the pass fetches nothing
-        return (*known, *self.pruning.widths())
+        return (*known, *super().static_widths())
 
     def static_pass(self, kind: int) -> StaticPruned:
         """Over buffers and slabs as they are now."""
         return StaticPruned(self, kind)
-
-    def commit(self, novelty: Tensor | None = None) -> None:
-        """Count the step and the stages that ran."""
-        super().commit(novelty)
-        self.pruning.commit()
-
-    def usage(self) -> Usage:
-        """With the stages that ran."""
-        return dataclasses.replace(super().usage(), stages=tuple(self.pruning.runs))
-
-    def fork(self) -> Self:
-        """With runs of its own."""
-        child = super().fork()
-        child.pruning = self.pruning.fork()
-        return child
-
-    def snapshot(self) -> Self:
-        """What was chosen is replaced, never changed."""
-        child = super().snapshot()
-        child.pruning = self.pruning.snapshot()
-        return child

@@ -17,13 +17,13 @@ import dataclasses
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from engine.footprint import Footprint, Task
-from engine.host.pruning import LayerRule, Pruning, compared, parse_stages
+from engine.host.pruning import LayerRule, PrunedMemory, Pruning, compared, parse_stages
 from engine.host.retrieving import EMPTY, pickable, picked, picked_in_pass
 from engine.host.settings import (
     DTYPES,
@@ -32,7 +32,6 @@ from engine.host.settings import (
     looking_share,
     with_host_tier,
 )
-from engine.host.tiered import TieredMemory
 from engine.memories.attention import Lists, Segment, Shown
 from engine.memories.coded import check_codes
 from engine.memories.memory import NOT_IN_SOURCE, Memory
@@ -43,7 +42,7 @@ from engine.methods.infinitehip import InfiniteHiP
 from engine.methods.locret import Locret, RetainedMemory
 from engine.methods.static_pruned import StaticRecalling
 from engine.positions import PRUNING_RULES, TRUE, FarPlaces, QueryBlocks, require_between
-from engine.records import HOST, LoadedParts, Parts, Usage
+from engine.records import HOST, LoadedParts, Parts
 from engine.seam import ModelSpec
 from kernels.rows import Slabs
 
@@ -183,11 +182,10 @@ class Recall(Method):
         )
 
 
-class RecallingMemory(TieredMemory, SlotMemory):
+class RecallingMemory(PrunedMemory, SlotMemory):
     """Laid over a condensing memory: keeps the text in the host tier too, and shows queries what they select of it."""
 
     settings_of_recall: Recall
-    pruning: Pruning
 
     def recall(self, settings: Recall) -> None:
         """Set up, once, before anything is read."""
@@ -206,12 +204,11 @@ class RecallingMemory(TieredMemory, SlotMemory):
         return self._far
 
     def begin(self, source: Tensor) -> None:
-        """A longer pass ends the decoding before it."""
+        """What is looked at is the same for the gist."""
         super().begin(source)
         self.reach(self.far)
         looked_at, device = self.looked_at, self.spec.device
         self._in_focus = None if looked_at is None else looked_at.to(device, torch.int32, non_blocking=True)
-        self.pruning.begin(self.answering and len(source) == 1)
         self._made = {}
 
     def pass_limit(self) -> int:
@@ -339,10 +336,6 @@ class RecallingMemory(TieredMemory, SlotMemory):
         """Of slabs too."""
         return (*super().static_addresses(), *self.host.addresses())
 
-    def static_widths(self) -> tuple[int, ...]:
-        """How much the stages chose."""
-        return self.pruning.widths()
-
     def static_pass(self, kind: int) -> StaticRecalling:
         """Over slots and slabs as they are now."""
         return StaticRecalling(self, kind)
@@ -379,27 +372,10 @@ class RecallingMemory(TieredMemory, SlotMemory):
                 self._incoming_here[begin:],
             )
         super().commit(novelty)
-        self.pruning.commit()
 
     def remembered(self, tokens: int) -> Tensor:
         """What the host tier holds, and of what was read again in a conversation before it was read, the gist."""
         return torch.maximum(super().remembered(tokens), SlotMemory.remembered(self, tokens))
-
-    def fork(self) -> Self:
-        """From here on queries select."""
-        child = super().fork()
-        child.pruning = self.pruning.fork()
-        return child
-
-    def usage(self) -> Usage:
-        """With the stages that ran."""
-        return dataclasses.replace(super().usage(), stages=tuple(self.pruning.runs))
-
-    def snapshot(self) -> Self:
-        """What was chosen is replaced, never changed."""
-        child = super().snapshot()
-        child.pruning = self.pruning.snapshot()
-        return child
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """How much may be missing from the gist, beside gist and slabs."""
