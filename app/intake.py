@@ -20,7 +20,7 @@ from app.preparing import prepare, prepare_more
 from app.progress import Report
 from app.readings import Stopped
 from app.service import Service
-from app.turns import branch
+from app.turns import branch, said_in
 from app.uploads import INGEST, WAITING, discard, discard_locked, files_of, forget_unread, is_locked, remove_uploads
 from app.words import plural
 from ingest import PasswordNeeded, WrongPassword, fingerprint
@@ -272,12 +272,9 @@ class Intake(Claims):
     def _take_along(self, session_id: str, context_id: str) -> None:
         """Let a conversation go on over another context, unless one there begins with all that was said in it."""
         store = self.service.store
-
-        def said(id: str) -> list[tuple[str, str]]:
-            return [(turn.question, turn.answer) for turn in store.turns(id) if turn.status == "done"]
-
-        before = said(session_id)
-        if not any(said(row.id)[: len(before)] == before for row in store.sessions(context_id)):
+        before = said_in(store.turns(session_id))
+        there = (said_in(store.turns(row.id)) for row in store.sessions(context_id))
+        if not any(said[: len(before)] == before for said in there):
             branch(self.service, session_id, store.session(session_id).turns, context_id)
 
     def _add_documents(

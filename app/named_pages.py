@@ -219,9 +219,14 @@ def written(named: Sequence[Named], document_ids: Sequence[str], library: Librar
     return ", ".join(map(one, named))
 
 
+def is_one(pages: str) -> bool:
+    """Whether pages as they are kept are a single one, or paragraphs of it."""
+    return _ONE.fullmatch(pages) is not None
+
+
 def in_words(pages: str) -> str:
-    """Pages as they are kept, with their noun: "page 9", "pages 9, 12"; paragraphs are of one page."""
-    return f"page{'' if _ONE.fullmatch(pages) else 's'} {pages}"
+    """Pages as they are kept, with their noun: "page 9", "pages 9, 12"."""
+    return f"page{'' if is_one(pages) else 's'} {pages}"
 
 
 def around(page: int, paragraph: int | None, document: int | None = None, place: str = "") -> str:

@@ -122,11 +122,11 @@ def find(service: Service, text: str, kinds: tuple[str, ...] = KINDS, lists: str
         if fitting:
             ids = ", ".join(f"{row.id} ({_told_apart(kind, row)})" for kind, row in fitting[:8])
             raise Ambiguous(f"{text!r} fits several: {ids}. Name one by its id.")
-    listed = [kind for kind in kinds if kind in KINDS]
-    lists = lists or either([f"`{'' if at else 'stockpot list '}{kind}s`" for at, kind in enumerate(listed)])
+    nouns = [kind for kind in kinds if kind in KINDS]
+    lists = lists or either([f"`{'' if at else 'stockpot list '}{kind}s`" for at, kind in enumerate(nouns)])
     raise NotFound(
         _of_another_kind(service, wanted, kinds)
-        or f"There is no {either(listed)} {text!r}. {lists} shows what there is."
+        or f"There is no {either(nouns)} {text!r}. {lists} shows what there is."
     )
 
 
@@ -322,7 +322,7 @@ def goes_with(service: Service, kind: str, *rows: Row) -> str:
     talks = [f"“{shown_title(each.title)}”" for context in contexts for each in store.sessions(context.id)]
     parts = []
     if contexts and kind == "document":
-        parts.append(f"{plural(len(contexts), 'context')} ({listed([*map(_titled_context, contexts)])})")
+        parts.append(f"{plural(len(contexts), 'context')} ({listed([_titled_context(each) for each in contexts])})")
     if talks:
         parts.append(f"{plural(len(talks), 'session')} ({listed(talks)})")
     return f" with {' and '.join(parts)}" if parts else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.answer_options import AnswerOptions
 from app.errors import UsageError, phrase
-from app.named_pages import in_words, named_pages, require_few, spans_of, tokens_of, written
+from app.named_pages import is_one, named_pages, require_few, spans_of, tokens_of, written
 from app.opened import OpenContext, OpenConversation
 from app.opening import check_begun, open_context, open_conversation, save_conversation
 from app.progress import usage_json
@@ -67,6 +67,11 @@ def branch(service: Service, session_id: str, turns: int, context_id: str | None
         return written(named_pages(pages, before.document_ids, service.library), context.document_ids, service.library)
 
     return store.branch_session(session_id, turns, context.id, renamed)
+
+
+def said_in(turns: Sequence[TurnRow]) -> list[tuple[str, str]]:
+    """Questions and answers of the turns that a conversation remembers: those that are done."""
+    return [(turn.question, turn.answer.strip()) for turn in turns if turn.status == "done"]
 
 
 def keep_question(service: Service, session_id: str, question: str, pages: str = "") -> TurnRow:
@@ -312,7 +317,7 @@ def _elsewhere(service: Service, opened: OpenContext, pages: str, sources: Seque
     )
     if any(there):
         return []
-    which = "the page that was named" if in_words(pages).startswith("page ") else "the pages that were named"
+    which = "the page that was named" if is_one(pages) else "the pages that were named"
     return [f"None of the places where the model looked most is on {which}."]
 
 

@@ -25,7 +25,7 @@ from app.answer_options import LONGEST, AnswerOptions
 from app.errors import NotFound, UsageError, phrase
 from app.service import Service
 from app.shelf import find_context
-from app.turns import branch, checked_question, keep_question, new_session
+from app.turns import branch, checked_question, keep_question, new_session, said_in
 from app.web.guard import BEFORE_ALL
 from app.words import shorten
 from app.worker import Worker
@@ -159,7 +159,7 @@ def session_saying(service: Service, context_id: str, said: Said, title: str | N
     for row in store.sessions(context_id, said[0][0]) if said else ():
         turns = store.turns(row.id)
         done = [turn for turn in turns if turn.status == "done"]
-        if [(turn.question, turn.answer.strip()) for turn in done[: len(said)]] != list(said):
+        if said_in(done[: len(said)]) != list(said):
             continue
         if not anew and len(done) == len(said) and all(turn.status != "answering" for turn in turns):
             return row

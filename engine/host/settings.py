@@ -96,7 +96,7 @@ def plan_retrieving(
     recorded: see `Footprint`.
     """
     others, with_wide, longest = parted(spec, window)
-    limit = sinks + window  # in layers without a window of their own
+    far, limit = max(0, task.total - sinks), sinks + window  # the second in layers without a window of their own
     seen = plan_window(others, task, sinks, window)
     if longest:
         seen = _with_bytes(seen, plan_window(with_wide, task, 0, longest))
@@ -107,12 +107,12 @@ def plan_retrieving(
         attended=averaged(spec, lambda layer: mean_attended(task.total, layer.sliding_window or limit)),
         answering=round(answering),
     )
-    searched = math.ceil(compared * max(0, task.total - sinks))
+    searched = math.ceil(compared * far)
     tiered = with_host_tier(plain, spec, task, sinks, store, tier, looks, chosen, searched)
     more, share = tiered.brought_answering, looking_share(spec)
     while_reading = share * (more + searched / together / 2) if reading else 0.0  # half of the text is there on average
     picking = picked_in_pass(spec, more, task.chunk) if looks > 1 or not reading else 0
-    sources = 4 * max(0, task.total - sinks) if spec.device.type == "cuda" else 0
+    sources = 4 * far if spec.device.type == "cuda" else 0
     return dataclasses.replace(
         tiered,
         tail_bytes=plain.tail_bytes + cached + picking + 2 * sources,
