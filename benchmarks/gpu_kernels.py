@@ -291,16 +291,15 @@ class _Bench:
         index = self._kept(kept)
 
         def compare() -> Compared:
-            where = source.keys, source.values, index, self.device
-            exact = source.exact_keys, source.exact_values, index, self.device
+            where = index, self.device
             return _compared(
-                kernel.taken(*where, source.dtype),
-                reference.taken(*where, source.dtype),
-                reference.taken(*exact, torch.float64),
+                [kernel.taken(source.keys, *where, source.dtype)],
+                [reference.taken(source.keys, *where, source.dtype)],
+                [reference.taken(source.exact_keys, *where, torch.float64)],
             )
 
         def run() -> object:
-            return gathering.taken(source.keys, source.values, index, self.device, source.dtype)
+            return gathering.taken(source.keys, index, self.device, source.dtype)
 
         return self._row("gathering", f"{kept} taken", compare, run, 1)
 

@@ -15,14 +15,6 @@ from engine.records import Usage
 TurnTokens = Callable[[str], int]  # how many tokens a text takes when it is put to the model as a turn
 
 
-SCORE_BYTES = 256 << 20  # room that the scores of one search may take, unless those of a single query need more
-
-
-def searched_together(query_heads: int, entries: int) -> int:
-    """Queries of a layer that one search compares with so many entries, reading each of these once; at least one."""
-    return max(1, SCORE_BYTES // (4 * query_heads * max(entries, 1)))
-
-
 @dataclass(frozen=True)
 class Task:
     """What is to be read.
@@ -65,7 +57,8 @@ class Footprint:
     answering: entries that a token of an answer attends to.
     searched: entries of the host tier that each token of an answer is compared with, unless it looks only where its
         question found something.
-    in_place: whether whoever computes attention searches, where the keys are; else the host does.
+    in_place: whether whoever computes attention searches, a GPU over the link; else the host does.
+    asked_together: queries of a question that one search serves, at most.
     search_every: tokens of an answer for which one search serves.
     brought, brought_answering: entries of the host tier that are read for a token of the text, for one of an answer.
     looks: how often a question is asked.
@@ -85,6 +78,7 @@ class Footprint:
     answering: int
     searched: int = 0
     in_place: bool = False
+    asked_together: int = 1 << 30
     search_every: int = 1
     brought: float = 0.0
     brought_answering: int = 0

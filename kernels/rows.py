@@ -6,6 +6,7 @@ of a row's codes.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -126,7 +127,8 @@ class Pages:
 
     def score(self, q: Tensor, out: Tensor) -> None:
         """See `score`: codes are multiplied as they are, and each product by the scale of its page."""
-        turned, shift = q * self.levels.spread[:, None], q @ self.levels.centre[..., None]
+        centre, spread = self.levels.on(q.device)
+        turned, shift = q * spread[:, None], q @ centre[..., None]
         for at in range(0, out.shape[2], STEP):
             part = out[..., at : at + STEP]
             count, pages = part.shape[2], slice(at // self.page, (at + STEP) // self.page)
@@ -164,6 +166,14 @@ def score(bank: Bank, q: Tensor, out: Tensor) -> None:
             part.copy_(q @ bank[:, at : at + part.shape[2]].float().transpose(1, 2))
     else:
         out.copy_(q.to(bank.dtype) @ bank[:, : out.shape[2]].transpose(1, 2))
+
+
+def room_for(bank: Bank, device: torch.device) -> tuple[Bank, list[tuple[Tensor, Tensor]]]:
+    """A bank like this one on a device, its rows not written yet, and what to copy to where."""
+    pairs = [(torch.empty_like(part, device=device), part) for part in tensors_of(bank)]
+    if isinstance(bank, Pages):
+        return dataclasses.replace(bank, codes=pairs[0][0], scale=pairs[1][0]), pairs
+    return pairs[0][0], pairs
 
 
 def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.footprint import searched_together
 from engine.host import tier_plan
-from engine.host.search import best_among, best_of_all
+from engine.host.search import best_among, best_of_all, searched_together
 from engine.host.slabs import Slab, page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
 from engine.host.transfers import Staging, homeward, pin_exactly
@@ -229,29 +228,30 @@ class HostTier:
         """The `top` entries by dot product for each query; of keys in bfloat16 see `search.py`.
 
         Args:
-            q: [HQ, T, D], as the keys are kept: rotated to what their position is.
-            limits: int64 [T], ascending: query t may see the first limits[t] entries.
+            q: [HQ, T, D], as the keys are kept: rotated to what their position is. It is searched where they are.
+            limits: int64 [T], ascending, on the host: query t may see the first limits[t] entries.
             top: entries wanted.
-            among: int64 [N], ascending: the entries to choose from; None for all.
+            among: int64 [N], ascending, on the host: the entries to choose from; None for all.
 
         Returns:
-            Entry numbers int64 [HQ, T, K], and whether they hold anything bool [HQ, T, K]; K = min(top, entries).
+            Entry numbers int64 [HQ, T, K], and whether they hold anything bool [HQ, T, K], where the queries are;
+            K = min(top, entries).
         """
         visible = int(limits[-1])
-        compared = visible if among is None else len(among)
-        step = searched_together(q.shape[0], compared)
+        step = searched_together(q.shape[0], min(visible, tier_plan.SLAB) if among is None else len(among))
         steps = [slice(at, at + step) for at in range(0, q.shape[1], step)]
         if among is None:
             found = [best_of_all(self.keys(layer), q[:, each], limits[each], top, visible) for each in steps]
         else:
-            keys = take(self.keys(layer), among.expand(self.spec.layers[layer].kv_heads, -1)).float()
+            heads = self.spec.layers[layer].kv_heads
+            keys = taken(self.keys(layer), among.expand(heads, -1), q.device, torch.float32)
             found = [best_among(among, keys, q[:, each], limits[each], top) for each in steps]
         return torch.cat([index for index, _ in found], dim=1), torch.cat([held for _, held in found], dim=1)
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on the host."""
+        """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on either."""
         rows = index.reshape(self.spec.layers[layer].kv_heads, -1)
-        keys, values = taken(self.keys(layer), self.values(layer), rows, device, self.spec.dtype)
+        keys, values = (taken(bank, rows, device, self.spec.dtype) for bank in (self.keys(layer), self.values(layer)))
         shape = (*index.shape, keys.shape[2])
         return keys.view(shape), values.view(shape)
 

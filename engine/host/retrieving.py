@@ -30,11 +30,13 @@ from kernels.rows import Slabs
 EMPTY = 1 << 60  # stands where there is no entry
 WIDE = "wide-window"  # the part of longer windows
 PICKED_BYTES = 256 << 20  # of what is picked for the queries of a pass, each by itself
+ON_GPU = 4  # times as much of it there, where each pass of a question has all keys sent once more
 
 
 def pickable(spec: ModelSpec, top: int) -> int:
     """Queries of a pass for each of which `top` entries may be picked, so that PICKED_BYTES hold them."""
-    return max(1, PICKED_BYTES // picked_bytes(spec, top))
+    room = PICKED_BYTES * (ON_GPU if spec.device.type == "cuda" else 1)
+    return max(1, room // picked_bytes(spec, top))
 
 
 def picked_bytes(spec: ModelSpec, top: int) -> int:
@@ -75,14 +77,14 @@ def picked(
     limits, among: see `HostTier.search`.
 
     Returns:
-        What the queries see, and the numbers of the entries int64 [HQ, T, K] on the host.
+        What the queries see, and the numbers of the entries int64 [HQ, T, K], where the queries are.
     """
     rope = host.spec.layers[layer].rope
     turned = rope.to_constant(q, distance)
     index, found = host.search(layer, rope.towards_kept(turned), limits, top, among)
     keys, values = host.gather(layer, index, q.device)
     # Keys stand at position 0, where rotation is the identity (or a scale).
-    return Picked(turned, rope.to_constant(keys, 0), values, found.to(q.device, non_blocking=True)), index
+    return Picked(turned, rope.to_constant(keys, 0), values, found), index
 
 
 class RetrievingMemory(TieredMemory, WindowMemory):
@@ -280,7 +282,7 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         best, index = picked(self.host, layer, q, distance, limits, self.picks(), self.looked_at)
         segments.append(best)
         if self.mass is not None:
-            sources = [*sources, self.host.source_of(index).to(q.device, non_blocking=True)]
+            sources = [*sources, self.host.source_of(index)]
         return segments, sources
 
     def static_kind(self) -> int | None:

@@ -8,7 +8,8 @@ import math
 import torch
 
 from engine.footprint import Footprint, Task, mean_attended
-from engine.host.retrieving import parted, picked_in_pass
+from engine.host.retrieving import parted, pickable, picked_in_pass
+from engine.host.search import asked_together, searching_bytes
 from engine.host.slabs import page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.memories.coded import CODES
@@ -159,6 +160,20 @@ def with_host_tier(
         looks=min(looks, 2),  # the third time is for what the first one has not found, and searches little
         host_spare_bytes=slab_bytes(looking, dtype, min(SLAB, far - mapped)),  # on its way to disk, or copied
         operations=round(share * OPERATIONS + (1 - share) * plain.operations),
+    )
+
+
+def searching_everything(plain: Footprint, spec: ModelSpec, task: Task, store: str, top: int) -> Footprint:
+    """A footprint as it is if each query is compared with all that is far, of which it sees the best `top` entries."""
+    looking, far, together = spec.looking_far, plain.searched, pickable(spec, top)
+    if not far or not looking.query_heads:
+        return plain
+    searching = searching_bytes(looking, DTYPES[store], min(task.chunk, together), far)
+    return dataclasses.replace(
+        plain,
+        in_place=True,
+        asked_together=min(together, asked_together(looking, far)),
+        tail_bytes=plain.tail_bytes + searching,
     )
 
 

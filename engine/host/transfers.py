@@ -1,14 +1,19 @@
-"""From a device to the host: in few copies, into pinned memory that is as large as it must be."""
+"""Between a device and the host: to the host in few copies, into pinned memory that is as large as it must be; to the
+device slab by slab, each while the one before it is used.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from kernels.rows import Bank, Slabs, room_for
+
+STREAMED = 3  # slabs on a GPU at once: one in use, the one after it, and the one before until that is noticed
 PACKED_BYTES = 64 << 20  # room on the device that what goes to the host together may take
 
 
@@ -48,6 +53,12 @@ def _way_home(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
+@cache
+def _way_there(device: torch.device) -> torch.cuda.Stream:
+    """Where copies from the host run, beside what is computed and what goes home."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 def on_host(tensors: list[Tensor]) -> list[Tensor]:
     """The same tensors on the host, to which those of a device come in few copies."""
     return homeward(tensors, Staging())()
@@ -82,3 +93,30 @@ def homeward(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tenso
         return coming
 
     return wait
+
+
+def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
+    """The slabs where a device computes, one after the other; on a GPU copies, STREAMED of them at most.
+
+    A copy is on its way while the slab before it is used, and begins when that before the last has been: so what copies
+    lie in can be given back in the order of the passes' stream.
+    """
+    if device.type == "cpu":
+        yield from slabs
+        return
+    here, way = torch.cuda.current_stream(device), _way_there(device)
+
+    def send(bank: Bank) -> tuple[Bank, torch.cuda.Event]:
+        there, pairs = room_for(bank, device)
+        way.wait_stream(here)
+        with torch.cuda.stream(way):
+            for to, x in pairs:
+                to.copy_(x, non_blocking=True)
+        return there, way.record_event()
+
+    coming = [send(bank) for bank, _ in slabs[:1]]
+    for number, (_, length) in enumerate(slabs):
+        bank, arrived = coming.pop()
+        coming = [send(following) for following, _ in slabs[number + 1 : number + 2]]
+        here.wait_event(arrived)
+        yield bank, length

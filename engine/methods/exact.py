@@ -31,6 +31,7 @@ from engine.host.settings import (
     TIERS,
     least_window,
     plan_retrieving,
+    searching_everything,
 )
 from engine.memories.attention import Segment
 from engine.memories.memory import UNLIMITED, Memory
@@ -91,7 +92,7 @@ class Exact(Method):
         if self.budget is None:
             return super().plan(spec, task)
         window = self.budget - self.sinks - self.top_k
-        return plan_retrieving(
+        plain = plan_retrieving(
             spec,
             task,
             self.sinks,
@@ -103,6 +104,7 @@ class Exact(Method):
             tier=self.tier,
             looks=self.looks,
         )
+        return searching_everything(plain, spec, task, self.store, self.top_k)
 
 
 class ExactMemory(RetrievingMemory):

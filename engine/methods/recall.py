@@ -30,6 +30,7 @@ from engine.host.settings import (
     LOOKS,
     TIERS,
     looking_share,
+    searching_everything,
     with_host_tier,
 )
 from engine.memories.attention import Lists, Segment, Shown
@@ -167,18 +168,20 @@ class Recall(Method):
         tiered = with_host_tier(
             plain, spec, task, task.prefix, self.store, self.tier, self.looks, self.selected, searched
         )
-        far, in_place = tiered.brought_answering, not exactly and self.tier == HOST
+        if exactly:
+            tiered = searching_everything(tiered, spec, task, self.store, self.top_k)
+        far, in_place = tiered.brought_answering, self.tier == HOST
         picking = picked_in_pass(spec, far, task.chunk) if exactly or self.looks > 1 else 0
         reading = looking_share(spec) * (far + searched / 2) if self.while_reading else 0.0
         return dataclasses.replace(
             tiered,
             attended=plain.attended + reading,
             widest=plain.widest + (far if self.while_reading else 0),
-            in_place=in_place,
+            in_place=exactly or in_place,
             search_every=1 if exactly else parse_stages(self.stages)[0].refresh,
-            recorded=self.looks == 1 and in_place and self.pruning != TRUE,
+            recorded=self.looks == 1 and in_place and not exactly and self.pruning != TRUE,
             explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
-            tail_bytes=plain.tail_bytes + picking,
+            tail_bytes=tiered.tail_bytes + picking,
         )
 
 
@@ -311,7 +314,6 @@ class RecallingMemory(PrunedMemory, SlotMemory):
         """The best entries of the host tier, or of those to look at, for each query, all at one distance."""
         limits, top = torch.full((q.shape[1],), self.far), self.settings_of_recall.selected
         best, index = picked(self.host, layer, q, self._distance, limits, top, self.looked_at)
-        index = index.to(q.device, non_blocking=True)
         heads = self.spec.layers[layer].kv_heads
         by_head = index.view(heads, len(q) // heads * q.shape[1], index.shape[2])  # of none, if none is to be looked at
         known = _among(self.held_by_heads(layer), by_head).view(index.shape)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from engine.footprint import Footprint, searched_together
+from engine.footprint import Footprint
 from engine.models.skeleton import Skeleton
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -18,6 +18,7 @@ from engine.records import DISK, HOST
 QUESTION = 50  # tokens of the question whose first token is timed
 BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itself: Python, caches that went cold
 LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
+SCORE_BYTES = 12  # moved per score of a search: written, and read again to find the best
 CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
 
 
@@ -79,13 +80,12 @@ class Roofline:
         spec, rates = self.model.spec.looking_far, self.rates
         if not footprint.searched or not spec.query_heads:
             return 0.0
-        keys = _entry_bytes(footprint) / 2 * footprint.searched
-        products = 2 * footprint.searched * spec.query_width
-        if footprint.in_place and not self.shared:  # a GPU reads them once for all tokens of a block
-            return max(tokens * products / rates.flops, keys / rates.link)
-        together = searched_together(max(layer.query_heads for layer in spec.layers), footprint.searched)
-        moved = math.ceil(tokens / together) * keys + 12 * tokens * spec.query_heads * footprint.searched
-        return tokens * products / rates.host_flops + moved / rates.host_memory
+        keys = math.ceil(tokens / footprint.asked_together) * _entry_bytes(footprint) / 2 * footprint.searched
+        products = 2 * tokens * footprint.searched * spec.query_width
+        scores = SCORE_BYTES * tokens * spec.query_heads * footprint.searched
+        if footprint.in_place and not self.shared:  # it compares some keys while others come
+            return max(products / rates.flops + scores / rates.memory, keys / rates.link)
+        return products / rates.host_flops + (keys + scores) / rates.host_memory
 
     def _brought_sec(self, footprint: Footprint, entries: float) -> float:
         """Of reading entries of the host tier from a GPU; on a CPU they count as attended to, and no more."""

@@ -23,12 +23,12 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     reference.gather(keys, values, index, cos, sin, room)
 
 
-def taken(keys: Slabs, values: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def taken(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """See `reference.taken`; by Triton where that is the choice and it can reach the slabs from the device."""
     if choice.by_triton(device):
         sent = index.to(device, non_blocking=True)
-        if reachable([*keys, *values], sent):
+        if reachable(slabs, sent):
             from kernels.gathering import kernel  # Triton is optional
 
-            return kernel.taken(keys, values, sent, device, dtype)
-    return reference.taken(keys, values, index, device, dtype)
+            return kernel.taken(slabs, sent, device, dtype)
+    return reference.taken(slabs, index, device, dtype)

@@ -1,6 +1,6 @@
 """Gathering of kept entries in Triton: one program per tile of rows and KV head, each row read and written once.
 
-Signature and meaning are those of `reference.gather`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+Signatures and meanings are those of `reference.py`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ def _gather(
     HALF_PAD: tl.constexpr,
     REST_PAD: tl.constexpr,
     SIZE_PAD: tl.constexpr,
-    TURNED: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """TURNED: whether keys are wanted after RoPE as well."""
     row, head = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE), tl.program_id(1).to(tl.int64)
     m_row = row < count
     index = tl.load(p_index + head * count + row, mask=m_row, other=0)
@@ -72,8 +70,7 @@ def _gather(
         rest = 2 * HALF + tl.arange(0, REST_PAD)
         m_rest = m_row[:, None] & (rest < SIZE)[None, :]
         tl.store(p_kept_keys + to + rest[None, :], b_k3, mask=m_rest)
-        if TURNED:
-            tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
+        tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
     column = tl.arange(0, SIZE_PAD)
     b_v = load_part(
         slab, in_slab, head, m_row, column, column < SIZE, p_values, p_value_centre, p_value_spread,
@@ -82,22 +79,37 @@ def _gather(
     tl.store(p_kept_values + to + column[None, :], b_v, mask=m_row[:, None] & (column < SIZE)[None, :])
 
 
+@triton.jit(do_not_specialize=CHANGING)
+def _take(
+    p_index,
+    p_slabs,
+    p_centre,
+    p_spread,
+    p_out,
+    count,
+    halvings,
+    ROW_FIRST: tl.constexpr,
+    ROW_OTHER: tl.constexpr,
+    ROW_PAGE: tl.constexpr,
+    ROW_ALIGN: tl.constexpr,
+    SIZE: tl.constexpr,
+    SIZE_PAD: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    number, head = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE), tl.program_id(1).to(tl.int64)
+    m_row = number < count
+    slab, row = rows_of(tl.load(p_index + head * count + number, mask=m_row, other=0), p_slabs, halvings)
+    column = tl.arange(0, SIZE_PAD)
+    b_x = load_part(
+        slab, row, head, m_row, column, column < SIZE, p_slabs, p_centre, p_spread,
+        ROW_FIRST, ROW_OTHER, ROW_PAGE, ROW_ALIGN, SIZE,
+    )  # fmt: skip
+    to = (head * count + number)[:, None] * SIZE
+    tl.store(p_out + to + column[None, :], b_x, mask=m_row[:, None] & (column < SIZE)[None, :])
+
+
 def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
     """See `reference.gather`. The slabs must be where the index is, or in pinned host memory."""
-    _run(keys, values, index, cos, sin, room, True)
-
-
-def taken(keys: Slabs, values: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """See `reference.taken`. The slabs must be on the device, or in pinned host memory."""
-    index = index.to(device)
-    shape = (*index.shape, keys[0][0].shape[2])
-    kept, like = (torch.empty(shape, dtype=dtype, device=device) for _ in range(2))
-    nothing = like.new_empty(index.shape[1], 0)
-    _run(keys, values, index, nothing, nothing, Room(kept, kept, like), False)
-    return kept, like
-
-
-def _run(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room, turned: bool) -> None:
     heads, count = index.shape
     _, capacity, width = room.keys.shape
     key_table, value_table = table(keys, index.device), table(values, index.device)
@@ -117,6 +129,25 @@ def _run(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, ro
         **value_table.constants("VALUE"),
         **widths(width, cos.shape[1]),
         SIZE_PAD=padded(width),
-        TURNED=turned,
         TILE=TILE,
     )
+
+
+def taken(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """See `reference.taken`. The slabs must be on the device, or in pinned host memory."""
+    index = index.to(device)
+    heads, count = index.shape
+    rows, width = table(slabs, device), slabs[0][0].shape[2]
+    out = torch.empty(heads, count, width, dtype=dtype, device=device)
+    _take[(triton.cdiv(count, TILE), heads)](
+        index.contiguous(),
+        *rows.pointers,
+        out,
+        count,
+        rows.halvings,
+        **rows.constants("ROW"),
+        SIZE=width,
+        SIZE_PAD=padded(width),
+        TILE=TILE,
+    )
+    return out

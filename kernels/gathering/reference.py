@@ -39,10 +39,9 @@ def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, 
     room.values[:, :count] = take(values, index)
 
 
-def taken(keys: Slabs, values: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Keys and values [H, M, D] of entries int64 [H, M] as they are, in a dtype and on a device.
+def taken(slabs: Slabs, index: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Rows [H, M, D] of an index int64 [H, M] into a bank, as they are, in a dtype and on a device.
 
     The index is best where the slabs are.
     """
-    index = index.to(keys[0][0].device)
-    return sent(take(keys, index), device).to(dtype), sent(take(values, index), device).to(dtype)
+    return sent(take(slabs, index.to(slabs[0][0].device)), device).to(dtype)

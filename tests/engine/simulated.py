@@ -155,7 +155,7 @@ def register() -> Watched:
 
     watched = Watched()
     torch.tensor = tensor  # type: ignore[assignment]
-    torch.cuda.current_stream = lambda device: SimpleNamespace(record_event=lambda: None)  # type: ignore
+    torch.cuda.current_stream = lambda device: SimpleNamespace(record_event=lambda: None, wait_event=lambda event: None)  # type: ignore
     torch.cuda.Stream = lambda device: SimpleNamespace(  # type: ignore
         wait_stream=lambda other: None, record_event=lambda: Event(watched)
     )

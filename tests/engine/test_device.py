@@ -47,7 +47,7 @@ COSTS = {
     "full-int8": (0, 3, 0, 3),
     "truncate": (0, 3, 0, 3),
     "streaming": (0, 5, 0, 5),
-    "exact": (1, 5, 4, 17),
+    "exact": (1, 5, 7, 15),
     "infllm": (7, 35, 4, 39),
     "infllm-cached": (8, 50, 5, 21),
     "infinitehip": (34, 54, 34, 55),
@@ -286,6 +286,30 @@ def test_a_pass_is_not_recorded_where_the_host_reads_the_host_tier(
 ) -> None:
     """It was tried and failed, and from then on no method's passes were recorded."""
     assert elsewhere(recorded_where, name, kernels, tier) == recorded
+
+
+def costs_of_searching(looks: int) -> Counter[str]:
+    """What tokens of an answer cost that search the host tier, where kernels read it in place."""
+    sim, device = world()[1:]
+    with pytest.MonkeyPatch.context() as patch, device:
+        patch.setattr(choice, "implementation", lambda: "triton")
+        patch.setattr(rows, "_pinned", lambda part: True)  # as slabs are on a GPU
+        conversation = Conversation(read(sim, replace(TIGHT["exact"], looks=looks), text(), 37))  # type: ignore[type-var]
+        conversation._feed([70, 71, 72])
+        if looks > 1:
+            conversation.memory.look_at(torch.arange(100, 160))
+        conversation.memory.mass = conversation.mass
+        conversation._feed([73], repeated=True)
+        with device.counting() as counted:
+            conversation._feed([74], repeated=True)
+    return counted
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_search_does_not_wait_for_the_device(elsewhere: Elsewhere, looks: int) -> None:
+    counted = elsewhere(costs_of_searching, looks)
+    assert not counted["down"] + counted["up"] + counted["shape"], counted
+    assert counted["wait"] == 1, "what the pass before has left must be in slabs"
 
 
 def packed_alike(most_bytes: int) -> int:

@@ -111,7 +111,7 @@ def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pyte
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
     limits = torch.tensor([10, 50, 100, 150, 201])
     whole = tier.search(0, q, limits, 8)
-    monkeypatch.setattr("engine.footprint.SCORE_BYTES", 1)
+    monkeypatch.setattr("engine.host.search.SCORE_BYTES", 1)
     steps = tier.search(0, q, limits, 8)
     for query in range(5):
         for head in range(QUERY_HEADS):

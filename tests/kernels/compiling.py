@@ -96,7 +96,7 @@ def launch_all() -> None:
     index, angles = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(5, 64)
     room = Room(*(torch.zeros(2, 5, 128, dtype=BF16) for _ in range(3)))
     gathering.gather(coded.keys, coded.values, index, angles, angles, room)
-    gathering.taken(dense.keys, dense.values, index, index.device, BF16)
+    gathering.taken(dense.keys, index, index.device, BF16)
     for kind in (INT4, FP8):
         codes, scale = quantise.quantise(room.keys, kind)
         quantise.dequantise(codes, scale, kind, BF16)

@@ -36,7 +36,7 @@ def test_beside_a_gpu_the_references_serve_the_host(monkeypatch: pytest.MonkeyPa
         attention.attend(q, bank, bank, span, None, 0.5)
         columns.column_sums(q, bank, span, None, torch.zeros(2, 3), 0.5)
         gathering.gather(bank, bank, index, turns[:2], turns[:2], Room(*(torch.empty(1, 2, 8) for _ in range(3))))
-        gathering.taken(bank, bank, index, CPU, torch.float32)
+        gathering.taken(bank, index, CPU, torch.float32)
         places = Places(torch.tensor([CONSTANT]), torch.tensor([1]), 0, turns, turns)
         pruning.chunk_scores(q[:, None], bank, torch.tensor([[0, 2]]), torch.tensor([4]), 2, places)
         quantise.quantise(x, torch.int8)
