@@ -16,6 +16,7 @@ from app.readings import Stopped, read
 from app.service import Service
 from app.turns import answer, branch, keep_question
 from app.web.actions import Actions
+from app.web.gauge import Gauge
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from engine import ContextMismatch, SettingsError
@@ -52,14 +53,14 @@ def test_both_the_book_and_what_was_added_are_known(
     base = read_through(service, add(service, book), method)
     before = service.store.context_state(base.id).stamps()
     begun = begin_more(service, base, letter)
-    assert (begun.status, begun.tokens_read, begun.seconds) == ("reading", base.tokens, base.seconds)
+    assert (begun.status, begun.tokens_read, begun.seconds) == ("reading", base.tokens, 0)
     steps: list[Report] = []
     both = read(service, begun.id, steps.append)
     assert min(step.tokens_done for step in steps) == base.tokens
     assert (both.status, both.title, both.method) == ("ready", "The Keeper, A letter", method)
     assert both.document_ids == [*base.document_ids, service.store.documents()[0].id]
     assert both.tokens_read == both.tokens > base.tokens
-    assert both.seconds > base.seconds
+    assert both.seconds > 0
     if model == "pocket":
         assert said(service, both.id, "What is the pass key of the boathouse?") == "70315"
         assert said(service, both.id, "What is the pass key of the vault?") == "48213"
@@ -67,6 +68,32 @@ def test_both_the_book_and_what_was_added_are_known(
     assert service.store.context_state(base.id).stamps() == before
     assert begin_more(service, base, letter) == service.store.context(both.id)
     service.close()
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_its_seconds_and_its_speed_are_of_what_it_has_read_itself(
+    service: Service, tmp_path: Path, book: Path, stop: bool
+) -> None:
+    """Behind what another machine had read slowly, or in bad company, it seemed to be as slow."""
+    base = read_through(service, add(service, book), "streaming")
+    service.store.update_context(base.id, seconds=1000.0)
+    more = tmp_path / "More.txt"
+    more.write_text(book_text(200), encoding="utf-8")
+    steps: list[Report] = []
+    id = begin_more(service, service.store.context(base.id), more).id
+    if stop:
+        with pytest.raises(Stopped):
+            read(service, id, steps.append, lambda: steps[-1].tokens_done > base.tokens + 500)
+    both = read(service, id, steps.append)
+    added = both.tokens - base.tokens
+    assert (both.read_before, both.tokens_read, both.seconds < 1000) == (base.tokens, both.tokens, True)
+    assert both.tokens_per_second == pytest.approx(added / both.seconds)
+    ready = next(step for step in steps if step.stage == "ready")
+    assert ready.tokens_per_second == pytest.approx(both.tokens_per_second, rel=1e-3)
+    half = next(step for step in steps if step.tokens_done > base.tokens + added / 2 and step.seconds)
+    even = half.seconds * (half.tokens_total - half.tokens_done) / (half.tokens_done - base.tokens)
+    assert half.seconds_left == pytest.approx(even, rel=0.1), "where each token takes as long as any other"
+    assert Gauge(service).read(both, None).reading_speed == pytest.approx(both.tokens_per_second)
 
 
 def test_each_of_the_two_outlives_the_other(
@@ -269,6 +296,12 @@ def test_it_is_done_from_the_command_line(
     assert f"Goes on behind the {base['tokens']:,} tokens that {base['context']} has read." in err
     assert [each["title"] for each in both["documents"]] == ["The Keeper", "A letter"]
     assert (both["budget"], both["tokens"] > base["tokens"]) == (320, True)
+    added = both["tokens"] - base["tokens"]
+    assert both["tokens_per_second"] == pytest.approx(added / both["seconds"], rel=0.1)
+    assert f"  read before: {base['tokens']:,}\n" in run("show", both["context"])[1]
+    assert "read before" not in run("show", base["context"])[1]
+    known = run("ingest", str(letter), *adding)[1]
+    assert f"Read {added:,} tokens behind {base['tokens']:,} that were read before, in 0:" in known
     status, out, err = run("ingest", str(letter), "--add-to", "The Keeper", "--json")
     assert (status, json.loads(out)["context"], "Known already" in err) == (0, both["context"], True)
     for options in (("--method", "exact"), ("--budget", "320"), ("--set", "top_k=8")):
