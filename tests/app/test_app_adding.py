@@ -10,7 +10,8 @@ from app import readings
 from app.answer_options import AnswerOptions
 from app.documents import Options
 from app.errors import AppError
-from app.preparing import prepare_more
+from app.methods import spec_of
+from app.preparing import prepare, prepare_more
 from app.progress import Report
 from app.readings import Stopped, read
 from app.service import Service
@@ -20,8 +21,11 @@ from app.web.gauge import Gauge
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from engine import ContextMismatch, SettingsError
+from engine.trained.beacons import FILE, Beacons
+from engine.trained.beside import save_weights
 from sessions import ContextRow, NotFound, StoreCorrupt, StoreError
 from tests.app.helpers import BUDGET, SHORT, add, begin, book_text, ended, in_process, read_through, upload, wait_for
+from tests.app.tiny import make_tiny_model
 
 POST = [f"On day {n} the post came late, and the cat sat on chair number {n}." for n in range(20)]
 LETTER = "\n\n".join([*POST[:12], "The pass key of the boathouse is 70315.", *POST[12:]])
@@ -183,6 +187,31 @@ def test_what_cannot_be_added_says_why_and_leaves_nothing(
     left = {whole.id, cut.id}
     assert {row.id for row in service.store.contexts()} == left
     assert {folder.name for folder in (service.home / "contexts").iterdir()} == left
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "why"),
+    [
+        ("truncate", {}, "truncate chooses what it reads by the length of the whole"),
+        ("beacon", {"window": 32}, "beacon has read this at a ratio of 1, and would read it at 2"),
+    ],
+)
+def test_what_would_have_been_read_otherwise_is_refused_before_the_model_is_loaded(
+    tmp_path: Path, book: Path, letter: Path, method: str, settings: dict[str, int], why: str
+) -> None:
+    name = str(make_tiny_model(tmp_path / "model"))
+    spec = spec_of(name)
+    save_weights(Beacons(spec), tmp_path / "model" / FILE, spec, {})
+    service = Service(tmp_path / "home", name, "cpu")
+    ids = add(service, book)
+    budget = len(prepare(service, ids, "full", {}).stream.ids) + 400
+    base = read(service, begin(service, ids, method, {"budget": budget, **settings}).id, lambda report: None)
+    service.close()
+    again = Service(tmp_path / "home", name, "cpu")
+    with pytest.raises(SettingsError, match=why):
+        begin_more(again, base, letter)
+    assert again.models.held is None
+    again.close()
 
 
 def test_a_context_of_which_less_is_saved_than_noted_is_neither_opened_nor_added_to(
