@@ -20,7 +20,7 @@ from app.service import Service
 from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of, names_in
 from app.web.gauge import Gauge
 from app.web.new_reading import OF_ITS_OWN
-from app.web.views.live import panel
+from app.web.views.live import Live, kept, map_of, panel
 from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
@@ -177,7 +177,7 @@ class Screen:
             "ask": {"visible": edited is not None or not answering},
             "edit_area": {"visible": edited is not None},
             "edit_line": {"value": edit_line(edited) if edited else ""},
-            "panel": {"value": panel(self.gauge.read(context, session))},
+            **_live_props(self.gauge.read(context, session)),
             "stream": {"active": bool(answering)},
         }
 
@@ -373,6 +373,16 @@ def _empty(context: ContextRow) -> str:
     """What stands where no question has been asked yet."""
     more = f"<p>{OF_POCKET}</p>" if split_model(context.model)[0] == POCKET else ""
     return f'<div class="empty"><p>{EMPTY if context.status == "ready" else EMPTY_YET}</p>{more}</div>'
+
+
+def _live_props(live: Live) -> Props:
+    """The panel, by how often its parts change."""
+    strip = map_of(live)
+    return {
+        "kept_memory": {"value": kept(live)},
+        "memory_map": {"visible": bool(strip), "value": strip},
+        "panel": {"value": panel(live)},
+    }
 
 
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:

@@ -56,6 +56,8 @@ class Page:
     new: NewReading
     reading: Reading
     talk: Talk
+    kept_memory: gr.HTML
+    memory_map: gr.HTML
     panel: gr.HTML
     where: gr.HTML
     notice: gr.HTML
@@ -101,6 +103,8 @@ class Page:
             "rename_to": self.talk.manage.rename_to,
             "export": self.talk.manage.export,
             "delete_session": self.talk.manage.delete_session,
+            "kept_memory": self.kept_memory,
+            "memory_map": self.memory_map,
             "panel": self.panel,
             "stream": self.stream,
         }

@@ -373,3 +373,28 @@ def test_the_panel_names_a_model_in_a_folder_by_the_folders_own_name(service: Se
         assert ">tiny, loaded when it is needed<" in tab.value("panel")
 
     play(service, scene)
+
+
+def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sent with each change of the process memory, though it is four times as long as all the numbers."""
+    row, taken = read_through(service, add(service, book), "streaming"), [10**9]
+    monkeypatch.setattr("engine.memory_report", lambda: {"process_bytes": taken[0], "gpu_bytes": 0, "mapped_bytes": 0})
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(context=row.id)
+        assert tab.shown["memory-map"]["visible"]
+        assert "<title>From " in tab.value("memory-map")
+        assert "memory-map" not in tab.value("panel")
+        tab.shown.clear()
+        taken[0] = 2 * 10**9
+        await tab.tick()
+        assert "2.0 GB" in tab.value("panel")
+        sent = {name for name, props in tab.shown.items() if "value" in props}
+        assert not sent & {"memory-map", "kept-memory"}
+        await tab.do("new-reading", "click")
+        assert not tab.shown["memory-map"]["visible"]
+
+    play(service, scene)
