@@ -282,6 +282,10 @@ class Actions:
         """Earlier turns are to be shown too."""
         return replace(chosen, unrolled=chosen.unrolled + 1)
 
+    def list_more(self, chosen: Chosen) -> Chosen:
+        """More contexts and sessions are to be listed."""
+        return replace(chosen, listed=chosen.listed + 1)
+
     def _to_ask_in(self, chosen: Chosen) -> str:
         """The session that a question belongs in, made if it is not there yet."""
         store = self.service.store
