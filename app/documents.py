@@ -11,7 +11,7 @@ from pathlib import Path
 import ingest
 from app.errors import AppError, phrase
 from app.service import Service
-from ingest.apart import ingest_apart
+from ingest.apart import check_password_apart, ingest_apart
 from sessions import DocumentRow, StoreError
 
 log = logging.getLogger(__name__)
@@ -26,14 +26,16 @@ OnPage = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class Options:
     """How files are turned into documents. title: of a single new file's document, or of what is read of several
-    together or of a document that is known; ocr: None to decide page by page; beside: whether they are read together
-    with others than these.
+    together or of a document that is known; password: of those that are encrypted, also where they are known; ocr: None
+    to decide page by page; beside: whether they are read together with others than these; opened: ids of documents
+    whose files were let in before, perhaps with another password, which are not asked for this one.
     """
 
     title: str | None = None
     password: str | None = None
     ocr: bool | None = None
     beside: bool = False
+    opened: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -108,8 +110,11 @@ def add_documents(
 
 def _add(service: Service, source: Path | DocumentRow, options: Options, on_page: OnPage) -> DocumentRow:
     known = source if isinstance(source, DocumentRow) else _find(service, source)
-    if known is not None and isinstance(source, Path) and not service.store.has_content(known.id):
-        _mend(service, known, source, options, on_page)
+    if known is not None and isinstance(source, Path):
+        if options.password is not None and known.format == "pdf" and known.id not in options.opened:
+            check_password_apart(source, options.password)
+        if not service.store.has_content(known.id):
+            _mend(service, known, source, options, on_page)
     if known is not None and not (options.ocr and _ocr_may_help(service, known)):
         return known
     was_read = known is not None and service.store.contexts(known.id) and ingest.ocr_languages()

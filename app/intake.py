@@ -187,7 +187,13 @@ class Intake(Claims):
         payload, store = job.payload, self.service.store
         files = files_of(self.service, job)
         base = payload.get("add_to")
-        options = Options(payload["title"], self._passwords.pop(job.id, None), payload["ocr"], beside=base is not None)
+        options = Options(
+            payload["title"],
+            self._passwords.pop(job.id, None),
+            payload["ocr"],
+            beside=base is not None,
+            opened=frozenset(job.progress.get("documents", [])),
+        )
         last, locked, failed, added = 0.0, False, False, Added()
 
         def look_for_stop() -> None:
@@ -235,7 +241,8 @@ class Intake(Claims):
         except LOCKED:
             locked = bool(payload.get("wait"))
             if locked:  # the files stay, so that a password is all that is missing
-                hashes = [each for each in map(fingerprint, files) if store.find_document(each) is None]
+                used = {row.sha256 for row in added.documents}
+                hashes = [each for each in map(fingerprint, files) if each not in used]
                 others = [phrase(each) for each in added.failures if not isinstance(each, LOCKED)]
                 progress = {"locked": True, "sha256": hashes, "documents": made(), "left_out": others}
                 store.update_job(job.id, progress=progress)

@@ -17,15 +17,26 @@ def method_for(model: str, name: str, settings: dict[str, Any]) -> "engine.Metho
         engine.EngineError: the model, the method or the settings cannot be, or weights that the method needs beside
             the model's own.
     """
+    import engine
+
+    spec = spec_of(model)
+    method = engine.suited_method(spec.window, name, **settings)
+    method.weights_digest(spec)
+    return method
+
+
+def spec_of(model: str) -> "engine.ModelSpec":
+    """What a method needs to know of a model by name, from its configuration alone.
+
+    Raises:
+        engine.EngineError: the model cannot be.
+    """
     import torch
 
     import engine
 
     source = model_source(model)
-    config = engine.read_config(source)
-    method = engine.suited_method(engine.window_of(config), name, **settings)
-    method.weights_digest(engine.skeleton(config, torch.float32, folder=local_path(source)).spec)
-    return method
+    return engine.skeleton(engine.read_config(source), torch.float32, folder=local_path(source)).spec
 
 
 def weights_setting(name: str | None) -> str:

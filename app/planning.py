@@ -214,18 +214,28 @@ def plan_reading(
     return plan
 
 
-def course(model: "engine.Model", method: "engine.Method", total: int) -> Callable[[int, float], float]:
+def course(
+    model: "engine.Model", method: "engine.Method", total: int, before: int = 0
+) -> Callable[[int, float], float]:
     """What says how long a reading of so many tokens will still take: of the tokens done, and the seconds they took.
 
     Where tokens attend to all that was read before them, the last ones take longer than the first.
+
+    Args:
+        before: tokens done that another reading has read, in seconds of its own.
     """
     import engine
 
     planner = engine.Planner.of_loaded(model, engine.Machine.now(model.device))
-    whole = planner.operations(method, total, total)
+
+    def so_far(done: int) -> float:
+        return planner.operations(method, done, total) if done else 0.0
+
+    begun, whole = so_far(before), so_far(total)
 
     def seconds_left(done: int, seconds: float) -> float:
-        return seconds * max(0.0, whole / planner.operations(method, done, total) - 1) if done else 0.0
+        now = so_far(done)
+        return seconds * max(0.0, whole - now) / (now - begun) if now > begun else 0.0
 
     return seconds_left
 

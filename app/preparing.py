@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.documents import LEFT_OUT
 from app.errors import AppError
-from app.methods import method_for
+from app.methods import method_for, spec_of
 from app.progress import Report
 from app.service import Service
 from app.stream import PART, Stream, compose
@@ -65,6 +65,7 @@ def prepare_more(
     Raises:
         sessions.StoreError: there is no such context, or its files are not what was written.
         AppError: nothing can be added to it, or it has read all of these.
+        engine.SettingsError: together with these its method would have read it otherwise.
         Exception: whatever `report` raises, which ends it.
     """
     import engine
@@ -76,6 +77,7 @@ def prepare_more(
     before = Stream.load(parts[PART], meta["stretches"])
     method, chat = engine.make_method(base.method, **base.settings), service.models.chat(base.model)
     stream = _encoded(service, chat, new, report, before)
+    method.require_extendable(spec_of(base.model), base.tokens, len(stream.ids), len(chat.prefix))
     left_out = tuple(f"{LEFT_OUT}{row.title!r} has been read already." for row in known)
     return Prepared(base.model, chat, method, [*base.document_ids, *new], stream, base, left_out)
 

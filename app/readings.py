@@ -168,7 +168,7 @@ def _beginning(
     _, meta = service.store.context_state(base.id).load(base.fingerprint, only=())
     check_model(base, model, method, replace(stream, ids=stream.ids[: base.tokens]), meta)
     check_finished(base, meta)
-    return engine.extended(model, method, stream.ids, meta["context"], base.seconds)
+    return engine.extended(model, method, stream.ids, meta["context"])
 
 
 def _method_of(row: ContextRow) -> "engine.Method | None":
@@ -248,7 +248,7 @@ def _read(
     now = Report("reading", row.tokens_read, row.tokens, row.seconds)
     before = len(model.chat.prefix)  # the chat template's own tokens, which are nobody's text
     total = reader.total - before
-    seconds_left = course(model, method, total)
+    seconds_left = course(model, method, total, row.read_before)
     with Checkpoints(service, row, stream, reader, checkpoint_sec) as checkpoints:
         for progress in reader.run():
             done = max(0, progress.tokens_done - before)

@@ -65,7 +65,7 @@ class Readings:
         context = read(self.model, self.method, ids[: ends[0]]).context()
         for end in ends[1:]:
             saved, meta = context.state()
-            facts = extended(self.model, self.method, ids[:end], meta, seconds=0.0)
+            facts = extended(self.model, self.method, ids[:end], meta)
             context = read_on(Reader.resume(self.model, self.method, ids[:end], _copied(saved), facts)).context()
         return context
 

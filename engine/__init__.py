@@ -31,7 +31,7 @@ from engine.planning.rates import Rates, measure_rates
 from engine.reader import Reader, extended
 from engine.records import Answer, AnswerPiece, LoadedParts, Part, Passage, ReadProgress, Sentence, Usage
 from engine.sampling import Sampling
-from engine.seam import window_of
+from engine.seam import ModelSpec, window_of
 from kernels.choice import implementation as kernels_choice
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelNotFound",
+    "ModelSpec",
     "OutOfMemory",
     "Part",
     "Passage",

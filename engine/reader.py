@@ -22,17 +22,17 @@ from engine.records import LoadedParts, Parts, ReadProgress
 
 CHUNK = 256  # tokens per pass on a CPU
 GPU_CHUNK = 2048
-CLOCK = ("done", "seconds", "distill_seconds", "catalyst_seconds")
+CLOCK = ("done", "begun", "seconds", "distill_seconds", "catalyst_seconds")
 
 
-def extended(model: Model, method: Method, ids: Tensor, meta: dict[str, Any], seconds: float) -> dict[str, Any]:
+def extended(model: Model, method: Method, ids: Tensor, meta: dict[str, Any]) -> dict[str, Any]:
     """A finished context as a checkpoint of a longer text, which begins with the one that it has read.
 
     Its tensors are those of the checkpoint too, and `Reader.resume` reads the rest. Where the shorter text ended a pass
     ended, and a condensing method made room for a question.
 
     Args:
-        ids: int64 [T], the longer text; meta: the facts of the context's state; seconds: that its reading took.
+        ids: int64 [T], the longer text; meta: the facts of the context's state.
 
     Returns:
         The facts of the checkpoint.
@@ -44,7 +44,7 @@ def extended(model: Model, method: Method, ids: Tensor, meta: dict[str, Any], se
     if before >= len(ids):
         raise SettingsError(f"There is nothing to add to a text of {before:,} tokens.")
     method.require_extendable(model.spec, before, len(ids), prefix)
-    clock = dict.fromkeys(CLOCK, 0.0) | {"done": prefix + before, "seconds": seconds}
+    clock = dict.fromkeys(CLOCK, 0.0) | {"done": prefix + before, "begun": prefix + before}
     return {"memory": meta["memory"], "source_tokens": len(ids), "reader": clock}
 
 
@@ -84,6 +84,7 @@ class Reader:
         self._source = torch.cat([no_source(len(prefix)), *positions])
         self.memory = new_memory(model, method)
         self.done = 0
+        self.begun = 0  # tokens that were read by another reading, whose seconds are not this one's
         self.seconds = 0.0
         self.distill_seconds = 0.0
         self.catalyst_seconds = 0.0
@@ -101,7 +102,7 @@ class Reader:
         else:
             self.memory.reserve(self.total)
             for name in CLOCK:
-                setattr(self, name, clock[name])
+                setattr(self, name, clock.get(name, 0))  # that of an older version did not say where it began
         restore(self.memory, parts, meta["memory"])
         if not self.finished:
             self.memory.reserve(self.total)  # what was restored may know of a shorter text: see `extended`
@@ -133,7 +134,7 @@ class Reader:
 
     def progress(self, stage: str) -> ReadProgress:
         """Where the reading stands."""
-        speed = self.done / self.seconds if self.seconds else 0.0
+        speed = (self.done - self.begun) / self.seconds if self.seconds else 0.0
         return ReadProgress(
             stage=stage,
             tokens_done=self.done,

@@ -32,7 +32,8 @@ class Usage:
 
 @dataclass(frozen=True)
 class ReadProgress:
-    """One step of a reading. Seconds are of reading alone, over interruptions.
+    """One step of a reading. Seconds are of reading alone, over interruptions; tokens per second are those that it has
+    read in them, without what a context that it goes on behind had read before.
 
     seconds: of everything; of these, distill_seconds choosing what is kept, catalyst_seconds the catalyst's tokens. On
     a GPU these two are the time in which that work was handed over, not done (`engine.passes.Pass`).

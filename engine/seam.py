@@ -103,6 +103,11 @@ class ModelSpec:
         """Numbers in the queries of one token, of all layers together."""
         return sum(layer.query_heads * layer.head_size for layer in self.layers)
 
+    def averaged(self, of_layer: Callable[[LayerSpec], float]) -> float:
+        """What it is for all layers' queries together."""
+        each = (of_layer(layer) * layer.query_heads * layer.head_size for layer in self.layers)
+        return sum(each) / self.query_width
+
     @property
     def ropes(self) -> set[Rope]:
         """Of all layers; those with the same frequencies share one."""

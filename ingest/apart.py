@@ -34,7 +34,7 @@ from ingest.errors import BrokenFile, IngestError, TooLarge
 PAGE_SEC = 1800
 """Processor time for one page, or for all of a file that has none: long enough for the largest books."""
 PICTURE_SEC = 60
-"""Processor time for the picture of a page, which somebody waits for."""
+"""Processor time for the picture of a page, or to try a password: somebody waits for it."""
 MEMORY_SHARE = 0.5
 """Of the memory that there is."""
 CONTAINER = Path("/sys/fs/cgroup")  # where Linux says how much memory a container may take
@@ -74,6 +74,15 @@ def picture_apart(path: Path, number: int, text: str, start: int, end: int, pass
     """
     asked = {"number": number, "text": text, "start": start, "end": end, "password": password}
     return base64.b64decode(_apart("picture", path, asked, PICTURE_SEC))
+
+
+def check_password_apart(path: Path, password: str) -> None:
+    """As `ingest.pdf.check_password`, apart.
+
+    Raises:
+        IngestError: also BrokenFile or TooLarge where the process came to an end by itself.
+    """
+    _apart("password", path, {"password": password}, PICTURE_SEC)
 
 
 def _apart(
@@ -257,7 +266,12 @@ def _works() -> dict[str, Callable[[Path, dict[str, Any], Callable[[int, int], N
 
         return base64.b64encode(picture_of(path, **asked)).decode()
 
-    return {"document": document, "picture": picture}
+    def password(path: Path, asked: dict[str, Any], on_page: Callable[[int, int], None]) -> None:
+        from ingest.pdf import check_password
+
+        check_password(path, **asked)
+
+    return {"document": document, "picture": picture, "password": password}
 
 
 if __name__ == "__main__":

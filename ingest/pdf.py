@@ -121,6 +121,16 @@ def open_pdf(path: Path, password: str | None) -> Any:
     return document
 
 
+def check_password(path: Path, password: str) -> None:
+    """Refuse a password that does not open a PDF; one that is not encrypted needs none, and takes any.
+
+    Raises:
+        BrokenFile, WrongPassword.
+    """
+    with alone_with_mupdf():
+        open_pdf(path, password).close()
+
+
 def _reason(error: Exception, path: Path) -> str:
     return one_line(str(error).replace(str(path), path.name)).rstrip(".")[:120]
 

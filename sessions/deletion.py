@@ -81,7 +81,8 @@ class Deletion(Jobs):
                     db.execute(f"DELETE FROM {table} WHERE {column} = ?", [each])
             self._note_leftovers(_with_folders(gone))
             if gone["turn"]:
-                # The index only notes that an entry is gone; merging takes its words out of the file.
+                # The index only notes that an entry is gone; merging takes its words out of the file. SQLite's own way
+                # to take out those of one entry (secure-delete) needs 3.42, and makes files that older ones refuse.
                 db.execute("INSERT INTO turns_fts (turns_fts) VALUES ('optimize')")
         return gone
 

@@ -155,6 +155,13 @@ def m012_pages_as_the_file_counts_them(db: Database) -> None:
         db.execute("UPDATE turns SET pages = ? WHERE key = ?", [", ".join(named), row["key"]])
 
 
+def m013_tokens_read_before(db: Database) -> None:
+    """How many tokens a context had from the one that it goes on behind. The seconds of those that there are count what
+    that one took too, so that they stay the time of all their tokens.
+    """
+    db.execute("ALTER TABLE contexts ADD COLUMN read_before INTEGER NOT NULL DEFAULT 0")
+
+
 for step in (
     m001_documents_and_contexts,
     m002_sessions_and_turns,
@@ -168,6 +175,7 @@ for step in (
     m010_jobs_and_turns_under_way,
     m011_documents_of_turns,
     m012_pages_as_the_file_counts_them,
+    m013_tokens_read_before,
 ):
     migrations()(step)
 

@@ -43,7 +43,8 @@ class DocumentRow:
 class ContextRow:
     """A reading of documents, in their order, by one model with one method. Status: see READING_STATUSES.
 
-    title: what a person called it, else the titles of its documents.
+    title: what a person called it, else the titles of its documents; read_before: of tokens_read, those that the
+    context had read behind which it goes on; seconds: that the others took.
     """
 
     id: str
@@ -57,12 +58,18 @@ class ContextRow:
     document_ids: list[str]
     status: str
     tokens_read: int
+    read_before: int
     seconds: float
     usage: dict[str, Any]
     warnings: list[str]
     error: str | None
     created_at: float
     updated_at: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of what it has read itself; 0.0 where no time was taken."""
+        return (self.tokens_read - self.read_before) / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True)

@@ -216,7 +216,7 @@ def _read(service: "Service", row: "ContextRow", progress: ProgressLine, as_json
     if as_json:
         print_json(result)
     else:
-        print(in_words(result, service.store.context_documents(row.id), row.tokens_read))
+        print(in_words(result, service.store.context_documents(row.id), row.tokens_read, row.read_before))
     return 0
 
 
@@ -304,7 +304,7 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
         "method": row.method,
         "budget": row.budget,
         "seconds": round(row.seconds, 3),
-        "tokens_per_second": round(row.tokens_read / row.seconds, 1) if row.seconds else 0.0,
+        "tokens_per_second": round(row.tokens_per_second, 1),
         "kv_entries": usage["entries"]["device"],
         "kv_bytes": usage["bytes"],
         "peak_memory_bytes": engine.memory_report()["peak_process_bytes"],
@@ -312,8 +312,10 @@ def summary(service: "Service", row: "ContextRow") -> dict[str, Any]:
     }
 
 
-def in_words(result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int) -> str:
-    """The same for a person. documents: that were read; tokens_read: of the text's."""
+def in_words(result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_read: int, read_before: int = 0) -> str:
+    """The same for a person. documents: that were read; tokens_read: of the text's; read_before: of these, those that a
+    context had read that others were added to.
+    """
     from ingest.document import noun_of_pages
 
     lines = []
@@ -322,8 +324,11 @@ def in_words(result: dict[str, Any], documents: Sequence["DocumentRow"], tokens_
         lines.append(f"{each.title}: {', '.join(sizes)}")
     budget = "no budget" if result["budget"] is None else f"budget {result['budget']:,}"
     kv = ", ".join(f"{byte_size(size)} on the {tier}" for tier, size in result["kv_bytes"].items() if size)
+    read = of_text(tokens_read, result["tokens"])
+    if read_before:
+        read = f"{plural(tokens_read - read_before, 'token')} behind {read_before:,} that were read before,"
     lines += [
-        f"Read {of_text(tokens_read, result['tokens'])} in {clock(result['seconds'])} "
+        f"Read {read} in {clock(result['seconds'])} "
         f"({result['tokens_per_second']:,.0f} tokens/s) with {result['method']}, {budget}.",
         f"It holds {result['kv_entries']:,} entries per KV head and layer on the device; {kv or 'nothing kept'}.",
         f'Context {result["context"]}. Ask it: stockpot ask {result["context"]} "..."',

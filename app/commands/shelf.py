@@ -257,8 +257,10 @@ def _describe(facts: dict[str, Any], titles: Sequence[str]) -> list[str]:
     for key, value in facts.items():
         if key in ("kind", "id", "title", "fingerprint", "document_ids") or value in (None, [], {}):
             continue
+        if key == "read_before" and not value:
+            continue
         if key == "seconds":
-            rate = f" ({speed(facts['tokens_read'] / value)} tokens/s)" if value else ""
+            rate = f" ({speed((facts['tokens_read'] - facts['read_before']) / value)} tokens/s)" if value else ""
             lines.append(f"  time: {clock(value)}{rate}")
         elif key == "usage":
             lines += _holdings(value)

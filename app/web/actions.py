@@ -156,8 +156,9 @@ class Actions:
         try:
             chosen = engine.make_method(method, **settings_from(method, self.setting_keys, values))
             like = (row for row in self.service.store.contexts() if (row.model, row.method) == (name, method))
-            same = (row for row in like if row.settings == chosen.settings() and row.tokens_read >= TELLING)
-            measured = next((row.tokens_read / row.seconds for row in same if row.seconds), None)
+            same = (row for row in like if row.settings == chosen.settings())
+            told = (row.tokens_per_second for row in same if row.tokens_read - row.read_before >= TELLING)
+            measured = next(filter(None, told), None)
             loaded = models.held == name
             line = estimate(name, chosen, self.service.home, models.device, loaded=loaded, measured=measured)
         except Exception as error:
@@ -280,6 +281,10 @@ class Actions:
     def unroll(self, chosen: Chosen) -> Chosen:
         """Earlier turns are to be shown too."""
         return replace(chosen, unrolled=chosen.unrolled + 1)
+
+    def list_more(self, chosen: Chosen) -> Chosen:
+        """More contexts and sessions are to be listed."""
+        return replace(chosen, listed=chosen.listed + 1)
 
     def _to_ask_in(self, chosen: Chosen) -> str:
         """The session that a question belongs in, made if it is not there yet."""

@@ -52,7 +52,7 @@ class Gauge:
                 usage = last["usage"] or usage
             done = max(done, last["tokens_done"])
         elif context.seconds:
-            rate = context.tokens_read / context.seconds
+            rate = context.tokens_per_second
         if answers and context.status == "ready":  # else more has been read since
             usage = {"entries": answers[-1]["entries"], "bytes": answers[-1]["kv_bytes"]}
         stretches = kept_map(self.store, context.id)

@@ -32,11 +32,23 @@ def build_page(service: Service, worker: Worker) -> gr.Blocks:
                 reading = build_reading()
                 talk = build_talk()
             with gr.Column(elem_id="side", min_width=0):
+                kept = gr.HTML(apply_default_css=False, elem_id="kept-memory")
+                memory_map = gr.HTML(apply_default_css=False, elem_id="memory-map")
                 panel = gr.HTML(apply_default_css=False, elem_id="panel")
         where = gr.HTML(apply_default_css=False, elem_id="where")
         notice = gr.HTML(apply_default_css=False, elem_id="notice")
         page = Page(
-            shelf, new, reading, talk, panel, where, notice, gr.Timer(PULSE_SEC), gr.Timer(STREAM_SEC, active=False)
+            shelf,
+            new,
+            reading,
+            talk,
+            kept,
+            memory_map,
+            panel,
+            where,
+            notice,
+            gr.Timer(PULSE_SEC),
+            gr.Timer(STREAM_SEC, active=False),
         )
         Wiring(page, service, worker).connect(blocks)
     blocks.state_session_capacity = TABS

@@ -20,7 +20,7 @@ from app.service import Service
 from app.uploads import INGEST, WAITING, is_listed, is_locked, name_of, names_in
 from app.web.gauge import Gauge
 from app.web.new_reading import OF_ITS_OWN
-from app.web.views.live import panel
+from app.web.views.live import Live, kept, map_of, panel
 from app.web.views.markup import day, esc
 from app.web.views.reading import context_head, ingest_card, reading_card
 from app.web.views.turn import conversation, edit_line, live_turn
@@ -33,8 +33,10 @@ AT_ONCE = 20
 """Of finished turns at most this many are sent anew with each answer: those before them change once in so many."""
 MOST_QUOTED = 60
 """Characters of a question that another waits for."""
+LISTED = 50
+"""Contexts, and sessions of one, that are listed at first, the latest, beside the one that is chosen."""
 MORE = 5
-"""Times AT_ONCE turns more are shown whenever earlier ones are asked for."""
+"""Times AT_ONCE turns more are shown whenever earlier ones are asked for, and times LISTED of a list."""
 EMPTY = "It has been read. Ask about any of it."
 EMPTY_YET = "Ask about what has been read so far."
 OF_POCKET = (
@@ -58,7 +60,8 @@ class Chosen:
     context: id of a context, or of the job that will make one; edited: of the turn whose question is being edited;
     kept: of documents that are to be read again; add_to: of the context that documents are to be added to; along: of
     the session that then goes on; renamed: of what gets another title; found: of the turn that was searched for;
-    unrolled: how often earlier turns of the session have been asked for.
+    unrolled: how often earlier turns of the session have been asked for; listed: how often more of the lists have been,
+    which stays whatever is chosen.
     """
 
     context: str = ""
@@ -70,6 +73,7 @@ class Chosen:
     renamed: str = ""
     found: str = ""
     unrolled: int = 0
+    listed: int = 0
 
     @property
     def query(self) -> str:
@@ -156,12 +160,14 @@ class Screen:
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
             "where": {"value": _where(chosen, edited, turns)},
-            "contexts": {"choices": self._context_choices(contexts), "value": chosen.context or None},
+            **_listed("contexts", self._context_choices(contexts), chosen.context, chosen.listed),
             "session_area": {"visible": begun},
-            "sessions": {
-                "choices": self._session_choices(context) if begun and context else [],
-                "value": chosen.session or None,
-            },
+            **_listed(
+                "sessions",
+                self._session_choices(context) if begun and context else [],
+                chosen.session,
+                chosen.listed,
+            ),
             "new_view": {"visible": job is None and context is None},
             **self._kept_props(chosen),
             **self._add_to_props(chosen, context, contexts),
@@ -177,7 +183,7 @@ class Screen:
             "ask": {"visible": edited is not None or not answering},
             "edit_area": {"visible": edited is not None},
             "edit_line": {"value": edit_line(edited) if edited else ""},
-            "panel": {"value": panel(self.gauge.read(context, session))},
+            **_live_props(self.gauge.read(context, session)),
             "stream": {"active": bool(answering)},
         }
 
@@ -373,6 +379,27 @@ def _empty(context: ContextRow) -> str:
     """What stands where no question has been asked yet."""
     more = f"<p>{OF_POCKET}</p>" if split_model(context.model)[0] == POCKET else ""
     return f'<div class="empty"><p>{EMPTY if context.status == "ready" else EMPTY_YET}</p>{more}</div>'
+
+
+def _listed(name: str, choices: list[tuple[str, str]], value: str, more: int) -> Props:
+    """A list of the latest, with what is chosen in it, and the button that asks for more. more: how often it did."""
+    most = LISTED * (1 + MORE * more)
+    shown = choices[:most] + [each for each in choices[most:] if each[1] == value]
+    hidden = len(choices) - len(shown)
+    return {
+        name: {"choices": shown, "value": value or None},
+        f"more_{name}": {"visible": bool(hidden), "value": f"Show more {name} ({hidden:,})" if hidden else ""},
+    }
+
+
+def _live_props(live: Live) -> Props:
+    """The panel, by how often its parts change."""
+    strip = map_of(live)
+    return {
+        "kept_memory": {"value": kept(live)},
+        "memory_map": {"visible": bool(strip), "value": strip},
+        "panel": {"value": panel(live)},
+    }
 
 
 def _where(chosen: Chosen, edited: TurnRow | None, turns: list[TurnRow]) -> str:

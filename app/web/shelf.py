@@ -30,8 +30,10 @@ class Shelf:
     search: gr.Textbox
     hits: gr.Radio
     contexts: gr.Radio
+    more_contexts: gr.Button
     session_area: gr.Column
     sessions: gr.Radio
+    more_sessions: gr.Button
     new_session: gr.Button
     add_documents: gr.Button
 
@@ -50,9 +52,12 @@ def build_shelf() -> Shelf:
     )
     hits = gr.Radio(choices=[], label="Found", elem_id="hits", elem_classes="list", visible=False)
     contexts = gr.Radio(choices=[], label="Contexts", elem_id="contexts", elem_classes="list")
+    more_contexts = gr.Button("", size="sm", elem_id="more-contexts", visible=False)
     with gr.Column(visible=False, elem_id="session-area") as session_area:
         with gr.Row(elem_id="session-actions"):
             new_session = gr.Button("New session", size="sm", elem_id="new-session", min_width=90)
             add_documents = gr.Button("Add documents", size="sm", elem_id="add-documents", min_width=90)
         sessions = gr.Radio(choices=[], label="Sessions", elem_id="sessions", elem_classes="list")
-    return Shelf(new, search, hits, contexts, session_area, sessions, new_session, add_documents)
+        more_sessions = gr.Button("", size="sm", elem_id="more-sessions", visible=False)
+    lists = contexts, more_contexts, session_area, sessions, more_sessions
+    return Shelf(new, search, hits, *lists, new_session, add_documents)

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -40,10 +40,12 @@ class Tab:
     Gradio runs the events of a tab side by side. Here one waits for the other, in the order in which they came, so
     that each goes on from what was chosen and sent before it, and so that the answers leave in that order too.
 
-    chosen: in this tab; seen: name of a component -> mark of what it was sent last; turn: held by the event at hand.
+    chosen: in this tab; listed: how often more of the lists were asked for in it; seen: name of a component -> mark of
+    what it was sent last; turn: held by the event at hand.
     """
 
     chosen: Chosen = field(default_factory=Chosen)
+    listed: int = 0
     seen: dict[str, str] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -56,6 +58,8 @@ class Page:
     new: NewReading
     reading: Reading
     talk: Talk
+    kept_memory: gr.HTML
+    memory_map: gr.HTML
     panel: gr.HTML
     where: gr.HTML
     notice: gr.HTML
@@ -67,8 +71,10 @@ class Page:
         return {
             "where": self.where,
             "contexts": self.shelf.contexts,
+            "more_contexts": self.shelf.more_contexts,
             "session_area": self.shelf.session_area,
             "sessions": self.shelf.sessions,
+            "more_sessions": self.shelf.more_sessions,
             "new_view": self.new.area,
             "kept_area": self.new.kept_area,
             "kept": self.new.kept,
@@ -101,6 +107,8 @@ class Page:
             "rename_to": self.talk.manage.rename_to,
             "export": self.talk.manage.export,
             "delete_session": self.talk.manage.delete_session,
+            "kept_memory": self.kept_memory,
+            "memory_map": self.memory_map,
             "panel": self.panel,
             "stream": self.stream,
         }
@@ -121,7 +129,8 @@ class Wiring:
 
     def updates(self, tab: Tab, shown: str) -> list[Any]:
         """What differs from what this tab was sent before. shown: what was done in it is there, and is sent later."""
-        tab.chosen = self.screen.settle(tab.chosen)
+        tab.listed = max(tab.listed, tab.chosen.listed)
+        tab.chosen = replace(self.screen.settle(tab.chosen), listed=tab.listed)
         props: Props = self.screen.props(tab.chosen)
         out = []
         for name in self.slots:
@@ -220,6 +229,8 @@ class Wiring:
         self.on(shelf.contexts.input, do.choose_context, [shelf.contexts], trigger_mode="multiple")
         self.on(shelf.sessions.input, do.choose_session, [shelf.sessions], trigger_mode="multiple")
         self.on(shelf.hits.input, do.choose_hit, [shelf.hits], [shelf.hits], trigger_mode="multiple")
+        for each in (shelf.more_contexts, shelf.more_sessions):
+            self.on(each.click, do.list_more)
         self.on(shelf.new_session.click, do.new_session)
         self.on(shelf.add_documents.click, do.add_documents)
         self.aside(shelf.search.change, do.search, [shelf.search], [shelf.hits], trigger_mode="always_last")

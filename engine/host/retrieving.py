@@ -21,10 +21,10 @@ from engine.host.tiered import TieredMemory
 from engine.host.transfers import on_host
 from engine.memories.attention import Lists, Picked, Segment, Shown
 from engine.memories.coded import check_codes
-from engine.memories.window import LayerWindow, WindowMemory
+from engine.memories.window import LayerWindow, WindowMemory, parted
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
-from engine.seam import LayerSpec, ModelSpec
+from engine.seam import ModelSpec
 from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # stands where there is no entry
@@ -51,22 +51,6 @@ def picked_bytes(spec: ModelSpec, top: int) -> int:
 def picked_in_pass(spec: ModelSpec, top: int, chunk: int) -> int:
     """What is picked for the queries of a pass of up to `chunk` tokens."""
     return min(chunk, pickable(spec, top)) * picked_bytes(spec, top)
-
-
-def parted(spec: ModelSpec, window: int) -> tuple[ModelSpec, ModelSpec, int]:
-    """The model without heads in layers whose own sliding window is longer than a memory's, with heads in these alone,
-    and the longest of them; 0 if there are none.
-    """
-    longest = max(layer.sliding_window or 0 for layer in spec.layers)
-
-    def is_wide(layer: LayerSpec) -> bool:
-        return (layer.sliding_window or 0) > window
-
-    return (
-        spec.with_heads(lambda layer: not is_wide(layer)),
-        spec.with_heads(is_wide),
-        longest if longest > window else 0,
-    )
 
 
 def picked(

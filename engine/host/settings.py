@@ -7,13 +7,12 @@ import math
 
 import torch
 
-from engine.footprint import Footprint, Task, mean_attended
-from engine.host.retrieving import parted, pickable, picked_in_pass
+from engine.footprint import Footprint, Task
+from engine.host.retrieving import pickable, picked_in_pass
 from engine.host.search import asked_together, searching_bytes
 from engine.host.slabs import page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.memories.coded import CODES
-from engine.memories.slot_plan import averaged
 from engine.memories.window import plan_window
 from engine.method import require
 from engine.records import DEVICE, DISK, HOST, Usage
@@ -96,18 +95,10 @@ def plan_retrieving(
     of the text that are compared as one; block: queries of the text that choose together; in_place, search_every,
     recorded: see `Footprint`.
     """
-    others, with_wide, longest = parted(spec, window)
-    far, limit = max(0, task.total - sinks), sinks + window  # the second in layers without a window of their own
-    seen = plan_window(others, task, sinks, window)
-    if longest:
-        seen = _with_bytes(seen, plan_window(with_wide, task, 0, longest))
-    answering = averaged(spec, lambda layer: min(task.total, layer.sliding_window or limit))
-    plain = dataclasses.replace(
-        seen,
-        usage=Usage(seen.usage.entries, {DEVICE: seen.usage.bytes[DEVICE] + cached}),
-        attended=averaged(spec, lambda layer: mean_attended(task.total, layer.sliding_window or limit)),
-        answering=round(answering),
-    )
+    far = max(0, task.total - sinks)
+    seen = plan_window(spec, task, sinks, window, whole=True)
+    usage = Usage(seen.usage.entries, {DEVICE: seen.usage.bytes[DEVICE] + cached})
+    plain = dataclasses.replace(seen, usage=usage)
     searched = math.ceil(compared * far)
     tiered = with_host_tier(plain, spec, task, sinks, store, tier, looks, chosen, searched)
     more, share = tiered.brought_answering, looking_share(spec)
@@ -174,15 +165,4 @@ def searching_everything(plain: Footprint, spec: ModelSpec, task: Task, store: s
         in_place=True,
         asked_together=min(together, asked_together(looking, far)),
         tail_bytes=plain.tail_bytes + searching,
-    )
-
-
-def _with_bytes(plain: Footprint, other: Footprint) -> Footprint:
-    """What another window on the device takes as well; what is seen of it is not counted."""
-    return dataclasses.replace(
-        plain,
-        usage=Usage(plain.usage.entries, {DEVICE: plain.usage.bytes[DEVICE] + other.usage.bytes[DEVICE]}),
-        spare_bytes=plain.spare_bytes + other.spare_bytes,
-        tail_bytes=plain.tail_bytes + other.tail_bytes,
-        saved_bytes=plain.saved_bytes + other.saved_bytes,
     )

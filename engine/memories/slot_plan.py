@@ -6,7 +6,6 @@ Arithmetic on sizes, of `slots.py` and of what plans its memories.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 from engine.footprint import Footprint, mean_attended
 from engine.memories.coded import Coding, level_bytes
@@ -78,13 +77,7 @@ def planned_bytes(
 
 def seen(spec: ModelSpec, entries: float) -> float:
     """Of so many entries, how many a query sees through its layer's window, on average over all layers' queries."""
-    return averaged(spec, lambda layer: min(entries, layer.sliding_window or entries))
-
-
-def averaged(spec: ModelSpec, of_layer: Callable[[LayerSpec], float]) -> float:
-    """What it is for all layers' queries together."""
-    each = (of_layer(layer) * layer.query_heads * layer.head_size for layer in spec.layers)
-    return sum(each) / spec.query_width
+    return spec.averaged(lambda layer: min(entries, layer.sliding_window or entries))
 
 
 def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, coding: Coding | None) -> Footprint:
@@ -103,7 +96,7 @@ def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, c
         tail_bytes=forks * (slot_bytes(looking, own, coding) + windows) + levels,
         saved_bytes=saved_bytes(looking, held, coding) + near + levelled,
         passed=passed,
-        attended=averaged(spec, lambda layer: mean_attended(passed, min(held, layer.sliding_window or held))),
+        attended=spec.averaged(lambda layer: mean_attended(passed, min(held, layer.sliding_window or held))),
         widest=min(passed, held + chunk) if capacity is None else held,
         answering=round(seen(spec, held)),
         coded=coded,

@@ -71,19 +71,48 @@ def window_bytes(spec: ModelSpec, sinks: int, window: int, chunk: int) -> int:
     return room * (spec.entry_bytes * 3 // 2 + 4)
 
 
-def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int) -> Footprint:
-    """What a reading through sinks and a window keeps and attends to."""
-    held = min(sinks, task.total) + min(window, max(0, task.total - sinks))
-    size = window_bytes(spec, sinks, window, min(task.chunk, task.total))
+def parted(spec: ModelSpec, window: int) -> tuple[ModelSpec, ModelSpec, int]:
+    """The model without heads in layers whose own sliding window is longer than a memory's, with heads in these alone,
+    and the longest of them; 0 if there are none.
+    """
+    longest = max(layer.sliding_window or 0 for layer in spec.layers)
+
+    def is_wide(layer: LayerSpec) -> bool:
+        return (layer.sliding_window or 0) > window
+
+    return (
+        spec.with_heads(lambda layer: not is_wide(layer)),
+        spec.with_heads(is_wide),
+        longest if longest > window else 0,
+    )
+
+
+def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int, whole: bool = False) -> Footprint:
+    """What a reading through sinks and a window keeps and attends to.
+
+    whole: layers whose own sliding window is longer keep all of that, beside it; else they see no more than `window`.
+    """
+    others, with_wide, longest = parted(spec, window) if whole else (spec, spec, 0)
+    size = window_bytes(others, sinks, window, min(task.chunk, task.total))
+    held = min(task.total, sinks + window)
+    saved = held * others.entry_bytes + 4 * (sinks + window)
+    if longest:
+        size += window_bytes(with_wide, 0, longest, min(task.chunk, task.total))
+        saved += min(task.total, longest) * with_wide.entry_bytes + 4 * longest
+
+    def most(layer: LayerSpec) -> int:
+        own = layer.sliding_window
+        return sinks + window if own is None else own if whole else min(own, window)
+
     return Footprint(
         usage=Usage({DEVICE: held}, {DEVICE: size}),
         spare_bytes=size,
         tail_bytes=3 * size,
-        saved_bytes=held * spec.entry_bytes + 4 * (sinks + window),
+        saved_bytes=saved,
         passed=task.total,
-        attended=mean_attended(task.total, sinks + window),
+        attended=spec.averaged(lambda layer: mean_attended(task.total, most(layer))),
         widest=min(task.total, held + task.chunk),
-        answering=held,
+        answering=round(spec.averaged(lambda layer: min(task.total, most(layer)))),
         recorded=True,
     )
 

@@ -10,17 +10,22 @@ from app import readings
 from app.answer_options import AnswerOptions
 from app.documents import Options
 from app.errors import AppError
-from app.preparing import prepare_more
+from app.methods import spec_of
+from app.preparing import prepare, prepare_more
 from app.progress import Report
 from app.readings import Stopped, read
 from app.service import Service
 from app.turns import answer, branch, keep_question
 from app.web.actions import Actions
+from app.web.gauge import Gauge
 from app.web.screen import Chosen, Screen
 from app.worker import Worker
 from engine import ContextMismatch, SettingsError
+from engine.trained.beacons import FILE, Beacons
+from engine.trained.beside import save_weights
 from sessions import ContextRow, NotFound, StoreCorrupt, StoreError
 from tests.app.helpers import BUDGET, SHORT, add, begin, book_text, ended, in_process, read_through, upload, wait_for
+from tests.app.tiny import make_tiny_model
 
 POST = [f"On day {n} the post came late, and the cat sat on chair number {n}." for n in range(20)]
 LETTER = "\n\n".join([*POST[:12], "The pass key of the boathouse is 70315.", *POST[12:]])
@@ -52,14 +57,14 @@ def test_both_the_book_and_what_was_added_are_known(
     base = read_through(service, add(service, book), method)
     before = service.store.context_state(base.id).stamps()
     begun = begin_more(service, base, letter)
-    assert (begun.status, begun.tokens_read, begun.seconds) == ("reading", base.tokens, base.seconds)
+    assert (begun.status, begun.tokens_read, begun.seconds) == ("reading", base.tokens, 0)
     steps: list[Report] = []
     both = read(service, begun.id, steps.append)
     assert min(step.tokens_done for step in steps) == base.tokens
     assert (both.status, both.title, both.method) == ("ready", "The Keeper, A letter", method)
     assert both.document_ids == [*base.document_ids, service.store.documents()[0].id]
     assert both.tokens_read == both.tokens > base.tokens
-    assert both.seconds > base.seconds
+    assert both.seconds > 0
     if model == "pocket":
         assert said(service, both.id, "What is the pass key of the boathouse?") == "70315"
         assert said(service, both.id, "What is the pass key of the vault?") == "48213"
@@ -67,6 +72,32 @@ def test_both_the_book_and_what_was_added_are_known(
     assert service.store.context_state(base.id).stamps() == before
     assert begin_more(service, base, letter) == service.store.context(both.id)
     service.close()
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_its_seconds_and_its_speed_are_of_what_it_has_read_itself(
+    service: Service, tmp_path: Path, book: Path, stop: bool
+) -> None:
+    """Behind what another machine had read slowly, or in bad company, it seemed to be as slow."""
+    base = read_through(service, add(service, book), "streaming")
+    service.store.update_context(base.id, seconds=1000.0)
+    more = tmp_path / "More.txt"
+    more.write_text(book_text(200), encoding="utf-8")
+    steps: list[Report] = []
+    id = begin_more(service, service.store.context(base.id), more).id
+    if stop:
+        with pytest.raises(Stopped):
+            read(service, id, steps.append, lambda: steps[-1].tokens_done > base.tokens + 500)
+    both = read(service, id, steps.append)
+    added = both.tokens - base.tokens
+    assert (both.read_before, both.tokens_read, both.seconds < 1000) == (base.tokens, both.tokens, True)
+    assert both.tokens_per_second == pytest.approx(added / both.seconds)
+    ready = next(step for step in steps if step.stage == "ready")
+    assert ready.tokens_per_second == pytest.approx(both.tokens_per_second, rel=1e-3)
+    half = next(step for step in steps if step.tokens_done > base.tokens + added / 2 and step.seconds)
+    even = half.seconds * (half.tokens_total - half.tokens_done) / (half.tokens_done - base.tokens)
+    assert half.seconds_left == pytest.approx(even, rel=0.1), "where each token takes as long as any other"
+    assert Gauge(service).read(both, None).reading_speed == pytest.approx(both.tokens_per_second)
 
 
 def test_each_of_the_two_outlives_the_other(
@@ -156,6 +187,31 @@ def test_what_cannot_be_added_says_why_and_leaves_nothing(
     left = {whole.id, cut.id}
     assert {row.id for row in service.store.contexts()} == left
     assert {folder.name for folder in (service.home / "contexts").iterdir()} == left
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "why"),
+    [
+        ("truncate", {}, "truncate chooses what it reads by the length of the whole"),
+        ("beacon", {"window": 32}, "beacon has read this at a ratio of 1, and would read it at 2"),
+    ],
+)
+def test_what_would_have_been_read_otherwise_is_refused_before_the_model_is_loaded(
+    tmp_path: Path, book: Path, letter: Path, method: str, settings: dict[str, int], why: str
+) -> None:
+    name = str(make_tiny_model(tmp_path / "model"))
+    spec = spec_of(name)
+    save_weights(Beacons(spec), tmp_path / "model" / FILE, spec, {})
+    service = Service(tmp_path / "home", name, "cpu")
+    ids = add(service, book)
+    budget = len(prepare(service, ids, "full", {}).stream.ids) + 400
+    base = read(service, begin(service, ids, method, {"budget": budget, **settings}).id, lambda report: None)
+    service.close()
+    again = Service(tmp_path / "home", name, "cpu")
+    with pytest.raises(SettingsError, match=why):
+        begin_more(again, base, letter)
+    assert again.models.held is None
+    again.close()
 
 
 def test_a_context_of_which_less_is_saved_than_noted_is_neither_opened_nor_added_to(
@@ -269,6 +325,12 @@ def test_it_is_done_from_the_command_line(
     assert f"Goes on behind the {base['tokens']:,} tokens that {base['context']} has read." in err
     assert [each["title"] for each in both["documents"]] == ["The Keeper", "A letter"]
     assert (both["budget"], both["tokens"] > base["tokens"]) == (320, True)
+    added = both["tokens"] - base["tokens"]
+    assert both["tokens_per_second"] == pytest.approx(added / both["seconds"], rel=0.1)
+    assert f"  read before: {base['tokens']:,}\n" in run("show", both["context"])[1]
+    assert "read before" not in run("show", base["context"])[1]
+    known = run("ingest", str(letter), *adding)[1]
+    assert f"Read {added:,} tokens behind {base['tokens']:,} that were read before, in 0:" in known
     status, out, err = run("ingest", str(letter), "--add-to", "The Keeper", "--json")
     assert (status, json.loads(out)["context"], "Known already" in err) == (0, both["context"], True)
     for options in (("--method", "exact"), ("--budget", "320"), ("--set", "top_k=8")):

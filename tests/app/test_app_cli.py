@@ -251,6 +251,14 @@ def test_a_bad_file_among_good_ones_is_left_out_and_named(
     monkeypatch.setenv("STOCKPOT_PASSWORD", "swordfish")
     status, out, _ = ingest(locked)
     assert (status, [each["title"] for each in json.loads(out)["documents"]]) == (0, ["locked"])
+    known = json.loads(out)["context"]
+    monkeypatch.setenv("STOCKPOT_PASSWORD", "herring")  # of a file that is known, it was taken without a look
+    status, out, err = ingest(locked)
+    assert (status, out) == (1, "")
+    assert "The password given does not open locked.pdf" in err
+    monkeypatch.delenv("STOCKPOT_PASSWORD")
+    status, out, _ = ingest(locked)  # without any it is recognised, as a document by its id
+    assert (status, json.loads(out)["context"]) == (0, known)
 
 
 def test_show_is_for_people_without_json(

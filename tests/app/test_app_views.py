@@ -66,6 +66,7 @@ def context(**changes: Any) -> ContextRow:
         "document_ids": [],
         "status": "failed",
         "tokens_read": 5,
+        "read_before": 0,
         "seconds": 1.0,
         "usage": {"entries": {"device": 5, "host": 0, "disk": 0}, "bytes": {"device": 5, "host": 0, "disk": 0}},
         "warnings": [EVIL],

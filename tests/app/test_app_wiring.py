@@ -17,11 +17,11 @@ from gradio.state_holder import SessionState
 from app.service import Service
 from app.uploads import name_of
 from app.web.page import build_page
-from app.web.screen import Chosen, Props, Screen
+from app.web.screen import LISTED, Chosen, Props, Screen
 from app.worker import Worker
 from sessions import InUse, StoreCorrupt
 from tests.app.helpers import add, read_through
-from tests.app.test_app_find import add_document
+from tests.app.test_app_find import add_context, add_document
 
 
 class Visitor:
@@ -371,5 +371,63 @@ def test_the_panel_names_a_model_in_a_folder_by_the_folders_own_name(service: Se
         tab = Visitor(blocks)
         await tab.open()
         assert ">tiny, loaded when it is needed<" in tab.value("panel")
+
+    play(service, scene)
+
+
+def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
+    service: Service, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sent with each change of the process memory, though it is four times as long as all the numbers."""
+    row, taken = read_through(service, add(service, book), "streaming"), [10**9]
+    monkeypatch.setattr("engine.memory_report", lambda: {"process_bytes": taken[0], "gpu_bytes": 0, "mapped_bytes": 0})
+
+    async def scene(blocks: gr.Blocks) -> None:
+        tab = Visitor(blocks)
+        await tab.open(context=row.id)
+        assert tab.shown["memory-map"]["visible"]
+        assert "<title>From " in tab.value("memory-map")
+        assert "memory-map" not in tab.value("panel")
+        tab.shown.clear()
+        taken[0] = 2 * 10**9
+        await tab.tick()
+        assert "2.0 GB" in tab.value("panel")
+        sent = {name for name, props in tab.shown.items() if "value" in props}
+        assert not sent & {"memory-map", "kept-memory"}
+        await tab.do("new-reading", "click")
+        assert not tab.shown["memory-map"]["visible"]
+
+    play(service, scene)
+
+
+def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(service: Service, book: Path) -> None:
+    """600 contexts were sent with every change of one of them."""
+    document = service.store.document(add(service, book)[0])
+    rows = [add_context(service, document) for _ in range(LISTED + 30)]
+    oldest, latest = rows[0].id, rows[-1].id
+    service.store.update_context(oldest, status="ready", tokens_read=9)
+    sessions = [service.store.add_session(oldest, f"Session {number}").id for number in range(LISTED + 3)]
+
+    async def scene(blocks: gr.Blocks) -> None:
+        def listed(name: str) -> list[str]:
+            return [value for _, value in tab.shown[name]["choices"]]
+
+        tab = Visitor(blocks)
+        await tab.open(context=latest)
+        assert listed("contexts") == [oldest, *(row.id for row in reversed(rows[-LISTED + 1 :]))], "the last used first"
+        assert tab.value("more-contexts") == "Show more contexts (30)"
+        third = Visitor(blocks)
+        await third.open(context=rows[2].id)
+        choices = [value for _, value in third.shown["contexts"]["choices"]]
+        assert (choices[-1], len(choices)) == (rows[2].id, LISTED + 1), "what is chosen is always there"
+        assert third.value("more-contexts") == "Show more contexts (29)"
+        await tab.do("contexts", "input", {"contexts": oldest})
+        assert listed("sessions") == sessions[: -LISTED - 1 : -1]
+        assert tab.value("more-sessions") == "Show more sessions (3)"
+        await tab.do("more-contexts", "click")
+        for chosen in (oldest, latest):
+            await tab.do("contexts", "input", {"contexts": chosen})
+            assert len(listed("contexts")) == len(rows), "it stays so"
+            assert not tab.shown["more-contexts"]["visible"]
 
     play(service, scene)

@@ -19,10 +19,10 @@ from sessions import JobRow
 from tests.app.helpers import SETTINGS, book_text, ended, upload, wait_for, work_once
 
 
-def locked_pdf(path: Path) -> bytes:
+def locked_pdf(path: Path, password: str = "swordfish") -> bytes:
     with pymupdf.open() as pdf:
         pdf.new_page().insert_text((72, 72), "The keeper of the lamp was Orla Quent, who was born in Tarvel.")
-        pdf.save(path, encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="swordfish")
+        pdf.save(path, encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw=password)
     return path.read_bytes()
 
 
@@ -41,6 +41,46 @@ def test_an_encrypted_upload_is_kept_until_its_password_is_given(
     wait_for(lambda: not files[0].exists(), "the upload to be removed")
     with pytest.raises(AppError, match="drop the file in again"):
         worker.unlock(job.id, "swordfish")
+
+
+def test_files_with_passwords_of_their_own_are_opened_one_after_another(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """None of them opens both, and what one has opened is not asked for the other."""
+    files = upload(service, tmp_path, "one.pdf", locked_pdf(tmp_path / "one.pdf"))
+    files.append(files[0].parent / "two.pdf")
+    files[1].write_bytes(locked_pdf(tmp_path / "two.pdf", "herring"))
+    job = worker.ingest(files, "exact", SETTINGS, Options(password="swordfish"), wait=True)
+    assert ended(service, job.id) == "failed"
+    assert [row.title for row in service.store.documents()] == ["one"]
+    job = worker.unlock(job.id, "herring")
+    assert ended(service, job.id) == "done"
+    context = str(service.store.job(job.id).progress["context"])
+    assert [row.title for row in service.store.context_documents(context)] == ["one", "two"]
+
+
+def test_a_known_file_with_a_wrong_password_waits_for_the_right_one(
+    service: Service, worker: Worker, tmp_path: Path
+) -> None:
+    """Whatever was typed for it was accepted."""
+    data = locked_pdf(tmp_path / "made.pdf")
+
+    def ingest(password: str) -> JobRow:
+        files = upload(service, tmp_path, "locked.pdf", data)
+        job = worker.ingest(files, "exact", SETTINGS, Options(password=password), wait=True)
+        ended(service, job.id)
+        return service.store.job(job.id)
+
+    assert ingest("swordfish").status == "done"
+    wrong = ingest("herring")
+    assert "does not open locked.pdf" in str(wrong.error)
+    assert is_locked(service, wrong)
+    right = worker.unlock(wrong.id, "swordfish")
+    assert ended(service, right.id) == "done"
+    other = ingest("herring")
+    assert is_locked(service, other)
+    assert ingest("swordfish").status == "done"  # the same file with the right one: nobody has to unlock that copy
+    wait_for(lambda: other.id not in [job.id for job in service.store.jobs()], "the locked copy to go")
 
 
 @pytest.mark.parametrize("password", [None, "herring"])

@@ -131,14 +131,17 @@ def test_the_plan_is_what_a_reading_holds(model: Model, method: Method, tokens: 
     assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
 
 
-@pytest.mark.parametrize("kind", ["mistral"])
-def test_reading_takes_the_operations_that_were_planned(model: Model, ids: Tensor) -> None:
+@pytest.mark.parametrize("kind", ["mistral", "gemma2"])
+@pytest.mark.parametrize(
+    "method", [make_method("full"), make_method("streaming"), RETRIEVING["exact"]], ids=lambda each: each.name
+)
+def test_reading_takes_the_operations_that_were_planned(model: Model, method: Method, ids: Tensor) -> None:
+    """With `streaming` every layer was taken to see all of the method's window."""
     fused = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: fused_operations}
-    method = make_method("full")
     with FlopCounterMode(display=False, custom_mapping=fused) as counted:
         read(model, method, ids)
     planned = Planner.of_loaded(model, ROOMY).operations(method, len(ids), len(ids))
-    assert 0.5 < planned / counted.get_total_flops() < 1.5
+    assert 0.5 < planned / counted.get_total_flops() < 1.2
 
 
 @every_kind

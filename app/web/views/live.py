@@ -41,15 +41,16 @@ class Live:
 
 
 def panel(live: Live) -> str:
-    """The whole panel."""
-    return f'<div class="live">{_kept(live)}{_speeds(live)}{_machine(live)}{_plots(live)}</div>'
+    """The panel under what is kept: speeds, this machine and history."""
+    return f'<div class="live">{_speeds(live)}{_machine(live)}{_plots(live)}</div>'
 
 
-def _kept(live: Live) -> str:
+def kept(live: Live) -> str:
+    """The top of the panel: entries and bytes of the memory."""
     if not live.usage:
         return (
-            '<section><h2>KV memory</h2><p class="quiet">Nothing is open. Read something, or choose a context.'
-            "</p></section>"
+            '<div class="live"><section><h2>KV memory</h2><p class="quiet">Nothing is open. Read something, or choose '
+            "a context.</p></section></div>"
         )
     entries, size = live.usage["entries"], live.usage["bytes"]
     device = entries["device"]
@@ -65,15 +66,19 @@ def _kept(live: Live) -> str:
         if entries[tier] or size[tier] or tier != "disk"
     )
     return (
-        f'<section><h2>KV memory</h2>{main}{full}<table><thead><tr><th scope="col">Tier</th>'
+        f'<div class="live"><section><h2>KV memory</h2>{main}{full}<table><thead><tr><th scope="col">Tier</th>'
         f'<th scope="col" title="Per KV head and layer">Entries</th><th scope="col">Bytes</th>'
-        f'<th><span class="sr">Share</span></th></tr></thead><tbody>{rows}</tbody></table>{_map(live)}</section>'
+        f'<th><span class="sr">Share</span></th></tr></thead><tbody>{rows}</tbody></table></section></div>'
     )
 
 
-def _map(live: Live) -> str:
-    """What of the text is kept, from its beginning to its end; nothing where all of it is."""
-    if not live.memory_map:
+def map_of(live: Live) -> str:
+    """What of the text is kept, from its beginning to its end; nothing where all of it is, or nothing is open.
+
+    It is longer than all else there and changes with the context alone, so it is a component by itself, and not sent
+    anew with each number that changes.
+    """
+    if not (live.memory_map and live.usage):
         return ""
     pieces = []
     for each in live.memory_map:
@@ -82,8 +87,8 @@ def _map(live: Live) -> str:
     shares = [each.share for each in live.memory_map]
     label = f"Kept of each tenth of the text: {', '.join(map(percent, tenths(live.memory_map)))}"
     return (
-        f'<figure id="memory-map">{strip(pieces, label)}<figcaption><span>Kept, from beginning to end</span>'
-        f"<b>{percent(min(shares))} to {percent(max(shares))}</b></figcaption></figure>"
+        f'<div class="live"><figure>{strip(pieces, label)}<figcaption><span>Kept, from beginning to end</span>'
+        f"<b>{percent(min(shares))} to {percent(max(shares))}</b></figcaption></figure></div>"
     )
 
 
