@@ -29,7 +29,7 @@ from engine.host.settings import (
     plan_retrieving,
 )
 from engine.memories.attention import Segment
-from engine.memories.memory import Memory
+from engine.memories.memory import UNLIMITED, Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.methods.static_pruned import StaticPruned
@@ -51,12 +51,12 @@ class InfiniteHiP(Method):
     """budget: what one query sees at most: sinks, stream, what pruning leaves, and the rest of its block.
 
     stages: "query_block:chunk:keep:refresh" for each; first_layers: layers with other rules, of whose last stage
-    first_keep is left, or which see the first_recent newest far entries instead of pruning, if that is not 0;
-    pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic, true); attention: rule for
-    far keys (streaming, infllm, dynamic); extend_always: use these rules also where true positions fit the model's
-    window; looks: see `LOOKS`; store: a key of `DTYPES`; tier: host, or disk for full slabs; cache: chunks that
-    the device holds, None for what suits it; policy: which are given up (cache.POLICIES).
-    What is left of the budget is the stream.
+    first_keep is left (None: half of the budget, 512 at most), or which see the first_recent newest far entries instead
+    of pruning, if that is not 0; pruning, first_pruning: position rule while pruning (relative, chunk, infllm, dynamic,
+    true); attention: rule for far keys (streaming, infllm, dynamic); extend_always: use these rules also where true
+    positions fit the model's window; looks: see `LOOKS`; store: a key of `DTYPES`; tier: host, or disk for full slabs;
+    cache: chunks that the device holds, None for what suits it; policy: which are given up (cache.POLICIES). What is
+    left of the budget is the stream.
     """
 
     name: ClassVar[str] = "infinitehip"
@@ -83,11 +83,11 @@ class InfiniteHiP(Method):
         "policy": POLICIES,
     }
 
-    budget: int | None = 1024
+    budget: int | None = 512
     sinks: int = 4
     stages: str = "32:16:1024:8 32:4:256:4"
     first_layers: int = 1
-    first_keep: int = 512
+    first_keep: int | None = None
     first_recent: int = 0
     pruning: str = "relative"
     first_pruning: str = "chunk"
@@ -105,14 +105,17 @@ class InfiniteHiP(Method):
         stages = parse_stages(self.stages)
         for name in ("sinks", "first_layers", "first_recent"):
             require(getattr(self, name) >= 0, f"{name} cannot be negative ({getattr(self, name)}).")
+        last = stages[-1]
+        before = stages[-2].keep if len(stages) > 1 else UNLIMITED
+        first = self.first_keep
+        if first is None:
+            first = max(min(512, before, (self.budget or UNLIMITED) // 2) // last.chunk, 1) * last.chunk
+            object.__setattr__(self, "first_keep", first)
         require(
-            self.first_keep >= 1 and self.first_keep % stages[-1].chunk == 0,
-            f"first_keep is a multiple of the last stage's chunk of {stages[-1].chunk}, not {self.first_keep}.",
+            first >= 1 and first % last.chunk == 0,
+            f"first_keep is a multiple of the last stage's chunk of {last.chunk}, not {first}.",
         )
-        require(
-            len(stages) == 1 or self.first_keep <= stages[-2].keep,
-            f"first_keep is at most the {stages[-2 % len(stages)].keep} of the stage before, not {self.first_keep}.",
-        )
+        require(first <= before, f"first_keep is at most the {before} of the stage before, not {first}.")
         check_cache(self.cache, self.cached_at_once())
         block = stages[0].query_block
         least = self._beside_stream() + least_window(self.store, block)
@@ -122,15 +125,21 @@ class InfiniteHiP(Method):
             f"that pruning leaves: give at least {least}, or let the last stage keep less.",
         )
 
+    @property
+    def kept_first(self) -> int:
+        """What is left in the first layers."""
+        assert self.first_keep is not None, "it was made with one"
+        return self.first_keep
+
     def _most(self) -> int:
         """Far entries that a query of any layer sees at most."""
-        first = self.first_recent or self.first_keep
+        first = self.first_recent or self.kept_first
         return max(parse_stages(self.stages)[-1].keep, first if self.first_layers else 0)
 
     def cached_at_once(self) -> int:
         """Chunks of the last stage that a block of queries is left with; first_recent goes past the cache."""
         last = parse_stages(self.stages)[-1]
-        first = self.first_keep if self.first_layers and not self.first_recent else 0
+        first = self.kept_first if self.first_layers and not self.first_recent else 0
         return max(last.keep, first) // last.chunk
 
     def _beside_stream(self) -> int:
@@ -195,7 +204,7 @@ class InfiniteHiPMemory(PrunedMemory, RetrievingMemory):
         dtype, block = DTYPES[settings.store], self.stages[0].query_block
         super().__init__(spec, settings.sinks, stream, dtype, block, settings.tier, settings.looks)
         self.settings = settings
-        first = LayerRule(settings.first_pruning, settings.first_keep)
+        first = LayerRule(settings.first_pruning, settings.kept_first)
         other = LayerRule(settings.pruning, self.stages[-1].keep)
         rules = [first if layer < settings.first_layers else other for layer in range(len(spec.layers))]
         self.pruning = Pruning(spec, self.stages, rules)
