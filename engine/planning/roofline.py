@@ -50,13 +50,19 @@ class Roofline:
         return reading, first, 1 / (answering + searching / footprint.search_every)
 
     def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
-        """Of one pass through the model: its weights are read once, and unpacked if several tokens share them."""
+        """Of one pass through the model: its weights are read once, of experts those that a token goes through.
+
+        Experts in codes are unpacked at every pass, linear layers if several tokens share them.
+        """
         model, rates = self.model, self.rates
         size = model.spec.dtype.itemsize
-        linear = sum(outputs * inputs for outputs, inputs in model.linear)
-        weights = model.weight_bytes(self.quantize) - model.other * size + (model.active - linear + head) * size
+        hit = model.hit(rows)
+        weights: float = model.linear_bytes(self.quantize) + hit * model.expert_bytes(self.quantize)
+        weights += (model.multiplied + head) * size
         if model.packed(self.quantize) and rows > 1:
-            weights += 2 * linear * size
+            weights += 2 * model.linear_weights * size
+        if self.quantize != "none":
+            weights += 2 * hit * model.expert_weights * size
         work = operations(model, rows, attended, rows if head else 0)
         # Retaining heads score every token; beacon weights are for beacons alone.
         share = footprint.inserted / (footprint.passed + footprint.inserted) if footprint.inserted else 1.0
