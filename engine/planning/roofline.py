@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from engine.footprint import Footprint, searched_together
+from engine.models.experts import together_on
 from engine.models.skeleton import Skeleton
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -18,6 +19,7 @@ from engine.records import DISK, HOST
 QUESTION = 50  # tokens of the question whose first token is timed
 BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itself: Python, caches that went cold
 LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
+UNPACKING = 10  # operations that unpack and multiply with one of an expert's two stacks
 CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
 
 
@@ -73,7 +75,11 @@ class Roofline:
         attention = work.attention / rates.flops
         entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if footprint.coded else 0))
         moved = (entries + logits) / rates.memory
-        small = footprint.operations * len(model.spec.layers) * rates.operation_sec
+        small: float = footprint.operations * len(model.spec.layers)
+        if self.quantize != "none":
+            at_once = rows == 1 and together_on(model.spec.device)
+            small += UNPACKING * sum(1 if at_once else hit * count for count, *_ in model.experts)
+        small *= rates.operation_sec
         if self.shared:
             return products + attention + moved + BETWEEN * small
         if rows == 1 and footprint.recorded and self.quantize != "8bit":
