@@ -244,13 +244,16 @@ class _PackExperts(ConversionOps):
         self.linear = linear
 
     def convert(self, input_dict: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """One weight's tensor by its path in the network. Experts of another shape are left out, as if missing."""
-        ((path, found),) = input_dict.items()
-        module, name = get_module_from_name(kwargs["model"], path)
-        if not isinstance(module, PackedExperts):
-            return self.linear.convert(input_dict, *args, **kwargs)
-        weights = found[0] if isinstance(found, list) else found
-        return {path: module.pack(name, weights)} if weights.shape == module.shape(name) else {}
+        """Tensors by their paths in the network. Experts of another number or size are left out, as if missing."""
+        packed = {}
+        for path in list(input_dict):
+            module, name = get_module_from_name(kwargs["model"], path)
+            if isinstance(module, PackedExperts):
+                found = input_dict.pop(path)
+                weights = found[0] if isinstance(found, list) else found
+                if weights.shape == module.shape(name):
+                    packed[path] = module.pack(name, weights)
+        return packed | self.linear.convert(input_dict, *args, **kwargs)
 
 
 class _Ours:

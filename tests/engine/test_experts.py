@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import os
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from engine import Model, ModelNotFound, OutOfMemory, UnsupportedModel, graphs, load_model, make_method
 from engine.context import new_memory
 from engine.conversation import Conversation
-from engine.models.architectures import MIXTURES
+from engine.models.architectures import MIXTURES, SUPPORTED
 from engine.models.experts import NF4, PACKINGS, STACKS, EightBit, PackedExperts, has_experts
 from engine.models.loading import load_network, read_config
 from engine.models.skeleton import skeleton, skeleton_of
@@ -40,11 +39,11 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def saved(kind: str, folder: Path, **sizes: int) -> Path:
-    """A random mixture with its tokenizer, as a checkpoint whose experts choose and say something."""
+    """A random mixture with its tokenizer, as a checkpoint of several files, where a layer may lie in two."""
     config = small_config(kind)
     config.update({"initializer_range": 0.1, **sizes})
     torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder, max_shard_size="60KB")
     byte_tokenizer().save_pretrained(folder)
     return folder
 
@@ -263,8 +262,8 @@ def test_what_chooses_among_experts_stays_as_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_experts_that_are_not_all_there_are_refused(change: str, words: str, tmp_path: Path) -> None:
-    file = saved("qwen3_moe", tmp_path) / "model.safetensors"
-    weights = load_file(file)
+    saved("qwen3_moe", tmp_path)
+    weights = {name: weight for file in tmp_path.glob("*.safetensors") for name, weight in load_file(file).items()}
     layer = "model.layers.1.mlp.experts."
     if change == "lost":
         del weights[f"{layer}2.down_proj.weight"]
@@ -272,7 +271,7 @@ def test_experts_that_are_not_all_there_are_refused(change: str, words: str, tmp
         weights = {name: weight for name, weight in weights.items() if not name.startswith(layer)}
     else:
         weights |= {f"{layer}{i}.down_proj.weight": torch.zeros(64, 30) for i in range(4)}
-    save_file(weights, file, metadata={"format": "pt"})
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelNotFound, match=words):
         load_model(tmp_path, "cpu", quantize="nf4")
 
@@ -297,7 +296,7 @@ def test_mixtures_that_were_published_quantised_are_refused_by_name(method: str,
 
 
 def test_every_mixture_is_known_as_one() -> None:
-    for kind in importlib.import_module("engine.models.architectures").SUPPORTED:
+    for kind in SUPPORTED:
         assert bool(skeleton(small_config(kind), torch.float32).experts) == (kind in MIXTURES), kind
 
 
