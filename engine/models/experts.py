@@ -54,7 +54,7 @@ class Packing(ABC):
     @property
     @abstractmethod
     def constants(self) -> int:
-        """How many weights share, each of their part."""
+        """How many constants there are that weights share."""
 
     def unpacking_bytes(self, size: int) -> int:
         """Bytes that are there while an expert is unpacked to numbers of so many bytes: these, its row, constants."""
@@ -169,8 +169,8 @@ class EightBit(Packing):
 
     def _unpacked(self, codes: Tensor, constants: Tensor, dtype: torch.dtype) -> Tensor:
         weight = codes.view(torch.int8).to(dtype).view(-1, self.rows, self.columns)
-        reached = constants[:, : self.constant_bytes].view(torch.float32)
-        return weight.mul_((reached / 127).to(dtype)[..., None])
+        reached = constants[:, : self.constant_bytes].view(torch.float32).to(dtype)
+        return weight.div_(127).mul_(reached[..., None])  # what is reached, over 127, may be too small for float16
 
 
 PACKINGS: dict[str, type[Packing]] = {"8bit": EightBit, "nf4": NF4}
@@ -244,8 +244,8 @@ class PackedExperts(nn.Module):
 
 
 def together_on(device: torch.device) -> bool:
-    """Whether the experts of one token are unpacked all at once. On a CPU it takes four times as long as one by one,
-    which the same few megabytes serve.
+    """Whether the experts of one token are unpacked all at once. On a CPU that takes four times as long as one by one,
+    for which the same few megabytes are used again.
     """
     return device.type != "cpu"
 

@@ -86,13 +86,14 @@ def test_nf4_is_what_bitsandbytes_makes_of_a_layer(shape: tuple[int, int]) -> No
         assert torch.equal(together, torch.stack([packing.unpack(stack, int(each), dtype) for each in some]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_eight_bits_are_off_by_half_a_step_at_most(dtype: torch.dtype) -> None:
     packing, weight = EightBit(6, 100), random(6, 100).to(dtype)
     weight[2] = 0
+    weight[3] *= 1e-3  # a step of 2e-5, of which float16 keeps nine bits
     stack = packing.pack(weight)[None]
     step = weight.float().abs().amax(1, keepdim=True) / 127
-    rounding = weight.float().abs() * (2**-7 if dtype == torch.bfloat16 else 1e-6)  # of the dtype itself
+    rounding = weight.float().abs() * 1.5 * torch.finfo(dtype).eps
     assert bool(((packing.unpack(stack, 0, dtype) - weight).float().abs() <= 0.501 * step + rounding).all())
     assert torch.equal(packing.unpack(stack, torch.tensor([0, 0]), dtype)[1], packing.unpack(stack, 0, dtype))
 
