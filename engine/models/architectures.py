@@ -44,6 +44,9 @@ SUPPORTED: dict[str, str] = {
     "starcoder2": "StarCoder 2",
 }
 
+# Those of which a layer has experts, of which each token goes through a few.
+MIXTURES = frozenset({"granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"})
+
 # RoPE turns neighbouring dimensions together, and not each with the one half the rotated width away; whether it turns
 # the part of them alone that the configuration says.
 INTERLEAVED = {"cohere": False, "cohere2": False, "ernie4_5": False, "glm": True, "glm4": True}

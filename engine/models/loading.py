@@ -2,7 +2,8 @@
 
 Weights come from safetensors shards one tensor at a time, straight into the network in the dtype that is wanted, or
 quantised as they arrive by bitsandbytes (8bit: LLM.int8(), nf4: QLoRA's 4 bits with double quantisation); the whole
-model is never there twice. transformers wants the package accelerate for bitsandbytes, which spreads models over
+model is never there twice. Of a mixture the experts of a layer arrive together, and are packed one by one
+(`experts.py`). transformers wants the package accelerate for bitsandbytes, which spreads models over
 several devices; here there is one, so the two quantizers below leave that demand out.
 """
 
@@ -16,15 +17,18 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
+from transformers.core_model_loading import ConversionOps
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 from transformers.quantizers.quantizer_bnb_8bit import Bnb8BitHfQuantizer
+from transformers.quantizers.quantizers_utils import get_module_from_name
 from transformers.utils import logging as transformers_logging
 
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
 from engine.measure import free_bytes
 from engine.models import architectures
 from engine.models.checkpoint import check_files, check_loaded
+from engine.models.experts import PackedExperts, pack_experts
 from engine.models.hub import hub_is_silent
 from engine.models.quantised import OWN, Published
 from engine.models.refusing import cause_of, refusing
@@ -60,7 +64,7 @@ def read_config(source: str | Path) -> PretrainedConfig:
     Raises:
         ModelNotFound: there is none, or its config.json cannot be read.
         UnsupportedModel: sizes that go with no model, a vision model, one without a language model's head, an
-            architecture or a way of quantising that is not known.
+            architecture or a way of quantising that is not known, a mixture of experts that was published quantised.
     """
     facts = _facts(source)
     if not facts.get("model_type"):
@@ -78,7 +82,12 @@ def read_config(source: str | Path) -> PretrainedConfig:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         assert isinstance(config, PretrainedConfig)
         architectures.check(config)
-    Published.of(config)
+    published = Published.of(config)
+    if published is not None and kind in architectures.MIXTURES:
+        raise UnsupportedModel(
+            f"Its weights were published quantised as '{published.method}', which is not supported of a mixture of "
+            f"experts ('{kind}'): choose a plain checkpoint, and --quantize nf4 or 8bit."
+        )
     return config
 
 
@@ -178,20 +187,21 @@ def _require_room(source: str | Path, sizes: Skeleton, quantize: str, place: tor
     """Refuse weights that cannot fit, naming how they would.
 
     Plain weights on their way to a GPU go through the host's memory if their type changes, else they are mapped from
-    their files; what is quantised goes there tensor by tensor. as_stored: whether plain ones keep their type.
+    their files; what is quantised goes there tensor by tensor, the experts of a layer together. as_stored: whether
+    plain ones keep their type.
     """
 
     def too_small(each: str) -> torch.device | None:
         straight = as_stored or sizes.packed(each) or place.type == "cpu"
         on_the_way = (place,) if straight else (place, CPU)
-        return next((device for device in on_the_way if sizes.weight_bytes(each) > free_bytes(device)), None)
+        return next((device for device in on_the_way if sizes.loading_bytes(each) > free_bytes(device)), None)
 
     device = too_small(quantize)
     if device is None:
         return
     fitting = [each for each in sizes.quantizations if too_small(each) is None]
     advice = f"--quantize {fitting[0]} would fit" if fitting else "choose a smaller model, or close other programs"
-    needed, free = sizes.weight_bytes(quantize), free_bytes(device)
+    needed, free = sizes.loading_bytes(quantize), free_bytes(device)
     raise OutOfMemory(
         f"The weights of '{source}' need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free on {device}: {advice}."
     )
@@ -227,10 +237,30 @@ class _NF4(BitsAndBytesConfig):
         self.place = str(place)
 
 
-class _OneDevice:
-    """Weights are quantised where they are to stay."""
+class _PackExperts(ConversionOps):
+    """Of a layer's weights as they arrive: experts are packed, and linear layers left to bitsandbytes."""
+
+    def __init__(self, linear: ConversionOps) -> None:
+        self.linear = linear
+
+    def convert(self, input_dict: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Tensors by their paths in the network. Experts of another number or size are left out, as if missing."""
+        packed = {}
+        for path in list(input_dict):
+            module, name = get_module_from_name(kwargs["model"], path)
+            if isinstance(module, PackedExperts):
+                found = input_dict.pop(path)
+                weights = found[0] if isinstance(found, list) else found
+                if weights.shape == module.shape(name):
+                    packed[path] = module.pack(name, weights)
+        return packed | self.linear.convert(input_dict, *args, **kwargs)
+
+
+class _Ours:
+    """Weights are quantised where they are to stay, experts too."""
 
     quantization_config: Any
+    quantization: str
 
     def validate_environment(self, *args: object, **kwargs: object) -> None:
         """Bitsandbytes has been looked for already."""
@@ -239,12 +269,31 @@ class _OneDevice:
         """All of the model on one device."""
         return {"": torch.device(self.quantization_config.place)}
 
+    def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
+        """Put in place what the weights are to be held by."""
+        super().preprocess_model(model, dtype, **kwargs)  # type: ignore[misc]
+        pack_experts(model, self.quantization)
+
+    def param_needs_quantization(self, model: PreTrainedModel, param_name: str, **kwargs: Any) -> bool:
+        """Whether it is a weight of experts or of one of bitsandbytes' layers."""
+        module, _ = get_module_from_name(model, param_name)
+        ours = isinstance(module, PackedExperts)
+        return ours or super().param_needs_quantization(model, param_name, **kwargs)  # type: ignore[misc]
+
+    def get_quantize_ops(self) -> ConversionOps:
+        """What makes codes of a weight."""
+        return _PackExperts(super().get_quantize_ops())  # type: ignore[misc]
+
 
 @register_quantizer(f"{OWN}8bit")
-class _EightBitQuantizer(_OneDevice, Bnb8BitHfQuantizer):
+class _EightBitQuantizer(_Ours, Bnb8BitHfQuantizer):
     """LLM.int8() (https://arxiv.org/abs/2208.07339)."""
+
+    quantization = "8bit"
 
 
 @register_quantizer(f"{OWN}nf4")
-class _NF4Quantizer(_OneDevice, Bnb4BitHfQuantizer):
+class _NF4Quantizer(_Ours, Bnb4BitHfQuantizer):
     """QLoRA's NormalFloat (https://arxiv.org/abs/2305.14314)."""
+
+    quantization = "nf4"

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from engine.errors import UnsupportedModel
 from engine.method import require
 from engine.models import architectures
+from engine.models.experts import PACKINGS, PackedExperts, has_experts, shapes_of, together_on
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
 from engine.models.refusing import refusing
 from engine.seam import LayerSpec, ModelSpec, projections_of, rope_of, window_of
@@ -31,15 +32,19 @@ class Skeleton:
     """Sizes of a model; weights are counted in numbers, not bytes.
 
     linear: (output, input) sizes of each layer that quantisation reaches: all linear ones but the head.
-    other: weights that stay as they are: embeddings, head, norms, biases, and experts that are no linear layers.
-    active: weights that one token is multiplied with, the head left out; head: those of the head.
+    experts: (experts, output, input) sizes of each stack of them, in turn of their first and second halves; `chosen`:
+    how many of each a token goes through.
+    other: weights that stay as they are: embeddings, head, norms, biases, and what chooses among experts; `multiplied`:
+    those of them that every token is multiplied with, the head left out; head: those of the head.
     mlp: width of the widest hidden layer; published: how the linear layers come quantised already, if they do.
     """
 
     spec: ModelSpec
     linear: tuple[tuple[int, int], ...]
+    experts: tuple[tuple[int, int, int], ...]
+    chosen: int
     other: int
-    active: int
+    multiplied: int
     head: int
     hidden: int
     mlp: int
@@ -66,7 +71,23 @@ class Skeleton:
     @property
     def parameters(self) -> int:
         """All weights."""
-        return self.other + sum(rows * columns for rows, columns in self.linear)
+        return self.other + self.linear_weights + self.expert_weights
+
+    @property
+    def linear_weights(self) -> int:
+        """Those of the layers that quantisation reaches."""
+        return sum(rows * columns for rows, columns in self.linear)
+
+    @property
+    def expert_weights(self) -> int:
+        """Those of all experts."""
+        return sum(count * rows * columns for count, rows, columns in self.experts)
+
+    @property
+    def active(self) -> int:
+        """Weights that one token is multiplied with, the head left out."""
+        through = self.chosen * sum(rows * columns for _, rows, columns in self.experts)
+        return self.linear_weights + through + self.multiplied
 
     def weight_bytes(self, quantize: str = "none") -> int:
         """Bytes of all weights, with the constants that a quantisation keeps beside them.
@@ -78,24 +99,75 @@ class Skeleton:
         Raises:
             SettingsError: see `check`.
         """
+        return self.other * self.spec.dtype.itemsize + self.linear_bytes(quantize) + self.expert_bytes(quantize)
+
+    def linear_bytes(self, quantize: str) -> int:
+        """Of the linear layers alone.
+
+        Raises:
+            SettingsError: see `check`.
+        """
         self.check(quantize)
-        kept = self.other * self.spec.dtype.itemsize
         if self.published is not None:
-            return kept + sum(self.published.layer_bytes(*sizes) for sizes in self.linear)
+            return sum(self.published.layer_bytes(*sizes) for sizes in self.linear)
         if quantize == "none":
-            return kept + sum(rows * columns for rows, columns in self.linear) * self.spec.dtype.itemsize
+            return self.linear_weights * self.spec.dtype.itemsize
         if quantize == "8bit":
-            return kept + sum(eight_bit_bytes(*sizes) for sizes in self.linear)
-        return kept + sum(four_bit_bytes(rows * columns) for rows, columns in self.linear)
+            return sum(eight_bit_bytes(*sizes) for sizes in self.linear)
+        return sum(four_bit_bytes(rows * columns) for rows, columns in self.linear)
+
+    def expert_bytes(self, quantize: str) -> int:
+        """Of all experts alone."""
+        if quantize == "none":
+            return self.expert_weights * self.spec.dtype.itemsize
+        return sum(count * PACKINGS[quantize](*sizes).nbytes for count, *sizes in self.experts)
+
+    def loading_bytes(self, quantize: str) -> int:
+        """Bytes that loading takes where the weights are to be: theirs, and of experts that are packed one layer's
+        larger stack, which transformers has twice as it puts it together.
+        """
+        stacks = (count * rows * columns for count, rows, columns in self.experts if quantize != "none")
+        return self.weight_bytes(quantize) + 2 * max(stacks, default=0) * self.spec.dtype.itemsize
 
     def packed(self, quantize: str) -> bool:
         """Whether weights are unpacked before they are multiplied with."""
         return quantize != "none" or self.published is not None
 
     def unpacked_bytes(self, quantize: str) -> int:
-        """Bytes of the largest layer as it is unpacked to be multiplied with; 0 where nothing is packed."""
-        largest = max((rows * columns for rows, columns in self.linear), default=0)
-        return largest * self.spec.dtype.itemsize if self.packed(quantize) else 0
+        """Bytes of the most that is unpacked at once to be multiplied with; 0 where nothing is packed.
+
+        It is a linear layer or an expert, on a GPU all that a token chooses; of experts the codes are there again.
+        """
+        if not self.packed(quantize):
+            return 0
+        size = self.spec.dtype.itemsize
+        largest = max((rows * columns * size for rows, columns in self.linear), default=0)
+        if quantize == "none":
+            return largest
+        experts = (PACKINGS[quantize](*sizes).unpacking_bytes(size) for _, *sizes in self.experts)
+        count = self.chosen if together_on(self.spec.device) else 1
+        return max(largest, count * max(experts, default=0))
+
+    def mlp_bytes(self, rows: int, quantize: str) -> int:
+        """Bytes of what a pass of so many tokens holds between the layers of one block, at most.
+
+        Packed experts take their own tokens one after another, and it may be all of them; transformers has each token
+        go through all that it chooses at once. Beside that there is what was chosen, in order and as it was.
+        """
+        size = self.spec.dtype.itemsize
+        mlp = rows * 3 * self.mlp * size
+        if not self.experts:
+            return mlp
+        count, _, width = self.experts[1]
+        if quantize == "none":
+            each = self.chosen * max(4 * self.hidden, self.hidden + 4 * width) * size
+        else:
+            each = self.hidden * (2 * size + 12) + 4 * width * size
+        return max(mlp, rows * (each + 6 * 8 * self.chosen + count * (size + 4)))
+
+    def hit(self, rows: float) -> float:
+        """Share of the experts that a pass of so many tokens goes through, where each token chooses at random."""
+        return 1 - (1 - self.chosen / self.experts[0][0]) ** rows if self.experts else 0.0
 
 
 def skeleton(
@@ -136,23 +208,24 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
         if hasattr(each, "in_features") and each is not head and (published is None or published.reaches(name))
     ]
     linear = tuple((each.out_features, each.in_features) for each in modules)
-    reached = {id(getattr(each, "weight", None)) for each in modules}
+    stacks = [own for own in network.modules() if isinstance(own, PackedExperts) or has_experts(own)]
+    experts = tuple(sizes for own in stacks for sizes in shapes_of(own))
+    reached = {id(getattr(each, "weight", None)) for each in modules} | {
+        id(weight) for own in stacks for weight in own.parameters()
+    }
     rest = {id(each): each for each in network.parameters() if id(each) not in reached}
     embedding = network.get_input_embeddings().weight
-    experts = int(getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None) or 0)
     chosen = int(config.num_experts_per_tok) if experts else 1
     width = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
-    active = float(sum(rows * columns for rows, columns in linear))
-    for weight in rest.values():
-        if weight.dim() == 3 and weight.shape[0] == experts:
-            active += weight.numel() * chosen / experts
-        elif weight.dim() == 2 and weight is not embedding and (head is None or weight is not head.weight):
-            active += weight.numel()
+    apart = (embedding, None if head is None else head.weight)
+    multiplied = [own for own in rest.values() if own.dim() == 2 and all(own is not each for each in apart)]
     return Skeleton(
         spec=spec,
         linear=linear,
+        experts=experts,
+        chosen=chosen,
         other=sum(weight.numel() for weight in rest.values()),
-        active=round(active),
+        multiplied=sum(weight.numel() for weight in multiplied),
         head=config.hidden_size * config.vocab_size,
         hidden=config.hidden_size,
         mlp=max(config.intermediate_size, chosen * int(width)),

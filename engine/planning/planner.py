@@ -252,7 +252,6 @@ class Planner:
             self._attention_bytes(layer.query_heads, layer.kv_heads, layer.head_size, footprint, rows)
             for layer in model.spec.layers
         )
-        mlp = rows * 3 * model.mlp * size
         scored = min(rows, NOVELTY_ROWS) if method.needs_novelty() else 1
         logits = rows * model.hidden * size + scored * model.vocabulary * (size + 8)
         if method.needs_novelty() and self.machine.shared:
@@ -260,7 +259,9 @@ class Planner:
         stream = rows * model.hidden * (3 * size + 4)  # residual, its norm in float32, the layer's input and output
         positions = max(footprint.widest, footprint.positions)
         tables = sum(rope.bytes_for(positions, size) for rope in model.spec.ropes)
-        return stream + max(attention, mlp, logits) + tables + model.unpacked_bytes(quantize)
+        return (
+            stream + max(attention, model.mlp_bytes(rows, quantize), logits) + tables + model.unpacked_bytes(quantize)
+        )
 
     def _attention_bytes(self, query_heads: int, kv_heads: int, width: int, footprint: Footprint, rows: int) -> int:
         size = self.model.spec.dtype.itemsize

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from engine.footprint import Footprint
+from engine.models.experts import together_on
 from engine.models.skeleton import Skeleton
 from engine.planning.flops import operations
 from engine.planning.rates import Rates
@@ -19,6 +20,7 @@ QUESTION = 50  # tokens of the question whose first token is timed
 BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itself: Python, caches that went cold
 LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
 SCORE_BYTES = 12  # moved per score of a search: written, and read again to find the best
+UNPACKING = 10  # operations that unpack and multiply with one of an expert's two stacks
 CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
 
 
@@ -51,13 +53,19 @@ class Roofline:
         return reading, first, 1 / (answering + searching / footprint.search_every)
 
     def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
-        """Of one pass through the model: its weights are read once, and unpacked if several tokens share them."""
+        """Of one pass through the model: its weights are read once, of experts those that a token goes through.
+
+        Experts in codes are unpacked at every pass, linear layers if several tokens share them.
+        """
         model, rates = self.model, self.rates
         size = model.spec.dtype.itemsize
-        linear = sum(outputs * inputs for outputs, inputs in model.linear)
-        weights = model.weight_bytes(self.quantize) - model.other * size + (model.active - linear + head) * size
+        hit = model.hit(rows)
+        weights: float = model.linear_bytes(self.quantize) + hit * model.expert_bytes(self.quantize)
+        weights += (model.multiplied + head) * size
         if model.packed(self.quantize) and rows > 1:
-            weights += 2 * linear * size
+            weights += 2 * model.linear_weights * size
+        if self.quantize != "none":
+            weights += 2 * hit * model.expert_weights * size
         work = operations(model, rows, attended, rows if head else 0)
         # Retaining heads score every token; beacon weights are for beacons alone.
         share = footprint.inserted / (footprint.passed + footprint.inserted) if footprint.inserted else 1.0
@@ -68,7 +76,11 @@ class Roofline:
         attention = work.attention / rates.flops
         entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if footprint.coded else 0))
         moved = (entries + logits) / rates.memory
-        small = footprint.operations * len(model.spec.layers) * rates.operation_sec
+        small: float = footprint.operations * len(model.spec.layers)
+        if self.quantize != "none":
+            at_once = rows == 1 and together_on(model.spec.device)
+            small += UNPACKING * sum(1 if at_once else hit * count for count, *_ in model.experts)
+        small *= rates.operation_sec
         if self.shared:
             return products + attention + moved + BETWEEN * small
         if rows == 1 and footprint.recorded and self.quantize != "8bit":

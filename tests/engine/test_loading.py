@@ -21,6 +21,7 @@ from engine.context import new_memory
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.models import loading
 from engine.models.architectures import SUPPORTED
+from engine.models.experts import PackedExperts
 from engine.models.loading import load_network, read_config
 from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.conftest import byte_tokenizer, tiny_config
@@ -51,8 +52,9 @@ def changed(folder: Path, target: Path, **facts: object) -> Path:
 
 
 def packed_bytes(network: PreTrainedModel) -> int:
-    """Bytes of weights and of the constants that bitsandbytes keeps beside them, before anything was computed."""
-    total = 0
+    """Bytes of weights and of the constants that are kept beside them, before anything was computed."""
+    experts = [each for each in network.modules() if isinstance(each, PackedExperts)]
+    total = sum(stack.nbytes for each in experts for stack in each.buffers())
     for weight in network.parameters():
         total += weight.nbytes
         state = getattr(weight, "quant_state", None)
@@ -101,7 +103,10 @@ def test_every_architecture_is_loaded_and_quantised_as_planned(kind: str, tmp_pa
     assert all(torch.equal(weights[name], weight) for name, weight in saved.named_parameters())
     planned = skeleton(config, torch.float32)
     assert packed_bytes(loaded) == planned.weight_bytes()
-    assert packed_bytes(load_network(tmp_path, config, CPU, torch.float32, "nf4")) == planned.weight_bytes("nf4")
+    for quantize in ("8bit", "nf4"):
+        assert packed_bytes(load_network(tmp_path, config, CPU, torch.float32, quantize)) == planned.weight_bytes(
+            quantize
+        )
 
 
 def test_nf4_is_computed_as_asked_on_every_cpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,6 +476,7 @@ def test_a_folder_without_weights_is_named(folder: Path, tmp_path: Path) -> None
 PEAK = """
 import sys
 import torch
+from engine.models.experts import PackedExperts
 from engine.models.loading import load_network, read_config
 
 def status(name):

@@ -23,6 +23,7 @@ from engine import (
     Reader,
     Sampling,
     SettingsError,
+    load_model,
     make_method,
     suited_method,
 )
@@ -55,6 +56,33 @@ LLAMA_8B = {
     "num_key_value_heads": 8,
     "max_position_embeddings": 131072,
     "tie_word_embeddings": False,
+}
+QWEN3_30B = {
+    "vocab_size": 151936,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "moe_intermediate_size": 768,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "max_position_embeddings": 40960,
+    "tie_word_embeddings": False,
+}
+MIXTURE = {
+    "vocab_size": 300,
+    "hidden_size": 256,
+    "intermediate_size": 256,
+    "moe_intermediate_size": 64,
+    "num_experts": 8,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 4096,
 }
 METHODS_TO_READ = {**TIGHT, **{f"{name}-default": make_method(name) for name in METHODS}}
 
@@ -277,6 +305,64 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
     peak = peak_of_pass(model, method, ids, plan.chunk)
     assert peak <= plan.workspace_bytes + plan.footprint.spare_bytes
     assert plan.workspace_bytes <= 4 * peak
+
+
+@pytest.mark.parametrize("quantize", ["none", "nf4"])
+def test_nor_is_it_less_than_a_mixture_takes(quantize: str, tmp_path: Path) -> None:
+    """transformers has every token beside all of its experts at once, of which nothing was planned."""
+    config = AutoConfig.for_model("qwen3_moe", **MIXTURE)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    model, method = load_model(tmp_path, "cpu", quantize=quantize), make_method("full")
+    ids = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),))
+    plan = Planner(skeleton_of(model.network, model.spec), Machine(64 * GB, 0, True), model.turn_length).plan(
+        method, len(ids), quantize
+    )
+    peak = peak_of_pass(model, method, ids, plan.chunk)
+    assert peak <= plan.workspace_bytes <= 4 * peak
+
+
+def test_experts_in_codes_fit_a_card_that_they_did_not_fit() -> None:
+    """Qwen3-30B-A3B in 4 bits took 58 GB, because its experts stayed in bfloat16."""
+    model = skeleton(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
+    assert model.parameters == 30_532_122_624
+    assert model.active + model.head == pytest.approx(3.0e9, rel=0.05)
+    sizes = {each: model.weight_bytes(each) / GB for each in model.quantizations}
+    assert sizes == pytest.approx({"none": 61.06, "8bit": 31.2, "nf4": 16.69}, rel=0.01)
+    best = Planner(model, Machine(24 << 30, 64 << 30, False)).best(100_000)
+    assert best is not None
+    assert best.plan.quantize == "nf4"
+    assert best.plan.device_bytes < 24 << 30
+
+
+def test_a_pass_reads_the_experts_that_its_tokens_choose() -> None:
+    model = skeleton(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
+    assert model.hit(1) == 8 / 128
+    assert 0.11 < model.hit(2) < 0.125
+    assert model.hit(2048) > 0.999
+    assert model.unpacked_bytes("none") == 0
+    eight = 8 * 2 * 768 * 2048  # weights of as many experts' larger halves
+    assert 2 * eight < model.unpacked_bytes("nf4") < 2.8 * eight < model.unpacked_bytes("8bit") < 3.1 * eight
+    alone = dataclasses.replace(model, spec=dataclasses.replace(model.spec, device=torch.device("cpu")))
+    assert alone.unpacked_bytes("nf4") == 2048 * 32 * 128 * 2  # of one linear layer, which is more than of one expert
+
+
+def test_experts_in_codes_cost_a_gpu_their_launches() -> None:
+    """A pass of 2,048 tokens launches some 120,000 kernels for them, which takes longer than what they compute."""
+    model = skeleton(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
+    rates = Rates(80e12, 9e11, 2e10, 1e12, 5e10)
+
+    def seconds(quantize: str, operation_sec: float) -> float:
+        machine = Machine(80 * GB, 64 * GB, False, dataclasses.replace(rates, operation_sec=operation_sec))
+        plan = Planner(model, machine).plan(make_method("full"), 20_480, quantize)
+        assert plan.chunk == 2048
+        assert plan.reading_sec is not None
+        return plan.reading_sec
+
+    launches = (seconds("nf4", 1e-5) - seconds("nf4", 0)) / 1e-5
+    assert 48 * 2 * 128 * 5 < launches / 10 < 48 * 2 * 128 * 20
+    assert seconds("none", 1e-5) == pytest.approx(seconds("none", 0), rel=0.01)
 
 
 def test_bytes_of_a_known_model() -> None:

@@ -1,0 +1,291 @@
+"""Experts of a mixture in codes: a row of bytes for each, unpacked as a pass needs it.
+
+transformers holds the experts of a layer in two parameters of three dimensions, which bitsandbytes' layers do not
+reach. `PackedExperts` takes their module's place. Of each stack it holds [E, bytes]: in the row of an expert its codes
+and then their constants, so that what a pass takes of a few experts are a few rows. On a GPU the experts of a single
+token are unpacked together: shapes are the same whichever they are, and no number is read back, so that the pass can be
+recorded (`graphs.py`). Those of a longer pass, and of any on a CPU, are unpacked one after another.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engine.models.quantised import BLOCK, NESTED
+
+STACKS = ("gate_up_proj", "down_proj")  # as transformers names them: [E, 2 I, H] and [E, H, I]
+ALIGNED = 16  # bytes: what kernels read at once
+
+
+def _aligned(count: int) -> int:
+    return math.ceil(count / ALIGNED) * ALIGNED
+
+
+class Packing(ABC):
+    """How the weights [R, C] of an expert become a row of bytes."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        """R and C."""
+        self.rows, self.columns = rows, columns
+
+    @property
+    @abstractmethod
+    def code_bytes(self) -> int:
+        """Bytes of the codes."""
+
+    @property
+    @abstractmethod
+    def constant_bytes(self) -> int:
+        """Bytes of the constants behind them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the row: codes and constants, each filled up to 16."""
+        return _aligned(self.code_bytes) + _aligned(self.constant_bytes)
+
+    @property
+    @abstractmethod
+    def constants(self) -> int:
+        """How many constants there are that weights share."""
+
+    def unpacking_bytes(self, size: int) -> int:
+        """Bytes that are there while an expert is unpacked to numbers of so many bytes: these, its row, constants."""
+        return self.rows * self.columns * size + self.nbytes + 8 * self.constants
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """uint8 [bytes] for weights [R, C] of any float dtype, on their device."""
+        codes, *constants = (part.contiguous().view(torch.uint8).reshape(-1) for part in self._packed(weight))
+        behind = torch.cat(constants)
+        return torch.cat([F.pad(part, (0, _aligned(len(part)) - len(part))) for part in (codes, behind)])
+
+    def unpack(self, stack: Tensor, which: int | Tensor, dtype: torch.dtype) -> Tensor:
+        """Weights in dtype, of rows of a stack uint8 [E, bytes]: of one expert [R, C], of experts int64 [K] [K, R, C].
+
+        Only those rows are read, and each byte of them once.
+        """
+
+        def taken(begin: int, count: int) -> Tensor:
+            part = stack[:, begin : begin + count]
+            return part[which : which + 1] if isinstance(which, int) else part.index_select(0, which)
+
+        constants = taken(_aligned(self.code_bytes), _aligned(self.constant_bytes))
+        weight = self._unpacked(taken(0, self.code_bytes), constants, dtype)
+        return weight[0] if isinstance(which, int) else weight
+
+    @abstractmethod
+    def _packed(self, weight: Tensor) -> tuple[Tensor, ...]:
+        """The codes, and the constants in their order."""
+
+    @abstractmethod
+    def _unpacked(self, codes: Tensor, constants: Tensor, dtype: torch.dtype) -> Tensor:
+        """Weights [K, R, C] of codes and constants, uint8 [K, bytes], these filled up to 16."""
+
+
+class NF4(Packing):
+    """QLoRA's NormalFloat with double quantisation, as bitsandbytes makes it of a linear layer.
+
+    Constants: a float32 that is the mean of the blocks' own, a float32 for each 256 blocks, a byte for each block of 64
+    weights. The last block is filled up with zeros. Source: https://arxiv.org/abs/2305.14314, section 3.
+    """
+
+    @property
+    def constants(self) -> int:
+        """One for each block."""
+        return math.ceil(self.rows * self.columns / BLOCK)
+
+    @property
+    def code_bytes(self) -> int:
+        """Two weights a byte."""
+        return self.constants * BLOCK // 2
+
+    @property
+    def constant_bytes(self) -> int:
+        """Of both levels."""
+        return self._float_bytes + self.constants
+
+    @property
+    def _float_bytes(self) -> int:
+        return 4 * (1 + math.ceil(self.constants / NESTED))
+
+    def _packed(self, weight: Tensor) -> tuple[Tensor, ...]:
+        from bitsandbytes.functional import quantize_4bit
+
+        flat = F.pad(weight.reshape(-1), (0, self.constants * BLOCK - weight.numel()))
+        codes, state = quantize_4bit(flat, blocksize=BLOCK, compress_statistics=True, quant_type="nf4")
+        return codes, torch.cat([state.offset.reshape(1), state.state2.absmax]), state.absmax
+
+    def _unpacked(self, codes: Tensor, constants: Tensor, dtype: torch.dtype) -> Tensor:
+        count = len(codes)
+        floats = constants[:, : self._float_bytes].view(torch.float32)
+        offset, scales = floats[:, :1], floats[:, 1:].repeat_interleave(NESTED, 1)[:, : self.constants]
+        own = constants[:, self._float_bytes : self.constant_bytes].int()
+        absmax = _levels(codes.device)[own] * scales + offset
+        flat = torch.ops.bitsandbytes.dequantize_4bit(
+            codes, absmax.contiguous(), BLOCK, "nf4", (count, self.constants * BLOCK), dtype
+        )
+        weight: Tensor = flat[:, : self.rows * self.columns]
+        return weight.reshape(count, self.rows, self.columns)
+
+
+@cache
+def _levels(device: torch.device) -> Tensor:
+    """float32 [256]: what bitsandbytes' 8-bit codes of constants stand for."""
+    from bitsandbytes.functional import create_dynamic_map
+
+    levels: Tensor = create_dynamic_map()  # type: ignore[no-untyped-call]
+    return levels.to(device)
+
+
+class EightBit(Packing):
+    """A byte a weight, and for each row the float32 that it reaches; inputs stay as they are, unlike LLM.int8()'s."""
+
+    @property
+    def constants(self) -> int:
+        """One for each row."""
+        return self.rows
+
+    @property
+    def code_bytes(self) -> int:
+        """One weight a byte."""
+        return self.rows * self.columns
+
+    @property
+    def constant_bytes(self) -> int:
+        """Four a row."""
+        return 4 * self.rows
+
+    def _packed(self, weight: Tensor) -> tuple[Tensor, ...]:
+        reached = weight.abs().amax(1, keepdim=True).float()
+        codes = weight / reached.clamp_min(torch.finfo(torch.float32).tiny) * 127
+        return codes.round().to(torch.int8), reached
+
+    def _unpacked(self, codes: Tensor, constants: Tensor, dtype: torch.dtype) -> Tensor:
+        weight = codes.view(torch.int8).to(dtype).view(-1, self.rows, self.columns)
+        reached = constants[:, : self.constant_bytes].view(torch.float32).to(dtype)
+        return weight.div_(127).mul_(reached[..., None])  # what is reached, over 127, may be too small for float16
+
+
+PACKINGS: dict[str, type[Packing]] = {"8bit": EightBit, "nf4": NF4}
+
+
+class PackedExperts(nn.Module):
+    """In place of the experts of a layer."""
+
+    gate_up_proj: Tensor
+    down_proj: Tensor
+
+    def __init__(self, own: nn.Module, quantize: str) -> None:
+        """own: transformers' module of experts, whose weights are still on the meta device."""
+        super().__init__()
+        self.act_fn: Any = own.act_fn
+        self.packings: dict[str, Packing] = {}
+        for name in STACKS:
+            count, rows, columns = own.get_parameter(name).shape
+            self.packings[name] = PACKINGS[quantize](rows, columns)
+            self.register_buffer(name, torch.empty(count, self.packings[name].nbytes, dtype=torch.uint8, device="meta"))
+
+    def shape(self, name: str) -> tuple[int, int, int]:
+        """(E, R, C) of the weights in the stack of that name."""
+        packing = self.packings[name]
+        return len(self.get_buffer(name)), packing.rows, packing.columns
+
+    def pack(self, name: str, weights: Tensor) -> Tensor:
+        """What a stack of that name holds for weights [E, R, C]: uint8 [E, bytes]. One expert is packed at a time."""
+        packed = torch.empty(self.get_buffer(name).shape, dtype=torch.uint8, device=weights.device)
+        for row, weight in zip(packed, weights, strict=True):
+            row.copy_(self.packings[name].pack(weight))
+        return packed
+
+    def unpacked(self, name: str, which: int | Tensor, dtype: torch.dtype) -> Tensor:
+        """Weights of one expert [R, C], or of experts int64 [K] [K, R, C]."""
+        return self.packings[name].unpack(self.get_buffer(name), which, dtype)
+
+    def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """What the chosen experts make of tokens, weighted and added up in float32.
+
+        Args:
+            hidden_states: [T, H]; top_k_index: int64 [T, K], the experts of each; top_k_weights: [T, K].
+
+        Returns:
+            [T, H] in the dtype of the tokens.
+        """
+        if len(hidden_states) == 1 and together_on(hidden_states.device):
+            return self.together(hidden_states, top_k_index, top_k_weights)
+        count, chosen = len(self.gate_up_proj), top_k_index.shape[1]
+        experts, order = top_k_index.reshape(-1).sort(stable=True)
+        tokens, weights = order // chosen, top_k_weights.reshape(-1)[order]
+        numbers = torch.arange(count + 1, device=experts.device)
+        bounds: list[int] = torch.searchsorted(experts, numbers).tolist()
+        total = torch.zeros_like(hidden_states, dtype=torch.float32)
+        for expert, (begin, end) in enumerate(pairwise(bounds)):
+            if begin < end:
+                own = tokens[begin:end]
+                each = self._expert(hidden_states[own], expert).float() * weights[begin:end, None]
+                total.index_add_(0, own, each)
+        return total.to(hidden_states.dtype)
+
+    def together(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """The same for one token, whose experts are unpacked all at once."""
+        each = self._expert(hidden_states.expand(top_k_index.shape[1], 1, -1), top_k_index[0])  # [K, 1, H]
+        return (each[:, 0].float() * top_k_weights[0, :, None]).sum(0, keepdim=True).to(hidden_states.dtype)
+
+    def _expert(self, x: Tensor, which: int | Tensor) -> Tensor:
+        """[..., H] of x [T, H] through one expert, or of x [K, 1, H] through an expert each."""
+        gate, up = _product(x, self, "gate_up_proj", which).chunk(2, dim=-1)
+        return _product(self.act_fn(gate) * up, self, "down_proj", which)
+
+
+def together_on(device: torch.device) -> bool:
+    """Whether the experts of one token are unpacked all at once. On a CPU that takes four times as long as one by one,
+    for which the same few megabytes are used again.
+    """
+    return device.type != "cpu"
+
+
+class _Product(torch.autograd.Function):
+    """x times unpacked weights, which are unpacked again on the way back: kept, they would be all of the model's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, experts: PackedExperts, name: str, which: int | Tensor) -> Tensor:
+        def unpacked() -> Tensor:
+            return experts.unpacked(name, which, dtype)
+
+        dtype, ctx.unpacked = x.dtype, unpacked
+        return x @ unpacked().transpose(-1, -2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return gradients[0] @ ctx.unpacked(), None, None, None
+
+
+def _product(x: Tensor, experts: PackedExperts, name: str, which: int | Tensor) -> Tensor:
+    product: Tensor = _Product.apply(x, experts, name, which)  # type: ignore[no-untyped-call]
+    return product
+
+
+def pack_experts(network: nn.Module, quantize: str) -> None:
+    """Put `PackedExperts` in place of all experts of a network on the meta device, to be filled as weights arrive."""
+    for name, module in list(network.named_modules()):
+        if has_experts(module):
+            network.set_submodule(name, PackedExperts(module, quantize))
+
+
+def has_experts(module: nn.Module) -> bool:
+    """Whether it is transformers' module of the experts of a layer."""
+    own = dict(module.named_parameters(recurse=False))
+    return all(name in own and own[name].dim() == 3 for name in STACKS)
+
+
+def shapes_of(experts: nn.Module) -> list[tuple[int, int, int]]:
+    """(E, R, C) of both stacks of a layer's experts, packed or not."""
+    if isinstance(experts, PackedExperts):
+        return [experts.shape(name) for name in STACKS]
+    return [tuple(experts.get_parameter(name).shape) for name in STACKS]  # type: ignore[misc]

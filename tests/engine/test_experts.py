@@ -1,0 +1,343 @@
+"""Mixtures whose experts are in codes: what they compute, how they are loaded, and the bytes that they take."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bitsandbytes.functional import dequantize_4bit, quantize_4bit
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from engine import Model, ModelNotFound, OutOfMemory, UnsupportedModel, graphs, load_model, make_method
+from engine.context import new_memory
+from engine.conversation import Conversation
+from engine.models.architectures import MIXTURES, SUPPORTED
+from engine.models.experts import NF4, PACKINGS, STACKS, EightBit, PackedExperts, has_experts
+from engine.models.loading import load_network, read_config
+from engine.models.skeleton import skeleton, skeleton_of
+from tests.engine.conftest import byte_tokenizer
+from tests.engine.reading import answer, read
+from tests.engine.test_architectures import small_config
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).resolve().parents[2]
+QUANTIZATIONS = sorted(PACKINGS)
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def saved(kind: str, folder: Path, **sizes: int) -> Path:
+    """A random mixture with its tokenizer, as a checkpoint of several files, where a layer may lie in two."""
+    config = small_config(kind)
+    config.update({"initializer_range": 0.1, **sizes})
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder, max_shard_size="60KB")
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def packed_experts(network: nn.Module) -> list[PackedExperts]:
+    return [each for each in network.modules() if isinstance(each, PackedExperts)]
+
+
+def unpacked(network: PreTrainedModel) -> PreTrainedModel:
+    """The same network with transformers' own experts, whose weights are what the codes stand for."""
+    other = copy.deepcopy(network)
+    plain = AutoModelForCausalLM.from_config(other.config)
+    for name, module in plain.named_modules():
+        if has_experts(module):
+            packed = other.get_submodule(name)
+            assert isinstance(packed, PackedExperts)
+            for stack in STACKS:
+                everything = packed.unpacked(stack, torch.arange(packed.shape(stack)[0]), torch.float32)
+                module.get_parameter(stack).data = everything
+            other.set_submodule(name, module)
+    assert not packed_experts(other)
+    return other
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (7, 64), (5, 13), (96, 320)])
+def test_nf4_is_what_bitsandbytes_makes_of_a_layer(shape: tuple[int, int]) -> None:
+    packing, weights = NF4(*shape), random(3, *shape)
+    stack = torch.stack([packing.pack(weight) for weight in weights])
+    assert stack.shape == (3, packing.nbytes)
+    for dtype in (torch.float32, torch.bfloat16):
+        for number, weight in enumerate(weights.to(dtype)):
+            stack[number] = packing.pack(weight)
+            filled = torch.zeros(-(-weight.numel() // 64) * 64, dtype=dtype)
+            filled[: weight.numel()] = weight.reshape(-1)
+            codes, state = quantize_4bit(filled, compress_statistics=True, quant_type="nf4")
+            expected = dequantize_4bit(codes, state).reshape(-1)[: weight.numel()].view(shape)
+            assert torch.equal(packing.unpack(stack, number, dtype), expected)
+        some = torch.tensor([2, 0, 2])
+        together = packing.unpack(stack, some, dtype)
+        assert torch.equal(together, torch.stack([packing.unpack(stack, int(each), dtype) for each in some]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_eight_bits_are_off_by_half_a_step_at_most(dtype: torch.dtype) -> None:
+    packing, weight = EightBit(6, 100), random(6, 100).to(dtype)
+    weight[2] = 0
+    weight[3] *= 1e-3  # a step of 2e-5, of which float16 keeps nine bits
+    stack = packing.pack(weight)[None]
+    step = weight.float().abs().amax(1, keepdim=True) / 127
+    rounding = weight.float().abs() * 1.5 * torch.finfo(dtype).eps
+    assert bool(((packing.unpack(stack, 0, dtype) - weight).float().abs() <= 0.501 * step + rounding).all())
+    assert torch.equal(packing.unpack(stack, torch.tensor([0, 0]), dtype)[1], packing.unpack(stack, 0, dtype))
+
+
+def through(model: Model, ids: Tensor, sizes: list[int]) -> Tensor:
+    """Logits [T, vocabulary] of tokens that pass in pieces of such sizes."""
+    memory, hidden = new_memory(model, make_method("full")), []
+    for chunk in ids.split(sizes):
+        hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), -1, dtype=torch.int32)))
+        memory.commit()
+    return model.logits(torch.cat(hidden))
+
+
+@pytest.mark.parametrize("quantize", QUANTIZATIONS)
+@pytest.mark.parametrize("kind", sorted(MIXTURES))
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_a_packed_mixture_says_what_it_says_unpacked(kind: str, quantize: str, tmp_path: Path) -> None:
+    model = load_model(saved(kind, tmp_path), "cpu", quantize=quantize)
+    layers = model.network.config.num_hidden_layers
+    assert len(packed_experts(model.network)) == layers
+    reference = unpacked(load_network(tmp_path, read_config(tmp_path), CPU, torch.float32, quantize))
+    reference.set_attn_implementation("eager")
+    reference.set_experts_implementation("eager")
+    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = reference(input_ids=ids[None], use_cache=False).logits[0]
+    assert expected.std() > 1e-3
+    # LLM.int8() looks for outliers in all tokens of a pass together: its linear layers depend a little on the passes.
+    passes, tolerance = (
+        ([[150]], 1e-4) if quantize == "8bit" else ([[150], [37, 37, 37, 37, 2], [100] + [1] * 50], 1e-5)
+    )
+    for sizes in passes:
+        logits = through(model, ids, sizes)
+        assert float((logits - expected).norm() / expected.norm()) < tolerance, sizes
+
+
+@pytest.mark.parametrize("quantize", QUANTIZATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tokens_together_get_what_each_gets_alone(dtype: torch.dtype, quantize: str) -> None:
+    experts = filled("mixtral", quantize)
+    x, scores = random(9, 64).to(dtype), random(9, 4)
+    weights, chosen = scores.softmax(-1).topk(2)
+    together = experts(x, chosen, weights)
+    for way in (experts, experts.together):
+        alone = torch.cat([way(x[i : i + 1], chosen[i : i + 1], weights[i : i + 1]) for i in range(9)])
+        assert alone.dtype == dtype
+        torch.testing.assert_close(together, alone)
+
+
+def filled(kind: str, quantize: str) -> PackedExperts:
+    """The experts of one layer, with random weights."""
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(small_config(kind))
+    experts = PackedExperts(next(each for each in network.modules() if has_experts(each)), quantize)
+    for seed, name in enumerate(STACKS):
+        setattr(experts, name, experts.pack(name, random(*experts.shape(name), seed=seed) / 8))
+    return experts
+
+
+@pytest.mark.parametrize("quantize", QUANTIZATIONS)
+def test_a_pass_of_one_token_reads_nothing_back_from_the_device(quantize: str) -> None:
+    """Else it could not be recorded. Tensors without numbers stand for those of a GPU; a longer pass does read."""
+    experts = filled("qwen3_moe", quantize)
+    experts.together(random(1, 64), torch.tensor([[1, 3]]), torch.ones(1, 2))  # what is made at the first time
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        for tokens in (1, 2):
+            x, chosen = torch.empty(tokens, 64), torch.empty(tokens, 2, dtype=torch.int64)
+            if tokens == 1:
+                assert experts.together(x, chosen, torch.empty(1, 2)).shape == (1, 64)
+            else:
+                with pytest.raises(DataDependentOutputException):
+                    experts(x, chosen, torch.empty(tokens, 2))
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The experts of one token are unpacked together."""
+    monkeypatch.setattr("engine.models.experts.together_on", lambda device: True)
+
+
+@pytest.mark.parametrize("tokens", [1, 9])
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_gradients_go_through_what_is_unpacked_again(tokens: int) -> None:
+    """Beacons are trained through a model as it is, and its weights unpacked are not kept for the way back."""
+    experts = filled("olmoe", "nf4")
+    plain = [experts.unpacked(name, torch.arange(4), torch.float32) for name in STACKS]
+    x = random(tokens, 64).requires_grad_()
+    weights, chosen = random(tokens, 4).softmax(-1).topk(2)
+    kept: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each.numel()) or each, lambda each: each):
+        ours = experts(x, chosen, weights)
+    assert max(kept, default=0) < plain[0][0].numel()
+    expected = torch.zeros_like(x)
+    for token in range(tokens):
+        for place, expert in enumerate(chosen[token].tolist()):
+            gate, up = (plain[0][expert] @ x[token]).chunk(2)
+            made = weights[token, place] * (plain[1][expert] @ (experts.act_fn(gate) * up))
+            expected = expected.index_add(0, torch.tensor([token]), made[None])
+    torch.testing.assert_close(ours, expected)
+    gradients = [torch.autograd.grad(each.square().sum(), x)[0] for each in (ours, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_recorded_passes_say_what_others_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "choice", lambda: "static")
+    model = load_model(saved("qwen3_moe", tmp_path), "cpu", quantize="nf4")
+    context = read(model, make_method("full"), torch.arange(4, 204))
+    recorded, plain = Conversation(context), Conversation(context)
+    said = answer(recorded, "What is it?", 40)
+    assert recorded.memory.recordings
+    with model.recorder.stopped():
+        assert answer(plain, "What is it?", 40) == said
+    assert not plain.memory.recordings
+
+
+@pytest.mark.parametrize("quantize", QUANTIZATIONS)
+@pytest.mark.parametrize("kind", sorted(MIXTURES))
+def test_checkpoints_have_their_experts_one_by_one_or_in_stacks(kind: str, quantize: str, tmp_path: Path) -> None:
+    saved(kind, tmp_path / "each")
+    config = read_config(tmp_path / "each")
+    plain = load_network(tmp_path / "each", config, CPU, torch.float32, "none")
+    (tmp_path / "stacks").mkdir()
+    config.save_pretrained(tmp_path / "stacks")
+    stacks = {name: weight.contiguous() for name, weight in plain.state_dict().items()}
+    save_file(stacks, tmp_path / "stacks" / "model.safetensors", metadata={"format": "pt"})
+    networks = [load_network(tmp_path / each, config, CPU, torch.float32, quantize) for each in ("each", "stacks")]
+    layers = [packed_experts(each) for each in networks]
+    assert layers[0]
+    for one, other in zip(*layers, strict=True):
+        assert all(torch.equal(one.get_buffer(name), other.get_buffer(name)) for name in STACKS)
+    owned = [module for module in plain.modules() if has_experts(module)]
+    for own, packed in zip(owned, layers[0], strict=True):
+        for name in STACKS:
+            for number, weight in enumerate(own.get_parameter(name)):
+                assert torch.equal(packed.get_buffer(name)[number], packed.packings[name].pack(weight))
+
+
+@pytest.mark.parametrize("quantize", QUANTIZATIONS)
+@pytest.mark.parametrize("kind", sorted(MIXTURES))
+def test_packed_experts_take_the_planned_bytes(kind: str, quantize: str, tmp_path: Path) -> None:
+    """Also where an expert is no whole number of blocks."""
+    config = read_config(saved(kind, tmp_path, moe_intermediate_size=33, intermediate_size=45))
+    network = load_network(tmp_path, config, CPU, torch.float32, quantize)
+    held = sum(each.get_buffer(name).nbytes for each in packed_experts(network) for name in STACKS)
+    planned = skeleton(config, torch.float32)
+    assert held == planned.expert_bytes(quantize)
+    assert held < 0.4 * planned.expert_bytes("none")
+    model = load_model(tmp_path, "cpu", quantize=quantize)
+    assert skeleton_of(model.network, planned.spec) == planned
+
+
+def test_what_chooses_among_experts_stays_as_it_is(tmp_path: Path) -> None:
+    """It is no linear layer of transformers', takes next to nothing, and a wrong choice costs all of an expert."""
+    config = read_config(saved("qwen3_moe", tmp_path))
+    plain, packed = (load_network(tmp_path, config, CPU, torch.float32, each) for each in ("none", "nf4"))
+    name = "model.layers.1.mlp.gate.weight"
+    assert torch.equal(plain.get_parameter(name), packed.get_parameter(name))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("lost", r"lack model\.layers\.1\.mlp\.experts\.down_proj"),
+        ("layer", r"lack model\.layers\.1\.mlp\.experts\.down_proj and 1 other tensor"),
+        ("shape", r"lack model\.layers\.1\.mlp\.experts\.down_proj"),
+    ],
+)
+def test_experts_that_are_not_all_there_are_refused(change: str, words: str, tmp_path: Path) -> None:
+    saved("qwen3_moe", tmp_path)
+    weights = {name: weight for file in tmp_path.glob("*.safetensors") for name, weight in load_file(file).items()}
+    layer = "model.layers.1.mlp.experts."
+    if change == "lost":
+        del weights[f"{layer}2.down_proj.weight"]
+    elif change == "layer":
+        weights = {name: weight for name, weight in weights.items() if not name.startswith(layer)}
+    else:
+        weights |= {f"{layer}{i}.down_proj.weight": torch.zeros(64, 30) for i in range(4)}
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelNotFound, match=words):
+        load_model(tmp_path, "cpu", quantize="nf4")
+
+
+def test_a_layer_needs_room_while_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = skeleton(read_config(saved("qwen3_moe", tmp_path)), torch.float32)
+    needed = planned.weight_bytes("nf4") + 2 * 4 * (4 * 64 * 64)
+    for free in (needed - 1, needed):
+        monkeypatch.setattr("engine.models.loading.free_bytes", lambda device, free=free: free)
+        with pytest.raises(OutOfMemory, match="The weights of") if free < needed else nullcontext():
+            load_model(tmp_path, "cpu", quantize="nf4")
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes"])
+def test_mixtures_that_were_published_quantised_are_refused_by_name(method: str, tmp_path: Path) -> None:
+    """Their experts were counted as if they were in bfloat16, and could not be loaded."""
+    config = small_config("qwen3_moe")
+    config.update({"quantization_config": {"quant_method": method, "bits": 4, "load_in_4bit": True}})
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModel, match=f"'{method}', which is not supported of a mixture .*--quantize nf4"):
+        read_config(tmp_path)
+
+
+def test_every_mixture_is_known_as_one() -> None:
+    for kind in SUPPORTED:
+        assert bool(skeleton(small_config(kind), torch.float32).experts) == (kind in MIXTURES), kind
+
+
+PEAK = """
+import sys
+import torch
+from engine.models.experts import PackedExperts
+from engine.models.loading import load_network, read_config
+
+def status(name):
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
+
+def load(folder):
+    return load_network(folder, read_config(folder), torch.device("cpu"), torch.float32, sys.argv[3])
+
+load(sys.argv[2])  # what is imported and made at the first time
+open("/proc/self/clear_refs", "w").write("5")  # the high-water mark begins anew
+before = status("VmRSS:")
+network = load(sys.argv[1])
+print(before, status("VmHWM:"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("quantize", QUANTIZATIONS)
+def test_loading_unpacked_holds_a_layer_at_a_time(quantize: str, tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 256}
+    config = AutoConfig.for_model(
+        "qwen3_moe", vocab_size=500, hidden_size=256, num_hidden_layers=16, num_attention_heads=4, **sizes
+    )
+    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(tmp_path / "large")
+    saved("qwen3_moe", tmp_path / "small")
+    files = sum(path.stat().st_size for path in (tmp_path / "large").glob("*.safetensors"))
+    planned = skeleton(config, torch.float32)
+    stack = 16 * 512 * 256 * 4  # bytes of a layer's larger one, in float32
+    plain = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}  # what is freed goes back to the system at once
+    command = [sys.executable, "-c", PEAK, str(tmp_path / "large"), str(tmp_path / "small"), quantize]
+    done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    before, peak = map(int, done.stdout.split())
+    # The pages of the file that are mapped count as resident, though the kernel may drop them.
+    allowed = planned.weight_bytes(quantize) + files + 4 * stack
+    assert peak - before < allowed < 0.7 * (planned.weight_bytes() + files)
