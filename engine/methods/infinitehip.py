@@ -83,7 +83,7 @@ class InfiniteHiP(Method):
         "policy": POLICIES,
     }
 
-    budget: int | None = 512
+    budget: int | None = 1024
     sinks: int = 4
     stages: str = "32:16:1024:8 32:4:256:4"
     first_layers: int = 1

@@ -82,7 +82,7 @@ class Recall(Method):
         "tier": TIERS,
     }
 
-    budget: int | None = 512
+    budget: int | None = 1024
     gist: str = "locret"
     select: str = "infinitehip"
     stages: str = "32:16:1024:8 32:4:256:4"

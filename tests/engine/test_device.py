@@ -48,6 +48,7 @@ COSTS = {
     "truncate": (0, 3, 0, 3),
     "streaming": (0, 5, 0, 5),
     "exact": (1, 5, 7, 15),
+    "exact-int8": (1, 5, 7, 20),
     "infllm": (7, 35, 4, 39),
     "infllm-cached": (8, 50, 5, 21),
     "infinitehip": (34, 54, 34, 55),

@@ -119,6 +119,34 @@ def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pyte
             assert kept[0] == kept[1]
 
 
+def test_a_search_holds_no_more_scores_than_are_planned(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """201 entries are in four slabs; of 6 heads and 5 queries, with room for 80 scores of each, or for none."""
+    from engine.host import search
+
+    tier, held = HostTier(model.spec, torch.float32), []
+    for count, seed in ((50, 0), (100, 1), (51, 2)):
+        tier.append(*entries(count, seed))
+    scored = search._scored
+
+    def watched(slabs: Any, q: Tensor, scores: Tensor, count: int) -> Tensor:
+        held.append(scores.nbytes)
+        return scored(slabs, q, scores, count)
+
+    monkeypatch.setattr(search, "_scored", watched)
+    layer = dataclasses.replace(model.spec.layers[0], query_heads=QUERY_HEADS, kv_heads=HEADS, head_size=SIZE)
+    spec = dataclasses.replace(model.spec, layers=(layer,) * LAYERS)
+    q, limits = torch.randn(QUERY_HEADS, 5, SIZE), torch.full((5,), 201)
+    for room, searches in ((1 << 20, 1), (4 * QUERY_HEADS * 5 * 130, 2), (4 * QUERY_HEADS * 5 * 80, 3), (0, 20)):
+        monkeypatch.setattr(search, "SCORE_BYTES", room)
+        held.clear()
+        tier.search(0, q, limits, 8)
+        assert len(held) == searches
+        planned = search.searching_bytes(spec, torch.float32, 5, 201) // 2
+        block = 4 * QUERY_HEADS * 5 * 64
+        assert max(held) < planned + block, "of the last block all scores are there"
+        assert planned <= max(block, room)
+
+
 def test_gather_gives_the_entries_of_each_query_heads_group(tier: HostTier) -> None:
     index = torch.randint(0, 201, (QUERY_HEADS, 4, 9), generator=torch.Generator().manual_seed(3))
     keys, values = tier.gather(2, index, torch.device("cpu"))

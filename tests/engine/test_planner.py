@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -724,6 +725,30 @@ def test_what_a_gpu_reads_of_the_host_tier_comes_over_the_link(name: str) -> Non
     assert slow_token - fast_token == pytest.approx((chosen + searched) * each / 1e9, rel=0.01)
     assert slow - fast == pytest.approx((1 + chosen / block) * 1e6 * each / 1e9, rel=0.01)
     assert seconds(1e9, True)[1] == seconds(1e12, True)[1]
+
+
+@pytest.mark.parametrize("name", ["exact", "recall"])
+def test_what_searches_everything_has_the_keys_sent_to_a_gpu(name: str) -> None:
+    """The host was planned to search, which for one question took over a minute."""
+    rates = llama().machine.rates
+    assert rates is not None
+    model = skeleton(AutoConfig.for_model("llama", **LLAMA_8B), torch.bfloat16, torch.device("cuda"))
+    method = suited_method(131_072, name, **({} if name == "exact" else {"select": "exact", "gist": "infinipot"}))
+    footprint = method.plan(model.spec, Task(1_000_000, 32, 2048, len))
+
+    def seconds(link: float, host: float) -> tuple[float, float]:
+        changed = dataclasses.replace(rates, link=link, host_flops=host, host_memory=host)
+        plan = Planner(model, Machine(400 * GB, 400 * GB, False, changed)).plan(method, 1_000_000)
+        return plan.first_token_sec or 0.0, 1 / (plan.answer_tokens_per_sec or 1.0)
+
+    keys = footprint.searched / 2 * model.spec.entry_bytes
+    picked = footprint.brought_answering * model.spec.entry_bytes
+    (slow_first, slow), (fast_first, fast) = seconds(1e9, 1e12), seconds(1e12, 1e12)
+    assert slow - fast == pytest.approx((keys + picked) / 1e9, rel=0.02)
+    passes = math.ceil(50 / footprint.asked_together)
+    assert passes == 5, "as many queries as 1 GB holds what they find"
+    assert slow_first - fast_first == pytest.approx(((passes + 1) * keys + picked) / 1e9, rel=0.02)
+    assert seconds(1e9, 1e6) == (slow_first, slow), "the host searches nothing"
 
 
 def test_launches_count_where_a_token_is_not_recorded() -> None:
