@@ -34,6 +34,7 @@ from engine.reader import default_chunk
 from engine.records import DEVICE, DISK, HOST
 
 LEAST_CHUNK = 64
+OF_MIXTURES = 4  # times as long are their passes on a GPU, each of which goes through nearly all experts
 PREFIX = 32  # tokens of a chat template before the text, where no tokenizer says
 GPU_BASE = 600 << 20  # what a CUDA context and its libraries take of a GPU
 LONGEST = 1 << 34  # tokens; a method that fits this many fits any text
@@ -135,6 +136,8 @@ class Planner:
         """
         held = self.model.weight_bytes(quantize) if weights else 0
         chunk, plan = default_chunk(self.machine.shared), None
+        if self.model.experts and not self.machine.shared:
+            chunk *= OF_MIXTURES
         while plan is None or (not plan.fits and chunk > LEAST_CHUNK):
             chunk = chunk if plan is None else chunk // 2
             plan = self._plan(method, tokens, quantize, held, chunk, read)

@@ -350,19 +350,19 @@ def test_a_pass_reads_the_experts_that_its_tokens_choose() -> None:
 
 
 def test_experts_in_codes_cost_a_gpu_their_launches() -> None:
-    """A pass of 2,048 tokens launches some 120,000 kernels for them, which takes longer than what they compute."""
+    """A pass launches some 120,000 kernels for them, however many tokens it has."""
     model = skeleton(AutoConfig.for_model("qwen3_moe", **QWEN3_30B), torch.bfloat16, torch.device("cuda"))
     rates = Rates(80e12, 9e11, 2e10, 1e12, 5e10)
 
     def seconds(quantize: str, operation_sec: float) -> float:
         machine = Machine(80 * GB, 64 * GB, False, dataclasses.replace(rates, operation_sec=operation_sec))
         plan = Planner(model, machine).plan(make_method("full"), 20_480, quantize)
-        assert plan.chunk == 2048
+        assert plan.chunk == 8192
         assert plan.reading_sec is not None
         return plan.reading_sec
 
-    launches = (seconds("nf4", 1e-5) - seconds("nf4", 0)) / 1e-5
-    assert 48 * 2 * 128 * 5 < launches / 10 < 48 * 2 * 128 * 20
+    launches = (seconds("nf4", 2e-4) - seconds("nf4", 1e-4)) / 1e-4
+    assert 48 * 2 * 128 * 5 < launches / 2.5 < 48 * 2 * 128 * 20
     assert seconds("none", 1e-5) == pytest.approx(seconds("none", 0), rel=0.01)
 
 
