@@ -28,7 +28,8 @@ class Options:
     """How files are turned into documents. title: of a single new file's document, or of what is read of several
     together or of a document that is known; password: of those that are encrypted, also where they are known; ocr: None
     to decide page by page; beside: whether they are read together with others than these; opened: ids of documents
-    whose files were let in before, perhaps with another password, which are not asked for this one.
+    whose files were let in before, perhaps with another password, which are not asked for this one; refused: SHA-256 of
+    files that no password has opened: if they are encrypted they stay out, also where they are known.
     """
 
     title: str | None = None
@@ -36,6 +37,7 @@ class Options:
     ocr: bool | None = None
     beside: bool = False
     opened: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -111,8 +113,9 @@ def add_documents(
 def _add(service: Service, source: Path | DocumentRow, options: Options, on_page: OnPage) -> DocumentRow:
     known = source if isinstance(source, DocumentRow) else _find(service, source)
     if known is not None and isinstance(source, Path):
-        if options.password is not None and known.format == "pdf" and known.id not in options.opened:
-            check_password_apart(source, options.password)
+        password = "" if options.password is None and known.sha256 in options.refused else options.password
+        if password is not None and known.format == "pdf" and known.id not in options.opened:
+            check_password_apart(source, password)
         if not service.store.has_content(known.id):
             _mend(service, known, source, options, on_page)
     if known is not None and not (options.ocr and _ocr_may_help(service, known)):

@@ -130,6 +130,7 @@ class Intake(Claims):
                 raise AppError("That upload is not here any more: drop the file in again, with its password.")
             payload = {"since": job.started_at, **job.payload}
             payload["wait"] = bool(job.payload.get("wait")) and password is not None
+            payload["refused"] = [] if password is not None else job.progress["sha256"]
             self.service.store.update_job(job_id, progress={"dismissed": True})
             job = self._queue_ingest(payload, password, job.progress["documents"])
         self._call()
@@ -193,6 +194,7 @@ class Intake(Claims):
             payload["ocr"],
             beside=base is not None,
             opened=frozenset(job.progress.get("documents", [])),
+            refused=frozenset(payload.get("refused", [])),
         )
         last, locked, failed, added = 0.0, False, False, Added()
 

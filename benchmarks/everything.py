@@ -125,6 +125,8 @@ PLAN = [
     ),
     Run("facts-looked-at-128k", "needle", f"{NAMED} --methods exact,recall --tokens 128K --trials 2"),
     Run("facts-far", "needle", f"--methods recall,{RETRIEVING},locret --budgets 1024 --tokens 128K --trials 2"),
+    Run("facts-512-128k", "needle", "--methods recall --budgets 512 --tokens 128K --trials 2"),
+    Run("facts-512-1m", "needle", "--methods recall --budgets 512 --tokens 1M --trials 1", False),
     Run("facts-exact-1024-128k", "needle", "--methods exact --budgets 1024 --tokens 128K --trials 4"),
     Run("facts-exact-1024-1m", "needle", "--methods exact --budgets 1024 --tokens 1M --trials 1", False),
     Run("facts-recall-1m", "needle", "--methods recall --budgets 1024 --tokens 1M --trials 1"),

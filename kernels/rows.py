@@ -129,12 +129,18 @@ class Pages:
         """See `score`: codes are multiplied as they are, and each product by the scale of its page."""
         centre, spread = self.levels.on(q.device)
         turned, shift = q * spread[:, None], q @ centre[..., None]
+        if q.device.type != "cpu":  # in what it multiplies fast, which holds every code and whose range none leaves
+            wide = torch.float32 if self.dtype == torch.float32 else torch.bfloat16
+            numbers = quantise.unpack(self.codes[:, : out.shape[2]], self.kind, wide)
+            scale = self.scale[:, None].repeat_interleave(self.page, dim=2)[..., : out.shape[2]]
+            torch.addcmul(shift, turned.to(wide) @ numbers.transpose(1, 2), scale, out=out)
+            return
         for at in range(0, out.shape[2], STEP):
             part = out[..., at : at + STEP]
             count, pages = part.shape[2], slice(at // self.page, (at + STEP) // self.page)
             found = quantise.products(turned, self.codes[:, at : at + count], self.kind)
             scale = self.scale[:, None, pages].repeat_interleave(self.page, dim=2)[..., :count]
-            torch.mul(found, scale, out=part).add_(shift)
+            torch.addcmul(shift, found, scale, out=part)
 
 
 Bank = Tensor | Pages
@@ -168,12 +174,18 @@ def score(bank: Bank, q: Tensor, out: Tensor) -> None:
         out.copy_(q.to(bank.dtype) @ bank[:, : out.shape[2]].transpose(1, 2))
 
 
-def room_for(bank: Bank, device: torch.device) -> tuple[Bank, list[tuple[Tensor, Tensor]]]:
-    """A bank like this one on a device, its rows not written yet, and what to copy to where."""
-    pairs = [(torch.empty_like(part, device=device), part) for part in tensors_of(bank)]
+def room_for(bank: Bank, length: int, device: torch.device) -> tuple[Bank, list[tuple[Tensor, Tensor]]]:
+    """A bank like this one on a device, its rows not written yet, and what to copy to where so that `length` are: all
+    at once, or head by head, so that nothing is packed before it can be sent.
+    """
+    there = [torch.empty_like(part, device=device) for part in tensors_of(bank)]
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for to, part in zip(there, tensors_of(bank), strict=True):
+        used = -(-length * part.shape[1] // bank.shape[1])  # rows, or pages of them
+        pairs += [(to, part)] if used == part.shape[1] else list(zip(to[:, :used], part[:, :used], strict=True))
     if isinstance(bank, Pages):
-        return dataclasses.replace(bank, codes=pairs[0][0], scale=pairs[1][0]), pairs
-    return pairs[0][0], pairs
+        return dataclasses.replace(bank, codes=there[0], scale=there[1]), pairs
+    return there[0], pairs
 
 
 def plain(slabs: Slabs) -> list[tuple[Tensor, int]]:

@@ -237,15 +237,12 @@ class HostTier:
             Entry numbers int64 [HQ, T, K], and whether they hold anything bool [HQ, T, K], where the queries are;
             K = min(top, entries).
         """
-        visible = int(limits[-1])
-        step = searched_together(q.shape[0], min(visible, tier_plan.SLAB) if among is None else len(among))
-        steps = [slice(at, at + step) for at in range(0, q.shape[1], step)]
         if among is None:
-            found = [best_of_all(self.keys(layer), q[:, each], limits[each], top, visible) for each in steps]
-        else:
-            heads = self.spec.layers[layer].kv_heads
-            keys = taken(self.keys(layer), among.expand(heads, -1), q.device, torch.float32)
-            found = [best_among(among, keys, q[:, each], limits[each], top) for each in steps]
+            return best_of_all(self.keys(layer), q, limits, top, int(limits[-1]))
+        keys = taken(self.keys(layer), among.expand(self.spec.layers[layer].kv_heads, -1), q.device, torch.float32)
+        step = searched_together(q.shape[0], len(among))
+        steps = [slice(at, at + step) for at in range(0, q.shape[1], step)]
+        found = [best_among(among, keys, q[:, each], limits[each], top) for each in steps]
         return torch.cat([index for index, _ in found], dim=1), torch.cat([held for _, held in found], dim=1)
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:

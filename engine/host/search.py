@@ -11,29 +11,27 @@ Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import torch
 from torch import Tensor
 
 from engine.host import tier_plan
+from engine.host.slabs import page_of
 from engine.host.transfers import STREAMED, streamed
 from engine.seam import ModelSpec
 from kernels import rows
-from kernels.rows import Slabs, sent
+from kernels.rows import Bank, Slabs, sent
 
 SCORE_BYTES = 256 << 20  # room that the scores of a search may take, unless those of a query in one slab need more
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
 
 
 def searched_together(query_heads: int, entries: int) -> int:
-    """Queries that are compared with so many entries at once, so that each of these is read once; at least one."""
+    """Queries that may be compared with so many entries at once; at least one."""
     return max(1, SCORE_BYTES // (4 * query_heads * max(entries, 1)))
-
-
-def asked_together(spec: ModelSpec, far: int) -> int:
-    """Queries that one search compares with all of `far` entries, in the layer with most heads."""
-    return searched_together(max(layer.query_heads for layer in spec.layers), min(far, tier_plan.SLAB))
 
 
 def searching_bytes(spec: ModelSpec, dtype: torch.dtype, queries: int, far: int) -> int:
@@ -41,28 +39,35 @@ def searching_bytes(spec: ModelSpec, dtype: torch.dtype, queries: int, far: int)
     them that are sorted; on a GPU also keys.
     """
     widest = max(spec.layers, key=lambda layer: layer.query_heads)
-    slab, each = min(far, tier_plan.SLAB), 4 * widest.query_heads * min(queries, asked_together(spec, far))
-    scores = each * max(slab, min(far, SCORE_BYTES // each))
+    slab, each = min(far, tier_plan.SLAB), 4 * widest.query_heads
+    scores = min(each * queries * far, max(each * slab, SCORE_BYTES))
+    if spec.device.type != "cuda":
+        return 2 * scores
     keys = tier_plan.slab_bytes(spec.with_heads(lambda layer: layer is widest), dtype, slab) // 2
-    return 2 * scores + (STREAMED * keys if spec.device.type == "cuda" else 0)
+    numbers = slab * widest.kv_heads * widest.head_size if page_of(dtype) > 1 else 0  # that codes stand for
+    return 2 * scores + STREAMED * keys + numbers * (1 + 2 * spec.dtype.itemsize)
 
 
 def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int) -> tuple[Tensor, Tensor]:
-    """As `HostTier.search`, of the first `visible` entries of the slabs of keys."""
-    heads, queries, size = q.shape
-    grouped = q.float().reshape(slabs[0][0].shape[0] if slabs else heads, -1, size)
+    """As `HostTier.search`, of the first `visible` entries of the slabs of keys. Each key is read once."""
+    heads, queries, _ = q.shape
+    seen = _visible(slabs, visible)
+    coming = streamed(seen, q.device)
     best = torch.empty(heads, queries, 0, dtype=rows.scored_in(slabs), device=q.device)
     index = torch.empty(heads, queries, 0, dtype=torch.int64, device=q.device)
     at = 0
-    for some in _together(slabs, visible, heads * queries):
+    for some in _together(seen, heads * queries):
         count = sum(length for _, length in some)
-        scores = _scored(some, grouped, best.new_empty(heads, queries, -(-count // BLOCK) * BLOCK), count)
-        if int(limits[0]) < at + count:
-            first = max(at, int(limits[0]))
-            late = torch.arange(first, at + count) >= limits[:, None]
-            scores[..., first - at : count].masked_fill_(sent(late, q.device), float("-inf"))
-        more, place = _best_of(scores, min(top, count))
-        best, index = torch.cat([best, more], dim=2), torch.cat([index, place + at], dim=2)
+        here: Iterable[tuple[Bank, int]] = islice(coming, len(some))
+        step = queries
+        if len(some) == 1:
+            here, step = list(here), searched_together(heads, count)
+        found = [
+            _best_of(_scored(here, q[:, each], limits[each] - at, count, best.dtype), min(top, count))
+            for each in (slice(begin, begin + step) for begin in range(0, queries, step))
+        ]
+        best = torch.cat([best, torch.cat([scores for scores, _ in found], dim=1)], dim=2)
+        index = torch.cat([index, torch.cat([place for _, place in found], dim=1) + at], dim=2)
         best, chosen = best.topk(min(top, best.shape[2]), dim=2)
         index = index.gather(2, chosen)
         at += count
@@ -70,28 +75,41 @@ def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int)
     return index.masked_fill_(~held, 0), held
 
 
-def _together(slabs: Slabs, visible: int, queries: int) -> Iterator[Slabs]:
-    """The visible entries, slab by slab, as many slabs at once as there is room for the scores of."""
-    some: list[tuple[rows.Bank, int]] = []
-    left, room = visible, SCORE_BYTES // (4 * queries)
+def _visible(slabs: Slabs, visible: int) -> Slabs:
+    """The slabs as far as entries are visible."""
+    ends = list(itertools.accumulate(length for _, length in slabs))
+    return [
+        (bank, min(length, visible - end + length))
+        for (bank, length), end in zip(slabs, ends, strict=True)
+        if end - length < visible
+    ]
+
+
+def _together(slabs: Slabs, queries: int) -> Iterator[Slabs]:
+    """As many slabs at once as there is room for the scores of."""
+    some: list[tuple[Bank, int]] = []
+    room = SCORE_BYTES // (4 * queries)
     for bank, length in slabs:
-        if some and min(length, left) > room - sum(count for _, count in some):
+        if some and length > room - sum(count for _, count in some):
             yield some
             some = []
-        if left:
-            some.append((bank, min(length, left)))
-        left -= min(length, left)
+        some.append((bank, length))
     if some:
         yield some
 
 
-def _scored(slabs: Slabs, q: Tensor, scores: Tensor, count: int) -> Tensor:
-    """Scores [HQ, T, N] of queries [H, R, D], written; -inf behind the entries there are."""
-    scores[..., count:] = float("-inf")
-    by_group, at = scores.view(q.shape[0], q.shape[1], scores.shape[2]), 0
-    for bank, length in streamed(slabs, q.device):
-        rows.score(bank, q, by_group[..., at : at + length])
+def _scored(slabs: Iterable[tuple[Bank, int]], q: Tensor, limits: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """Scores [HQ, T, N] of the `count` entries of some slabs, in whole blocks; -inf where a query sees no entry."""
+    scores = torch.empty(*q.shape[:2], -(-count // BLOCK) * BLOCK, dtype=dtype, device=q.device)
+    at = 0
+    for bank, length in slabs:
+        grouped = q.float().reshape(bank.shape[0], -1, q.shape[2])
+        rows.score(bank, grouped, scores.view(*grouped.shape[:2], -1)[..., at : at + length])
         at += length
+    first = int(limits[0].clamp(0, count))
+    if first < scores.shape[2]:
+        late = torch.arange(first, scores.shape[2]) >= limits.clamp_max(count)[:, None]
+        scores[..., first:].masked_fill_(sent(late, q.device), float("-inf"))
     return scores
 
 

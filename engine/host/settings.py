@@ -9,7 +9,7 @@ import torch
 
 from engine.footprint import Footprint, Task
 from engine.host.retrieving import pickable, picked_in_pass
-from engine.host.search import asked_together, searching_bytes
+from engine.host.search import searching_bytes
 from engine.host.slabs import page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.memories.coded import CODES
@@ -163,6 +163,6 @@ def searching_everything(plain: Footprint, spec: ModelSpec, task: Task, store: s
     return dataclasses.replace(
         plain,
         in_place=True,
-        asked_together=min(together, asked_together(looking, far)),
+        asked_together=together,
         tail_bytes=plain.tail_bytes + searching,
     )

@@ -106,17 +106,20 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
         return
     here, way = torch.cuda.current_stream(device), _way_there(device)
 
-    def send(bank: Bank) -> tuple[Bank, torch.cuda.Event]:
-        there, pairs = room_for(bank, device)
+    def send(bank: Bank, length: int) -> tuple[Bank, torch.cuda.Event]:
+        there, pairs = room_for(bank, length, device)
         way.wait_stream(here)
         with torch.cuda.stream(way):
             for to, x in pairs:
                 to.copy_(x, non_blocking=True)
         return there, way.record_event()
 
-    coming = [send(bank) for bank, _ in slabs[:1]]
-    for number, (_, length) in enumerate(slabs):
-        bank, arrived = coming.pop()
-        coming = [send(following) for following, _ in slabs[number + 1 : number + 2]]
-        here.wait_event(arrived)
-        yield bank, length
+    try:
+        coming = [send(*first) for first in slabs[:1]]
+        for number, (_, length) in enumerate(slabs):
+            bank, arrived = coming.pop()
+            coming = [send(*following) for following in slabs[number + 1 : number + 2]]
+            here.wait_event(arrived)
+            yield bank, length
+    finally:  # whoever goes on without the rest may be given the memory to which it is still coming
+        here.wait_stream(way)

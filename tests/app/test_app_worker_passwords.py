@@ -83,6 +83,24 @@ def test_a_known_file_with_a_wrong_password_waits_for_the_right_one(
     wait_for(lambda: other.id not in [job.id for job in service.store.jobs()], "the locked copy to go")
 
 
+def test_a_known_file_that_no_password_has_opened_is_left_out(service: Service, worker: Worker, tmp_path: Path) -> None:
+    """Whoever had the others read without it had it read as well, since it was known."""
+    known = worker.ingest(
+        upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf")),
+        "exact",
+        SETTINGS,
+        Options(password="swordfish"),
+    )
+    assert ended(service, known.id) == "done"
+    job = worker.ingest(three_files(service, tmp_path), "exact", SETTINGS, Options(password="herring"), wait=True)
+    assert ended(service, job.id) == "failed"
+    others = worker.unlock(job.id, None)
+    assert ended(service, others.id) == "done"
+    context = service.store.context(str(service.store.job(others.id).progress["context"]))
+    assert [row.title for row in service.store.context_documents(context.id)] == ["first", "last"]
+    assert "locked.pdf" in str(context.warnings)
+
+
 @pytest.mark.parametrize("password", [None, "herring"])
 def test_files_whose_password_nobody_will_be_asked_for_are_not_kept(
     service: Service, worker: Worker, tmp_path: Path, password: str | None

@@ -155,7 +155,9 @@ def register() -> Watched:
 
     watched = Watched()
     torch.tensor = tensor  # type: ignore[assignment]
-    torch.cuda.current_stream = lambda device: SimpleNamespace(record_event=lambda: None, wait_event=lambda event: None)  # type: ignore
+    torch.cuda.current_stream = lambda device: SimpleNamespace(  # type: ignore
+        record_event=lambda: None, wait_event=lambda event: None, wait_stream=lambda other: None
+    )
     torch.cuda.Stream = lambda device: SimpleNamespace(  # type: ignore
         wait_stream=lambda other: None, record_event=lambda: Event(watched)
     )

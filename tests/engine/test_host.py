@@ -128,9 +128,10 @@ def test_a_search_holds_no_more_scores_than_are_planned(model: Model, monkeypatc
         tier.append(*entries(count, seed))
     scored = search._scored
 
-    def watched(slabs: Any, q: Tensor, scores: Tensor, count: int) -> Tensor:
+    def watched(*given: Any) -> Tensor:
+        scores = scored(*given)
         held.append(scores.nbytes)
-        return scored(slabs, q, scores, count)
+        return scores
 
     monkeypatch.setattr(search, "_scored", watched)
     layer = dataclasses.replace(model.spec.layers[0], query_heads=QUERY_HEADS, kv_heads=HEADS, head_size=SIZE)
