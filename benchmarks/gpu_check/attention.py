@@ -1,7 +1,8 @@
 """Attention of one layer over long texts: all that InfiniteHiP does for it, beside dense attention and hip-attn.
 
 What is timed is `Memory.attend` of a layer of Llama-3.1-8B's shape: every stage of the pruning, and attention to what
-they leave, read from the host tier. Keys and values of the others are all on the device.
+they leave, read from the host tier; and what `exact` does to find the best of everything there. Keys and values of the
+others are all on the device.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds, wait
 from benchmarks.gpu_inputs import LLAMA
 from engine import make_method
+from engine.host.retrieving import RetrievingMemory, picked
 from engine.memories import flash
 from engine.memories.memory import no_source
 from engine.memories.window import WindowMemory
@@ -33,6 +35,8 @@ SINKS, STREAM, KEPT, BLOCK = 256, 1024, 2048, 64  # of InfiniteHiP's 3K presets
 FLASH = {"preset": "3k-flash", "first_layers": 0, "budget": SINKS + STREAM + KEPT + BLOCK - 1}
 SMALL = {"stages": "32:16:128:8 32:4:32:4", "first_layers": 0, "first_keep": 32, "budget": 132, "looks": 1}
 PREFILL, RENEWED, DECODE = "prefill", "a token, all stages", "a token, of 96"
+SEARCHED = {1: "search of everything, a token", 50: "search of everything, 50 tokens"}
+BEST = 128  # entries that a search finds for each query and head
 QUERIES = {True: 32, False: STREAM}  # of a prefill pass, which may not outgrow the stream; tiny or not
 ANSWER = 96  # tokens: 3k-flash begins all stages anew once in so many
 LAST = 5  # passes before a length, and answers at it, whose median is their time
@@ -41,7 +45,7 @@ LAST = 5  # passes before a length, and answers at it, whose median is their tim
 def cells(check: Check) -> Iterator[Row]:
     """What there is to measure."""
     for length in check.lengths if check.tiny else LENGTHS:
-        for what in (PREFILL, RENEWED, DECODE):
+        for what in (PREFILL, RENEWED, DECODE, *SEARCHED.values()):
             yield {"what": what, "length": length}
 
 
@@ -61,9 +65,11 @@ def check_attention(check: Check) -> None:
         first = [_attending(check, memory.fork(), said) for _ in range(LAST)]  # of answers, which begins all stages
         answer = memory.fork()
         others = [_attending(check, answer, said) for _ in range(1 + ANSWER)][1:]
+        one, many = ({what: _searching(check, memory, count)} for count, what in SEARCHED.items())
         for count, taken in (
             (queries, {PREFILL: statistics.median(passes)}),
-            (1, {RENEWED: statistics.median(first), DECODE: statistics.mean(others)}),
+            (1, {RENEWED: statistics.median(first), DECODE: statistics.mean(others), **one}),
+            (max(SEARCHED), many),
         ):
             beside = {"queries": count, **_beside(check, count, length)}
             for what, seconds in taken.items():
@@ -71,13 +77,13 @@ def check_attention(check: Check) -> None:
                 row |= {**beside, "seconds": seconds, "to_dense": beside["sdpa_seconds"] / seconds, "status": "done"}
 
 
-def memory_of(check: Check) -> WindowMemory:
+def memory_of(check: Check) -> RetrievingMemory:
     """InfiniteHiP's, for a model of one layer."""
     frequencies = THETA ** -(torch.arange(0, LLAMA.size, 2, device=check.place) / LLAMA.size)
     layer = LayerSpec(LLAMA.query, LLAMA.kv, LLAMA.size, None, Rope(frequencies))
     spec = ModelSpec((layer,), check.dtype, check.place, 64 if check.tiny else WINDOW)
     memory = make_method("infinitehip", **(SMALL if check.tiny else FLASH)).new_memory(spec, len)
-    assert isinstance(memory, WindowMemory)
+    assert isinstance(memory, RetrievingMemory)
     return memory
 
 
@@ -106,6 +112,12 @@ def _attending(check: Check, memory: WindowMemory, source: Tensor) -> float:
     seconds = wait(check.place) - began
     memory.commit()
     return seconds
+
+
+def _searching(check: Check, memory: RetrievingMemory, queries: int) -> float:
+    """Seconds in which `exact` finds and fetches what so many tokens see of the host tier."""
+    q, limits = _noise(check, LLAMA.query, queries, LLAMA.size), torch.full((queries,), memory.far)
+    return median_seconds(check.place, lambda: picked(memory.host, 0, q, SINKS + STREAM, limits, BEST, None))
 
 
 def _beside(check: Check, queries: int, length: int) -> Row:

@@ -15,6 +15,7 @@ COLUMNS = {
         *("kernel", "what", "heads", "bank", "dtype", "length", "error", "reference_error", "agrees"),
         *("seconds", "sdpa_seconds", "status"),
     ],
+    "experts": ["what", "tokens", "error", "allowed", "ok", "seconds", "recorded_seconds", "status"],
     "attention": [
         *("what", "length", "seconds", "sdpa_seconds", "flash_seconds", "hip_attn_seconds", "to_dense"),
         *("hip_attn", "status"),

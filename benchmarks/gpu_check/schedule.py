@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 
+from benchmarks.gpu_check import experts
 from benchmarks.gpu_check.attention import cells, check_attention
 from benchmarks.gpu_check.caches import CACHES, KVPRESS, check_cache
 from benchmarks.gpu_check.check import Check
@@ -23,6 +24,7 @@ from engine.trained.retaining import RetainingHeads
 
 SEAM_SHARE = 0.03  # of all the time, for each model
 KERNEL_SHARE = 0.2  # they are compiled a hundred times, for half a second each: for each kind of slab and of heads
+EXPERT_SHARE = 0.03
 ATTENTION_SHARE = 0.1
 # Of entries that are filled in most time goes by for pinning the host's memory, some 3 GB/s, and for coding them there
 MODEL_SHARES = {"Llama-3.1-8B": 4.5, "Qwen2.5-7B": 2.5, "Phi-3-mini": 1.2}
@@ -36,11 +38,12 @@ WEIGHTS = {"what": "weights made"}
 def run(check: Check, names: list[str]) -> None:
     """All parts with the models of these names."""
     _lay_out(check, names)
-    seam_sec, kernel_sec, attention_sec = (
-        share * check.left() for share in (SEAM_SHARE, KERNEL_SHARE, ATTENTION_SHARE)
+    seam_sec, expert_sec, kernel_sec, attention_sec = (
+        share * check.left() for share in (SEAM_SHARE, EXPERT_SHARE, KERNEL_SHARE, ATTENTION_SHARE)
     )
     for name in names:
         check.attempt({"model": name, **SEAM}, seam_sec, lambda over, name=name: check_seam(check, name))  # type: ignore[misc]
+    check.attempt({"part": "experts"}, expert_sec, lambda over: experts.check_experts(check))
     check.attempt(KERNELS, kernel_sec, lambda over: check_kernels(check))
     check.attempt({"part": "attention"}, attention_sec, lambda over: check_attention(check))
     rates = measure_rates(check.place, check.dtype)
@@ -63,6 +66,8 @@ def _lay_out(check: Check, names: list[str]) -> None:
     check.row("kernels", **KERNELS)["ok"] = False
     for cell in cells(check):
         check.row("attention", **cell)
+    for cell in experts.cells(check):
+        check.row("experts", **cell)
 
 
 def _order(check: Check, first: bool) -> list[str]:

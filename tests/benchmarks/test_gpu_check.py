@@ -20,7 +20,7 @@ from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import attention, caches, methods, parity
+from benchmarks.gpu_check import attention, caches, experts, methods, parity
 from benchmarks.gpu_check.__main__ import LENGTHS, NO_GPU, TINY_LENGTHS, main
 from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.caches import CACHES, check_cache
@@ -47,6 +47,7 @@ from engine import (
 from engine.host.pruning import parse_stages
 from engine.host.transfers import pin_exactly
 from engine.memories.window import WindowMemory
+from engine.models.experts import PackedExperts
 from engine.models.skeleton import skeleton, skeleton_of
 from engine.reader import GPU_CHUNK
 from tests.engine.reading import read
@@ -478,3 +479,15 @@ def test_a_gpu_is_held_to_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 1
     assert capsys.readouterr().err.strip() == NO_GPU
+
+
+def test_experts_in_codes_are_compared_with_transformers_own(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    experts.check_experts(check)
+    assert [(row["what"], row["tokens"]) for row in check.rows] == [
+        (c["what"], c["tokens"]) for c in experts.cells(check)
+    ]
+    assert {(row["ok"], row["status"]) for row in check.rows} == {(True, "done")}
+    forward = PackedExperts.forward
+    monkeypatch.setattr(PackedExperts, "forward", lambda packed, *given: 1.01 * forward(packed, *given))
+    experts.check_experts(check)
+    assert {row["ok"] for row in check.rows} == {False}

@@ -1,0 +1,100 @@
+"""Experts in codes: a layer of them in the shape of Qwen3-30B-A3B's, beside transformers' own over the same weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, PretrainedConfig
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
+
+from benchmarks.gpu_check.check import Check, Row
+from benchmarks.gpu_check.gauge import median_seconds
+from benchmarks.random_models import SPREAD
+from engine.models.experts import PACKINGS, STACKS, PackedExperts
+
+SIZES = {"hidden_size": 2048, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8}
+SMALL = {"hidden_size": 64, "moe_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 2}
+TOKENS = {False: (1, 64, 2048, 8192), True: (1, 16)}  # of passes; tiny or not
+COMPARED = 64  # tokens of a pass at most that is compared, as float32 of all experts takes memory
+SLACK = 1e-6
+
+
+def cells(check: Check) -> Iterator[Row]:
+    """What there is to measure."""
+    for quantize in PACKINGS:
+        for tokens in TOKENS[check.tiny]:
+            yield {"what": quantize, "tokens": tokens}
+
+
+@torch.no_grad()
+def check_experts(check: Check) -> None:
+    """Of each packing: no further from float32 than twice transformers' own; how long a pass takes, and whether that of
+    a single token can be recorded, as those of answers are.
+    """
+    config = AutoConfig.for_model("qwen3_moe", **(SMALL if check.tiny else SIZES))
+    config._experts_implementation = "eager"
+    for quantize in PACKINGS:
+        packed = _packed(check, config, quantize)
+        for tokens in TOKENS[check.tiny]:
+            row = check.row("experts", what=quantize, tokens=tokens)
+            row |= {**_measured(check, config, packed, tokens), "status": "done"}
+
+
+def _measured(check: Check, config: PretrainedConfig, packed: PackedExperts, tokens: int) -> Row:
+    """Of a pass of so many tokens of noise."""
+    x = torch.randn(tokens, config.hidden_size, device=check.place, dtype=check.dtype)
+    likely = torch.randn(tokens, config.num_experts, device=check.place).softmax(dim=1)
+    weights, which = likely.topk(config.num_experts_per_tok, dim=1)
+    given = x, which, (weights / weights.sum(dim=1, keepdim=True)).to(check.dtype)
+    row = _compared(packed, config, *given) if tokens <= COMPARED else {}
+    if check.place.type == "cuda":
+        row["seconds"] = median_seconds(check.place, lambda: packed(*given))
+        if tokens == 1:
+            row["recorded_seconds"] = _recorded(check, packed, given)
+    return row
+
+
+def _experts(config: PretrainedConfig) -> nn.Module:
+    """Transformers' own, without weights."""
+    with torch.device("meta"):
+        made: nn.Module = Qwen3MoeExperts(config)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _packed(check: Check, config: PretrainedConfig, quantize: str) -> PackedExperts:
+    """Experts of noise."""
+    packed = PackedExperts(_experts(config), quantize)
+    for name in STACKS:
+        weights = torch.randn(packed.shape(name), device=check.place, dtype=check.dtype) * SPREAD
+        setattr(packed, name, packed.pack(name, weights))
+    return packed
+
+
+def _compared(packed: PackedExperts, config: PretrainedConfig, x: Tensor, which: Tensor, weights: Tensor) -> Row:
+    """Errors against float32 of the packed experts, and of transformers' own with the weights as they are unpacked."""
+    used, places = torch.unique(which, return_inverse=True)
+    fewer = copy.deepcopy(config)
+    fewer.num_experts = len(used)
+    own = _experts(fewer)
+    for name in STACKS:
+        setattr(own, name, nn.Parameter(packed.unpacked(name, used, x.dtype), requires_grad=False))
+    found, theirs = packed(x, which, weights).float(), own(x, places, weights).float()
+    exact = own.float()(x.float(), places, weights.float())
+    error, allowed = (float((each - exact).norm() / exact.norm()) for each in (found, theirs))
+    allowed = 2 * allowed + SLACK
+    return {"error": error, "allowed": allowed, "ok": error <= allowed}
+
+
+def _recorded(check: Check, packed: PackedExperts, given: tuple[Tensor, Tensor, Tensor]) -> float:
+    """Seconds of a pass of one token that is repeated as it was recorded.
+
+    Raises:
+        RuntimeError: it cannot be recorded.
+    """
+    recording = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recording):
+        packed(*given)
+    return median_seconds(check.place, recording.replay)
