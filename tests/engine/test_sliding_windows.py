@@ -25,10 +25,10 @@ from engine.trained.beacons import Beacons
 from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
 from tests.engine.conftest import byte_tokenizer
+from tests.engine.plans import ROOMY, fused_operations
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed
 from tests.engine.test_architectures import small_config
 from tests.engine.test_graphs import replayed as replayed  # a fixture
-from tests.engine.test_planner import ROOMY, fused_operations
 
 KINDS = ["gemma2", "gemma3_text", "mistral"]  # every second layer, also with another RoPE, and all of them
 WINDOW = 40
