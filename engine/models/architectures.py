@@ -38,6 +38,12 @@ SUPPORTED: dict[str, str] = {
     "cohere2": "Command R7B and A",
     "exaone4": "EXAONE 4",
     "ernie4_5": "ERNIE 4.5",
+    "ernie4_5_moe": "ERNIE 4.5 mixture of experts",
+    "flex_olmo": "FlexOlmo",
+    "glm4_moe": "GLM 4.5 and 4.6 mixture of experts",
+    "helium": "Helium",
+    "jais2": "Jais 2",
+    "vaultgemma": "VaultGemma",
     "seed_oss": "Seed-OSS",
     "apertus": "Apertus",
     "arcee": "Arcee AFM",
@@ -45,11 +51,16 @@ SUPPORTED: dict[str, str] = {
 }
 
 # Those of which a layer has experts, of which each token goes through a few.
-MIXTURES = frozenset({"granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"})
+MIXTURES = frozenset(
+    {"ernie4_5_moe", "flex_olmo", "glm4_moe", "granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"}
+)
 
 # RoPE turns neighbouring dimensions together, and not each with the one half the rotated width away; whether it turns
 # the part of them alone that the configuration says.
-INTERLEAVED = {"cohere": False, "cohere2": False, "ernie4_5": False, "glm": True, "glm4": True}
+INTERLEAVED = {
+    **{"cohere": False, "cohere2": False, "ernie4_5": False, "ernie4_5_moe": False, "helium": False},
+    **{"glm": True, "glm4": True},
+}
 
 # Of models that have layers with a sliding window, only these layers have RoPE.
 ROPE_WITHIN_WINDOWS = frozenset({"cohere2", "exaone4"})

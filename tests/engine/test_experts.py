@@ -112,8 +112,8 @@ def through(model: Model, ids: Tensor, sizes: list[int]) -> Tensor:
 @pytest.mark.usefixtures("as_on_a_gpu")
 def test_a_packed_mixture_says_what_it_says_unpacked(kind: str, quantize: str, tmp_path: Path) -> None:
     model = load_model(saved(kind, tmp_path), "cpu", quantize=quantize)
-    layers = model.network.config.num_hidden_layers
-    assert len(packed_experts(model.network)) == layers
+    plain = AutoModelForCausalLM.from_config(model.network.config)
+    assert len(packed_experts(model.network)) == sum(has_experts(module) for module in plain.modules()) > 2
     reference = unpacked(load_network(tmp_path, read_config(tmp_path), CPU, torch.float32, quantize))
     reference.set_attn_implementation("eager")
     reference.set_experts_implementation("eager")
@@ -122,8 +122,9 @@ def test_a_packed_mixture_says_what_it_says_unpacked(kind: str, quantize: str, t
         expected = reference(input_ids=ids[None], use_cache=False).logits[0]
     assert expected.std() > 1e-3
     # LLM.int8() looks for outliers in all tokens of a pass together: its linear layers depend a little on the passes.
+    # It rounds their inputs too, some of which fall on the other side of a half.
     passes, tolerance = (
-        ([[150]], 1e-4) if quantize == "8bit" else ([[150], [37, 37, 37, 37, 2], [100] + [1] * 50], 1e-5)
+        ([[150]], 2e-3) if quantize == "8bit" else ([[150], [37, 37, 37, 37, 2], [100] + [1] * 50], 1e-5)
     )
     for sizes in passes:
         logits = through(model, ids, sizes)
@@ -218,7 +219,7 @@ def test_checkpoints_have_their_experts_one_by_one_or_in_stacks(kind: str, quant
     plain = load_network(tmp_path / "each", config, CPU, torch.float32, "none")
     (tmp_path / "stacks").mkdir()
     config.save_pretrained(tmp_path / "stacks")
-    stacks = {name: weight.contiguous() for name, weight in plain.state_dict().items()}
+    stacks = {name: weight.clone() for name, weight in plain.state_dict().items()}
     save_file(stacks, tmp_path / "stacks" / "model.safetensors", metadata={"format": "pt"})
     networks = [load_network(tmp_path / each, config, CPU, torch.float32, quantize) for each in ("each", "stacks")]
     layers = [packed_experts(each) for each in networks]

@@ -27,7 +27,7 @@ from engine import (
 )
 from engine.footprint import Task
 from engine.memories.entries import Slots
-from engine.models.architectures import SUPPORTED
+from engine.models.architectures import MIXTURES, SUPPORTED
 from engine.models.skeleton import skeleton, skeleton_of
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
@@ -70,7 +70,7 @@ def test_a_config_tells_what_the_loaded_model_is_like(kind: str) -> None:
     assert tables[0] == tables[1]
 
 
-@pytest.mark.parametrize("kind", ["granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"])
+@pytest.mark.parametrize("kind", sorted(MIXTURES))
 def test_a_token_is_multiplied_with_the_experts_that_are_chosen(kind: str) -> None:
     """With two of four, and with all of them."""
     config = small_config(kind)
