@@ -133,7 +133,7 @@ class Pages:
             wide = torch.float32 if self.dtype == torch.float32 else torch.bfloat16
             numbers = quantise.unpack(self.codes[:, : out.shape[2]], self.kind, wide)
             scale = self.scale[:, None].repeat_interleave(self.page, dim=2)[..., : out.shape[2]]
-            torch.addcmul(shift, turned.to(wide) @ numbers.transpose(1, 2), scale, out=out)
+            torch.mul(turned.to(wide) @ numbers.transpose(1, 2), scale, out=out).add_(shift)
             return
         for at in range(0, out.shape[2], STEP):
             part = out[..., at : at + STEP]
