@@ -58,7 +58,9 @@ class Footprint:
     searched: entries of the host tier that each token of an answer is compared with, unless it looks only where its
         question found something.
     in_place: whether whoever computes attention searches, a GPU over the link; else the host does.
-    asked_together: queries of a question that one search serves, at most.
+    asked_together: queries of a question that one search serves, at most: so many are in a pass.
+    picking: query heads for each KV head, where each of them picks by itself what is brought for it, for each token of
+    a question too; 0 where they choose together.
     search_every: tokens of an answer for which one search serves.
     brought, brought_answering: entries of the host tier that are read for a token of the text, for one of an answer.
     looks: how often a question is asked.
@@ -79,6 +81,7 @@ class Footprint:
     searched: int = 0
     in_place: bool = False
     asked_together: int = 1 << 30
+    picking: float = 0.0
     search_every: int = 1
     brought: float = 0.0
     brought_answering: int = 0

@@ -16,7 +16,7 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -149,6 +149,24 @@ def _beside(side: torch.cuda.Stream) -> Iterator[None]:
         here.wait_stream(side)
 
 
+def record(graph: torch.cuda.CUDAGraph, call: Callable[[], Tensor]) -> Tensor:
+    """Warm a call up and record it; where its result will lie.
+
+    Raises:
+        RuntimeError: something in it cannot be recorded.
+    """
+    side = _side_stream()
+    with _beside(side):
+        for _ in range(WARM_UP - 1):
+            call()
+        with _never_waiting():
+            call()
+        # What other threads ask of the GPU meanwhile is their own matter; "global" would have it end the recording.
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+            result = call()
+    return result
+
+
 class Recording:
     """The pass of one token over a memory."""
 
@@ -176,15 +194,7 @@ class Recording:
 
     def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
         self.attention.move_to(memory)
-        side = _side_stream()
-        with _beside(side):
-            for _ in range(WARM_UP - 1):
-                self._pass()
-            with _never_waiting():
-                self._pass()
-            # What other threads ask of the GPU meanwhile is their own matter; "global" would have it end the recording.
-            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                self.hidden = self._pass()
+        self.hidden = record(graph, self._pass)
         # What the graph reads at its address must outlive it, also when longer tables take its place.
         self.tables = [rope.tables() for rope in memory.spec.ropes]
 

@@ -13,6 +13,7 @@ from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds
 from benchmarks.random_models import SPREAD
+from engine.graphs import record
 from engine.models.experts import PACKINGS, STACKS, PackedExperts
 
 SIZES = {"hidden_size": 2048, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8}
@@ -88,13 +89,11 @@ def _compared(packed: PackedExperts, config: PretrainedConfig, x: Tensor, which:
     return {"error": error, "allowed": allowed, "ok": error <= allowed}
 
 
-def _recorded(check: Check, packed: PackedExperts, given: tuple[Tensor, Tensor, Tensor]) -> float:
-    """Seconds of a pass of one token that is repeated as it was recorded.
-
-    Raises:
-        RuntimeError: it cannot be recorded.
-    """
-    recording = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recording):
-        packed(*given)
-    return median_seconds(check.place, recording.replay)
+def _recorded(check: Check, packed: PackedExperts, given: tuple[Tensor, Tensor, Tensor]) -> float | str:
+    """Seconds of a pass of one token that is repeated as it was recorded, or why it cannot be."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        record(graph, lambda: packed(*given))
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return median_seconds(check.place, graph.replay)

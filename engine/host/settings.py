@@ -164,5 +164,6 @@ def searching_everything(plain: Footprint, spec: ModelSpec, task: Task, store: s
         plain,
         in_place=True,
         asked_together=together,
+        picking=looking.query_heads / sum(layer.kv_heads for layer in looking.layers),
         tail_bytes=plain.tail_bytes + searching,
     )

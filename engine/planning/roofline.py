@@ -46,9 +46,11 @@ class Roofline:
         reading = through / rows * each + kept + self._brought_sec(footprint, through * footprint.brought)
         # At a second look something has stood out as a rule, and there is little left to search.
         searching = self._search_sec(footprint) if footprint.looks == 1 else 0.0
-        asking = self._pass_sec(footprint, QUESTION, footprint.answering, 0, True)
+        passes = math.ceil(QUESTION / footprint.asked_together)
+        asking = passes * self._pass_sec(footprint, QUESTION / passes, footprint.answering, 0, True)
+        asking += self._brought_sec(footprint, QUESTION * footprint.picking * footprint.brought_answering)
         answering = self._pass_sec(footprint, 1, footprint.answering, self.model.head, True)
-        answering += self._brought_sec(footprint, footprint.brought_answering)
+        answering += self._brought_sec(footprint, max(footprint.picking, 1) * footprint.brought_answering)
         first = footprint.looks * asking + self._search_sec(footprint, QUESTION) + answering + searching
         return reading, first, 1 / (answering + searching / footprint.search_every)
 
