@@ -181,8 +181,9 @@ def room_for(bank: Bank, length: int, device: torch.device) -> tuple[Bank, list[
     there = [torch.empty_like(part, device=device) for part in tensors_of(bank)]
     pairs: list[tuple[Tensor, Tensor]] = []
     for to, part in zip(there, tensors_of(bank), strict=True):
-        used = -(-length * part.shape[1] // bank.shape[1])  # rows, or pages of them
-        pairs += [(to, part)] if used == part.shape[1] else list(zip(to[:, :used], part[:, :used], strict=True))
+        counting = used(part, length, bank.shape[1])
+        whole = counting == part.shape[1]
+        pairs += [(to, part)] if whole else list(zip(to[:, :counting], part[:, :counting], strict=True))
     if isinstance(bank, Pages):
         return dataclasses.replace(bank, codes=there[0], scale=there[1]), pairs
     return there[0], pairs
@@ -219,6 +220,11 @@ def _pinned(part: Tensor) -> bool:
 def tensors_of(bank: Bank) -> tuple[Tensor, ...]:
     """What a slab's rows lie in: itself, or codes and their scales."""
     return (bank.codes, bank.scale) if isinstance(bank, Pages) else (bank,)
+
+
+def used(part: Tensor, length: int, capacity: int) -> int:
+    """Of what a slab's rows lie in, [H, ...], how many rows of it, or pages, the first `length` of its rows take."""
+    return -(-length * part.shape[1] // capacity)
 
 
 class Share(NamedTuple):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.host import tier_plan
-from engine.host.search import best_among, best_of_all, searched_together
+from engine.host.search import best_among, best_of_all
 from engine.host.slabs import Slab, page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
 from engine.host.transfers import Staging, homeward, pin_exactly
@@ -240,10 +240,7 @@ class HostTier:
         if among is None:
             return best_of_all(self.keys(layer), q, limits, top, int(limits[-1]))
         keys = taken(self.keys(layer), among.expand(self.spec.layers[layer].kv_heads, -1), q.device, torch.float32)
-        step = searched_together(q.shape[0], len(among))
-        steps = [slice(at, at + step) for at in range(0, q.shape[1], step)]
-        found = [best_among(among, keys, q[:, each], limits[each], top) for each in steps]
-        return torch.cat([index for index, _ in found], dim=1), torch.cat([held for _, held in found], dim=1)
+        return best_among(among, keys, q, limits, top)
 
     def gather(self, layer: int, index: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """Keys and values [HQ, T, K, D] on the device of entries [HQ, T, K], an index on either."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -27,11 +26,6 @@ from kernels.rows import Bank, Slabs, sent
 
 SCORE_BYTES = 256 << 20  # room that the scores of a search may take, unless those of a query in one slab need more
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
-
-
-def searched_together(query_heads: int, entries: int) -> int:
-    """Queries that may be compared with so many entries at once; at least one."""
-    return max(1, SCORE_BYTES // (4 * query_heads * max(entries, 1)))
 
 
 def searching_bytes(spec: ModelSpec, dtype: torch.dtype, queries: int, far: int) -> int:
@@ -58,21 +52,31 @@ def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int)
     at = 0
     for some in _together(seen, heads * queries):
         count = sum(length for _, length in some)
-        here: Iterable[tuple[Bank, int]] = islice(coming, len(some))
-        step = queries
-        if len(some) == 1:
-            here, step = list(here), searched_together(heads, count)
-        found = [
-            _best_of(_scored(here, q[:, each], limits[each] - at, count, best.dtype), min(top, count))
-            for each in (slice(begin, begin + step) for begin in range(0, queries, step))
-        ]
-        best = torch.cat([best, torch.cat([scores for scores, _ in found], dim=1)], dim=2)
-        index = torch.cat([index, torch.cat([place for _, place in found], dim=1) + at], dim=2)
+        here: Iterable[tuple[Bank, int]] = itertools.islice(coming, len(some))
+        steps = _steps(heads, queries, count)
+        if len(steps) > 1:  # it is a single slab, which is read for each of them
+            here = list(here)
+        more, place = _joined(
+            _best_of(_scored(here, q[:, each], limits[each] - at, count, best.dtype), min(top, count)) for each in steps
+        )
+        best, index = torch.cat([best, more], dim=2), torch.cat([index, place + at], dim=2)
         best, chosen = best.topk(min(top, best.shape[2]), dim=2)
         index = index.gather(2, chosen)
         at += count
     held = best > float("-inf")
     return index.masked_fill_(~held, 0), held
+
+
+def _steps(query_heads: int, queries: int, entries: int) -> list[slice]:
+    """Queries in as many steps as there is room for the scores of, with so many entries; at least one in each."""
+    step = max(1, SCORE_BYTES // (4 * query_heads * max(entries, 1)))
+    return [slice(at, at + step) for at in range(0, queries, step)]
+
+
+def _joined(found: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """What was found for queries [HQ, T, K] in steps, for all of them."""
+    first, second = zip(*found, strict=True)
+    return torch.cat(first, dim=1), torch.cat(second, dim=1)
 
 
 def _visible(slabs: Slabs, visible: int) -> Slabs:
@@ -127,6 +131,11 @@ def _best_of(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
 
 def best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
     """As `HostTier.search`, of the entries [N] whose keys are given, float32 [H, N, D] where the queries are."""
+    steps = _steps(q.shape[0], q.shape[1], len(among))
+    return _joined(_best_among(among, keys, q[:, each], limits[each], top) for each in steps)
+
+
+def _best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
     grouped = q.float().reshape(len(keys), -1, q.shape[2])
     scores = (grouped @ keys.transpose(1, 2)).view(*q.shape[:2], -1)
     late = sent(among >= limits[:, None], q.device)

@@ -75,8 +75,7 @@ class Slab:
         for layer, pair in enumerate(zip(self.keys, self.values, strict=True)):
             for name, bank in zip(BANKS, pair, strict=True):
                 for end, tensor in _tensors(bank).items():
-                    used = -(-self.length * tensor.shape[1] // self.capacity)  # of entries, or of pages
-                    tensors[f"{layer}.{name}{end}"] = tensor[:, :used]
+                    tensors[f"{layer}.{name}{end}"] = tensor[:, : rows.used(tensor, self.length, self.capacity)]
         return tensors
 
     @classmethod

@@ -48,14 +48,10 @@ class Staging:
 
 
 @cache
-def _way_home(device: torch.device) -> torch.cuda.Stream:
-    """Where copies to the host run: on the stream of the passes, the next one would begin when they are over."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-@cache
-def _way_there(device: torch.device) -> torch.cuda.Stream:
-    """Where copies from the host run, beside what is computed and what goes home."""
+def _way(device: torch.device, home: bool) -> torch.cuda.Stream:
+    """Where copies to the host run, or from it: on the stream of the passes, the next one would begin when they are
+    over.
+    """
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -74,7 +70,7 @@ def homeward(tensors: list[Tensor], staging: Staging) -> Callable[[], list[Tenso
     counts = [x.numel() for x in tensors]
     room = staging.room(sum(counts), tensors[0])
     coming = [there.view(x.shape) for there, x in zip(torch.split(room, counts), tensors, strict=True)]
-    here, way = torch.cuda.current_stream(tensors[0].device), _way_home(tensors[0].device)
+    here, way = torch.cuda.current_stream(tensors[0].device), _way(tensors[0].device, home=True)
     begin = 0
     while begin < len(tensors):
         sizes = itertools.accumulate(x.nbytes for x in tensors[begin:])
@@ -104,7 +100,7 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
     if device.type == "cpu":
         yield from slabs
         return
-    here, way = torch.cuda.current_stream(device), _way_there(device)
+    here, way = torch.cuda.current_stream(device), _way(device, home=False)
 
     def send(bank: Bank, length: int) -> tuple[Bank, torch.cuda.Event]:
         there, pairs = room_for(bank, length, device)

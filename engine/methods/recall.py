@@ -170,16 +170,16 @@ class Recall(Method):
         )
         if exactly:
             tiered = searching_everything(tiered, spec, task, self.store, self.top_k)
-        far, in_place = tiered.brought_answering, self.tier == HOST
+        far, pruned = tiered.brought_answering, not exactly and self.tier == HOST
         picking = picked_in_pass(spec, far, task.chunk) if exactly or self.looks > 1 else 0
         reading = looking_share(spec) * (far + searched / 2) if self.while_reading else 0.0
         return dataclasses.replace(
             tiered,
             attended=plain.attended + reading,
             widest=plain.widest + (far if self.while_reading else 0),
-            in_place=exactly or in_place,
+            in_place=tiered.in_place or pruned,
             search_every=1 if exactly else parse_stages(self.stages)[0].refresh,
-            recorded=self.looks == 1 and in_place and not exactly and self.pruning != TRUE,
+            recorded=self.looks == 1 and pruned and self.pruning != TRUE,
             explicit=plain.explicit or (self.while_reading and spec.device.type != "cuda"),
             tail_bytes=tiered.tail_bytes + picking,
         )

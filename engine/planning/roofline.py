@@ -19,7 +19,7 @@ from engine.records import DISK, HOST
 QUESTION = 50  # tokens of the question whose first token is timed
 BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itself: Python, caches that went cold
 LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
-SCORE_BYTES = 12  # moved per score of a search: written, and read again to find the best
+MOVED_PER_SCORE = 12  # bytes, of a search: written, and read again to find the best
 UNPACKING = 10  # operations that unpack and multiply with one of an expert's two stacks
 CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
 
@@ -96,7 +96,7 @@ class Roofline:
             return 0.0
         keys = math.ceil(tokens / footprint.asked_together) * _entry_bytes(footprint) / 2 * footprint.searched
         products = 2 * tokens * footprint.searched * spec.query_width
-        scores = SCORE_BYTES * tokens * spec.query_heads * footprint.searched
+        scores = MOVED_PER_SCORE * tokens * spec.query_heads * footprint.searched
         if footprint.in_place and not self.shared:  # it compares some keys while others come
             return max(products / rates.flops + scores / rates.memory, keys / rates.link)
         return products / rates.host_flops + (keys + scores) / rates.host_memory

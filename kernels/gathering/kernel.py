@@ -17,6 +17,20 @@ from kernels.rows import Slabs
 TILE = 32  # rows per program
 
 
+@triton.jit
+def _copy(
+    slab, row, head, m_row, to, p_slabs, p_centre, p_spread, p_out,
+    FIRST: tl.constexpr, OTHER: tl.constexpr, PAGE: tl.constexpr, ALIGN: tl.constexpr,
+    SIZE: tl.constexpr, SIZE_PAD: tl.constexpr,
+):  # fmt: skip
+    """Write a head's rows [TILE] as they are, each from where `to` [TILE, 1] says."""
+    column = tl.arange(0, SIZE_PAD)
+    b_x = load_part(
+        slab, row, head, m_row, column, column < SIZE, p_slabs, p_centre, p_spread, FIRST, OTHER, PAGE, ALIGN, SIZE
+    )
+    tl.store(p_out + to + column[None, :], b_x, mask=m_row[:, None] & (column < SIZE)[None, :])
+
+
 @triton.jit(do_not_specialize=CHANGING)
 def _gather(
     p_index,
@@ -71,12 +85,10 @@ def _gather(
         m_rest = m_row[:, None] & (rest < SIZE)[None, :]
         tl.store(p_kept_keys + to + rest[None, :], b_k3, mask=m_rest)
         tl.store(p_kept_rotated + to + rest[None, :], b_k3, mask=m_rest)
-    column = tl.arange(0, SIZE_PAD)
-    b_v = load_part(
-        slab, in_slab, head, m_row, column, column < SIZE, p_values, p_value_centre, p_value_spread,
-        VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE,
+    _copy(
+        slab, in_slab, head, m_row, to, p_values, p_value_centre, p_value_spread, p_kept_values,
+        VALUE_FIRST, VALUE_OTHER, VALUE_PAGE, VALUE_ALIGN, SIZE, SIZE_PAD,
     )  # fmt: skip
-    tl.store(p_kept_values + to + column[None, :], b_v, mask=m_row[:, None] & (column < SIZE)[None, :])
 
 
 @triton.jit(do_not_specialize=CHANGING)
@@ -99,13 +111,10 @@ def _take(
     number, head = tl.program_id(0).to(tl.int64) * TILE + tl.arange(0, TILE), tl.program_id(1).to(tl.int64)
     m_row = number < count
     slab, row = rows_of(tl.load(p_index + head * count + number, mask=m_row, other=0), p_slabs, halvings)
-    column = tl.arange(0, SIZE_PAD)
-    b_x = load_part(
-        slab, row, head, m_row, column, column < SIZE, p_slabs, p_centre, p_spread,
-        ROW_FIRST, ROW_OTHER, ROW_PAGE, ROW_ALIGN, SIZE,
+    _copy(
+        slab, row, head, m_row, (head * count + number)[:, None] * SIZE, p_slabs, p_centre, p_spread, p_out,
+        ROW_FIRST, ROW_OTHER, ROW_PAGE, ROW_ALIGN, SIZE, SIZE_PAD,
     )  # fmt: skip
-    to = (head * count + number)[:, None] * SIZE
-    tl.store(p_out + to + column[None, :], b_x, mask=m_row[:, None] & (column < SIZE)[None, :])
 
 
 def gather(keys: Slabs, values: Slabs, index: Tensor, cos: Tensor, sin: Tensor, room: Room) -> None:
