@@ -325,7 +325,7 @@
     });
     const leave = () => {  // before it scrolls up: what comes meanwhile would undo it
       const talk = document.querySelector("#conversation");
-      if (talk) talk.dataset.follow = "no", wheeled = performance.now();
+      if (talk) talk.dataset.follow = "no", until = 0, wheeled = performance.now();
     };
     document.addEventListener("wheel", (event) => { if (event.deltaY < 0) leave(); }, { passive: true });
     document.addEventListener("scroll", (event) => {
