@@ -34,7 +34,7 @@ from engine.memories.memory import no_source
 from engine.memories.slots import SlotMemory
 from engine.methods.infinipot import PROMPTS
 from engine.passes import novelties
-from engine.seam import ModelSpec
+from engine.seam import ModelSpec, Scoring
 from engine.trained.retaining import RetainingHeads, find_heads
 from training.locret.labels import overlap
 
@@ -49,7 +49,7 @@ class Noting(SlotMemory):
     def __init__(self, spec: ModelSpec) -> None:
         """Nothing read yet."""
         super().__init__(spec, lets_go=False)  # so that token i is in slot i
-        self.scaling = 0.0
+        self.scoring = Scoring(0.0)
 
     def reserve(self, tokens: int) -> None:
         """Room for them."""
@@ -57,12 +57,12 @@ class Noting(SlotMemory):
         layers, like = self.spec.layers, self.own[0].keys
         self.queries = [like.new_empty(layer.query_heads, tokens, layer.head_size) for layer in layers]
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Causal attention."""
         if self.observed is None:
             self.queries[layer][:, self.length : self.length + q.shape[1]] = q
-            self.scaling = scaling
-        return super().attend(layer, q, k, v, scaling, softcap)
+            self.scoring = scoring
+        return super().attend(layer, q, k, v, scoring)
 
     def received(self, layer: int, first: int) -> Tensor:
         """Attention that entries [H, T] get from the queries from number `first` on, mean over a group's heads."""
@@ -73,7 +73,7 @@ class Noting(SlotMemory):
             rotated = slots.layer.rope.rotate(self.queries[layer][:, begin:stop], begin)
             span = causal_span(stop - begin, stop, slots.layer.sliding_window, rotated.device)
             shown = Shown(rotated, [(slots.rotated, stop)], [(slots.values, stop)], span)
-            _, given = attend([shown], self.scaling, None, watched=True)
+            _, given = attend([shown], self.scoring, watched=True)
             total[:, :stop] += given[0].view(slots.layer.kv_heads, -1, stop).mean(dim=1).cpu()
         return total
 

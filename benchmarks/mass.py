@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -26,7 +27,7 @@ from engine import Model
 from engine.host.host_tier import HostTier
 from engine.memories.memory import AttentionMass, Memory
 from engine.methods.infinitehip import InfiniteHiPMemory
-from engine.seam import Guests, LayerSpec
+from engine.seam import Guests, LayerSpec, Scoring
 from kernels.rows import take
 
 QUERIES = 32
@@ -84,15 +85,16 @@ class Probe:
         """Passed on."""
         return self.memory.guests()
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Passed on twice: once to see what is chosen, compared with full attention, and once for the output."""
         self.seen.clear()
         self.memory.mass = self.seen
-        self.memory.attend(layer, q, k, v, scaling * FLAT, softcap)
+        self.memory.attend(layer, q, k, v, replace(scoring, scaling=scoring.scaling * FLAT))
         self.memory.mass = None
         spec, kept = self.memory.spec, self.kept[layer]
         self.own[layer] = torch.cat([self.own[layer].to(k.dtype), k], dim=1)
-        probabilities = full_attention(spec.layers[layer], q, kept, self.own[layer], scaling, spec.window // 2)[:, 0]
+        scaling, reach = scoring.scaling, spec.window // 2
+        probabilities = full_attention(spec.layers[layer], q, kept, self.own[layer], scaling, reach)[:, 0]
         far, own = probabilities[:, : kept.shape[1]], probabilities[:, kept.shape[1] :].sum(dim=1)
         seen = self.seen.entries[:, self.source]
         self.covered[layer].append(float(((far * seen).sum(dim=1) + own).mean()))
@@ -100,7 +102,7 @@ class Probe:
             far_entries = int((self.text < self.memory.far).sum())
             chance = random_chunks(self.memory, layer, len(self.source), far_entries, self.lot)
             self.at_random[layer].append(float(((far * chance).sum(dim=1) + own).mean()))
-        return self.memory.attend(layer, q, k, v, scaling, softcap)
+        return self.memory.attend(layer, q, k, v, scoring)
 
 
 def full_attention(layer: LayerSpec, q: Tensor, kept: Tensor, own: Tensor, scaling: float, reach: int) -> Tensor:

@@ -32,10 +32,33 @@ UNROTATED = object()  # instead of cosine and sine
 PROJECTIONS = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj"})  # what makes queries, keys and values of a layer
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """How a layer makes probabilities of the products of queries and keys.
+
+    scaling: of the products; softcap: what logits are bent to stay within; sink: a logit of each query head [HQ] that
+    all its queries see beside those of keys, and what it is given goes to no value.
+    """
+
+    scaling: float
+    softcap: float | None = None
+    sink: Tensor | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a softmax over scaled products and nothing else."""
+        return self.softcap is None and self.sink is None
+
+    def parted(self, count: int) -> list[Scoring]:
+        """Of so many equal shares of the query heads, in their order."""
+        sinks = [None] * count if self.sink is None else self.sink.chunk(count)
+        return [replace(self, sink=sink) for sink in sinks]
+
+
 class Attending(Protocol):
     """What the attention function needs of a memory."""
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Attention output [HQ, T, D] for q [HQ, T, D] and k, v [H, T, D], all before RoPE."""
 
 
@@ -167,16 +190,20 @@ def _attention(
     softcap: float | None = None,
     *,
     memory: Attending,
+    s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The one attention function: query [1, HQ, T, D], key and value [1, H, T, D]; output [1, T, HQ, D]."""
-    scale = scaling if scaling is not None else float(query.shape[-1]) ** -0.5
+    """The one attention function: query [1, HQ, T, D], key and value [1, H, T, D]; output [1, T, HQ, D].
+
+    s_aux: see `Scoring.sink`.
+    """
+    scoring = Scoring(scaling if scaling is not None else float(query.shape[-1]) ** -0.5, softcap, s_aux)
     if isinstance(memory, _Probe):
         memory.note(module, kwargs.get("sliding_window"))
     config: Any = module.config
     if config.model_type in INTERLEAVED:
         query, key = _in_halves(query, config), _in_halves(key, config)
-    output = memory.attend(int(module.layer_idx), query[0], key[0], value[0], scale, softcap)  # type: ignore[arg-type]
+    output = memory.attend(int(module.layer_idx), query[0], key[0], value[0], scoring)  # type: ignore[arg-type]
     return output.transpose(0, 1)[None], None
 
 
@@ -210,7 +237,7 @@ class _Probe:
         rope = rope_of(module, self.rotary)
         self._rope = self._ropes.setdefault((rope.inv_freq.data_ptr(), rope.attention_scaling), rope)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         self.layers.append(LayerSpec(q.shape[0], k.shape[0], k.shape[-1], self._window, self._rope))
         shown = v.repeat_interleave(q.shape[0] // v.shape[0], dim=0)  # what attention to the one token there is gives
         return shown if bool((q.sum() + k.sum()).isfinite()) else shown * torch.nan

@@ -26,7 +26,7 @@ from engine.memories import flash
 from engine.memories.memory import no_source
 from engine.memories.window import WindowMemory
 from engine.rope import Rope
-from engine.seam import LayerSpec, ModelSpec
+from engine.seam import LayerSpec, ModelSpec, Scoring
 
 HIP_ATTN = "hip_attn"
 WINDOW, THETA = 131072, 500000.0  # of Llama-3.1-8B
@@ -108,7 +108,7 @@ def _attending(check: Check, memory: WindowMemory, source: Tensor) -> float:
     q, k, v = (_noise(check, heads, len(source), LLAMA.size) for heads in (LLAMA.query, LLAMA.kv, LLAMA.kv))
     memory.begin(source)
     began = wait(check.place)
-    memory.attend(0, q, k, v, LLAMA.size**-0.5, None)
+    memory.attend(0, q, k, v, Scoring(LLAMA.size**-0.5))
     seconds = wait(check.place) - began
     memory.commit()
     return seconds

@@ -67,7 +67,7 @@ def _experts(config: PretrainedConfig) -> nn.Module:
 
 def _packed(check: Check, config: PretrainedConfig, quantize: str) -> PackedExperts:
     """Experts of noise."""
-    packed = PackedExperts(_experts(config), quantize)
+    packed = PackedExperts(_experts(config), PACKINGS[quantize])
     for name in STACKS:
         weights = torch.randn(packed.shape(name), device=check.place, dtype=check.dtype) * SPREAD
         setattr(packed, name, packed.pack(name, weights))

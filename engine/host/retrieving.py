@@ -24,7 +24,7 @@ from engine.memories.coded import check_codes
 from engine.memories.window import LayerWindow, WindowMemory, parted
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
-from engine.seam import ModelSpec
+from engine.seam import ModelSpec, Scoring
 from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # stands where there is no entry
@@ -132,12 +132,12 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         self.reach(max(0, self.seen + len(source) - self.sinks - self.window))
         self._blocks, self._looked, self._given = {}, {}, {}
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """In layers with a longer window, over that."""
         for each in self.wide:
             if each.spec.layers[layer].kv_heads:
-                return each.attend(layer, q, k, v, scaling, softcap)
-        return super().attend(layer, q, k, v, scaling, softcap)
+                return each.attend(layer, q, k, v, scoring)
+        return super().attend(layer, q, k, v, scoring)
 
     def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
         """In layers with a longer window, into that."""

@@ -17,6 +17,7 @@ from torch.nn.attention.bias import causal_lower_right
 
 from engine.memories import flash
 from engine.memories.memory import UNLIMITED
+from engine.seam import Scoring
 from kernels import attention, choice, columns, softmax
 from kernels.attention import Lists, Span, reference
 from kernels.rows import Slabs, plain, reachable
@@ -34,13 +35,13 @@ class Segment(Protocol):
     def q(self) -> Tensor:
         """The queries [HQ, T, D]."""
 
-    def attend(self, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor]:
+    def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """Output [HQ, T, D] of a softmax over this segment alone, and its log-sum-exp [HQ, T]."""
 
-    def given(self, total: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def given(self, total: Tensor, scoring: Scoring) -> Tensor:
         """Probabilities under the log-sum-exp [HQ, T] of the whole softmax, summed over queries that share keys."""
 
-    def logits(self, scaling: float, softcap: float | None) -> Tensor:
+    def logits(self, scoring: Scoring) -> Tensor:
         """At least float32 [HQ, T, N], -inf where nothing is seen."""
 
     def mix(self, weights: Tensor) -> Tensor:
@@ -67,17 +68,17 @@ class Shown:
     span: Span
     lists: Lists | None = None
 
-    def attend(self, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor]:
+    def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """[HQ, T, D] and [HQ, T]."""
-        return attention.attend(self.q, self.keys, self.values, self.span, self.lists, scaling, softcap)
+        return attention.attend(self.q, self.keys, self.values, self.span, self.lists, scoring.scaling, scoring.softcap)
 
-    def given(self, total: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def given(self, total: Tensor, scoring: Scoring) -> Tensor:
         """[HQ, NB, N]."""
-        return columns.column_sums(self.q, self.keys, self.span, self.lists, total, scaling, softcap)
+        return columns.column_sums(self.q, self.keys, self.span, self.lists, total, scoring.scaling, scoring.softcap)
 
-    def logits(self, scaling: float, softcap: float | None) -> Tensor:
+    def logits(self, scoring: Scoring) -> Tensor:
         """[HQ, T, N]."""
-        return reference.logits(self.q, self.keys, self.span, self.lists, scaling, softcap)
+        return reference.logits(self.q, self.keys, self.span, self.lists, scoring.scaling, scoring.softcap)
 
     def mix(self, weights: Tensor) -> Tensor:
         """[HQ, T, D]."""
@@ -104,19 +105,19 @@ class Picked:
     v: Tensor
     seen: Tensor
 
-    def attend(self, scaling: float, softcap: float | None) -> tuple[Tensor, Tensor]:
+    def attend(self, scoring: Scoring) -> tuple[Tensor, Tensor]:
         """[HQ, T, D] and [HQ, T]."""
-        logits = self.logits(scaling, softcap)
+        logits = self.logits(scoring)
         total = logits.logsumexp(dim=-1)
         return self.mix((logits - softmax.finite(total)[..., None]).exp()), total
 
-    def given(self, total: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def given(self, total: Tensor, scoring: Scoring) -> Tensor:
         """[HQ, T, N]."""
-        return (self.logits(scaling, softcap) - softmax.finite(total)[..., None]).exp()
+        return (self.logits(scoring) - softmax.finite(total)[..., None]).exp()
 
-    def logits(self, scaling: float, softcap: float | None) -> Tensor:
+    def logits(self, scoring: Scoring) -> Tensor:
         """[HQ, T, N]."""
-        logits = softmax.scores(self.q[:, :, None], self.k, scaling, softcap)[:, :, 0]
+        logits = softmax.scores(self.q[:, :, None], self.k, scoring.scaling, scoring.softcap)[:, :, 0]
         return logits.masked_fill(~self.seen, float("-inf"))
 
     def mix(self, weights: Tensor) -> Tensor:
@@ -141,31 +142,33 @@ def causal_span(queries: int, keys: int, window: int | None, device: torch.devic
     return Span(torch.zeros_like(end) if window is None else (end - window).clamp_min(0), end).to(device)
 
 
-def attend(
-    segments: list[Segment], scaling: float, softcap: float | None, watched: bool = False
-) -> tuple[Tensor, list[Tensor]]:
+def attend(segments: list[Segment], scoring: Scoring, watched: bool = False) -> tuple[Tensor, list[Tensor]]:
     """Attention of one softmax over all segments.
 
     Returns:
         The output [HQ, T, D], and what was given to the keys of each segment (empty unless watched).
     """
-    if len(segments) == 1 and not watched and softcap is None:
+    if len(segments) == 1 and not watched and scoring.plain:
         only = segments[0]
-        if isinstance(only, Shown) and (output := alone(only, scaling)) is not None:
+        if isinstance(only, Shown) and (output := alone(only, scoring.scaling)) is not None:
             return output, []
     elif sum(segment.writable() for segment in segments) <= FEW_BYTES and segments[0].q.shape[1] <= FEW_QUERIES:
-        return _written_out(segments, scaling, softcap, watched)
-    output, total = softmax.merge([segment.attend(scaling, softcap) for segment in segments])
-    return output, [segment.given(total, scaling, softcap) for segment in segments] if watched else []
+        return _written_out(segments, scoring, watched)
+    output, total = softmax.merge([segment.attend(scoring) for segment in segments])
+    if scoring.sink is not None:
+        whole = torch.logaddexp(total, scoring.sink[:, None].to(total.dtype))
+        output, total = (output * (total - whole).exp()[..., None]).to(output.dtype), whole
+    return output, [segment.given(total, scoring) for segment in segments] if watched else []
 
 
-def _written_out(
-    segments: list[Segment], scaling: float, softcap: float | None, watched: bool
-) -> tuple[Tensor, list[Tensor]]:
+def _written_out(segments: list[Segment], scoring: Scoring, watched: bool) -> tuple[Tensor, list[Tensor]]:
     """By one matrix of logits, as for a token of an answer: keys are read once, also where it is watched."""
-    logits = [segment.logits(scaling, softcap) for segment in segments]
+    logits = [segment.logits(scoring) for segment in segments]
+    sizes = [piece.shape[-1] for piece in logits]
+    if scoring.sink is not None:
+        logits.append(scoring.sink[:, None, None].to(logits[0].dtype).expand(*logits[0].shape[:2], 1))
     weights = (logits[0] if len(logits) == 1 else torch.cat(logits, dim=-1)).softmax(dim=-1)
-    pieces = torch.split(weights, [piece.shape[-1] for piece in logits], dim=-1)
+    pieces = torch.split(weights[..., : sum(sizes)], sizes, dim=-1)
     output = segments[0].mix(pieces[0])
     for segment, piece in zip(segments[1:], pieces[1:], strict=True):
         output = output + segment.mix(piece)

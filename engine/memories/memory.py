@@ -19,7 +19,7 @@ from torch import Tensor
 
 from engine.memories.static_pass import Recorded, StaticPass
 from engine.records import LoadedParts, Parts, Usage
-from engine.seam import Guests, ModelSpec
+from engine.seam import Guests, ModelSpec, Scoring
 
 UNLIMITED = sys.maxsize
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
@@ -88,7 +88,7 @@ class Memory(ABC):
         """
 
     @abstractmethod
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Attention output [HQ, T, D] for what arrives."""
 
     @abstractmethod

@@ -19,7 +19,6 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Self
 
 import torch
@@ -37,7 +36,7 @@ from engine.memories.slot_plan import FIRST_CAPACITY, farthest, near_room, near_
 from engine.memories.static_pass import StaticPass
 from engine.memories.static_slots import StaticSlots
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.seam import LayerSpec, ModelSpec
+from engine.seam import LayerSpec, ModelSpec, Scoring
 
 
 def _each_head(layer: LayerSpec) -> list[LayerSpec]:
@@ -156,10 +155,10 @@ class SlotMemory(Memory):
         """Of so many entries, those that wait to be coded: as many in all slots that are coded."""
         return max(slots.waiting(length + slots.surplus) for slots in self.own)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Causal attention over all slots."""
         self.arrive(layer, q, k, v)
-        return self.by_slots(layer, partial(self._attend, scaling=scaling, softcap=softcap), q)
+        return self.by_slots(layer, self._attend, scoring, q)
 
     def arrive(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Put the new entries where they will stand, with what they are worth; they count from `commit` on."""
@@ -184,12 +183,12 @@ class SlotMemory(Memory):
         if worth is not None:
             yield from zip((self.own[number] for number in group), worth.chunk(len(group)), strict=True)
 
-    def by_slots(self, layer: int, attend: Callable[..., Tensor], *given: Tensor) -> Tensor:
-        """What `attend` gives for each slots' number and its share of what is given, put together."""
+    def by_slots(self, layer: int, attend: Callable[..., Tensor], scoring: Scoring, *given: Tensor) -> Tensor:
+        """What `attend` gives for each slots' number and the share of its heads of all that is given, put together."""
         group = self.groups[layer]
         if len(group) == 1:
-            return attend(group[0], *given)
-        shares = zip(group, *(x.chunk(len(group)) for x in given), strict=True)
+            return attend(group[0], scoring, *given)
+        shares = zip(group, scoring.parted(len(group)), *(x.chunk(len(group)) for x in given), strict=True)
         return torch.cat([attend(*each) for each in shares])
 
     def worth(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
@@ -214,20 +213,18 @@ class SlotMemory(Memory):
         """Over all slots as they are now; they must not be replaced."""
         return StaticSlots(self)
 
-    def _attend(self, number: int, q: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def _attend(self, number: int, scoring: Scoring, q: Tensor) -> Tensor:
         """Of the heads in slots `number`, behind whose entries those of the queries stand."""
         held, text = self.held(number), q.shape[1] - self.observers
         if not self.observers:
-            return self._attend_behind(number, held, q, scaling, softcap, self.mass is not None)
+            return self._attend_behind(number, held, q, scoring, self.mass is not None)
         judged = self.windows[number] is None
-        observers = self._attend_behind(number, held + text, q[:, text:], scaling, softcap, judged)
+        observers = self._attend_behind(number, held + text, q[:, text:], scoring, judged)
         if not text:
             return observers
-        return torch.cat([self._attend_behind(number, held, q[:, :text], scaling, softcap, False), observers], dim=1)
+        return torch.cat([self._attend_behind(number, held, q[:, :text], scoring, False), observers], dim=1)
 
-    def _attend_behind(
-        self, number: int, held: int, q: Tensor, scaling: float, softcap: float | None, watched: bool
-    ) -> Tensor:
+    def _attend_behind(self, number: int, held: int, q: Tensor, scoring: Scoring, watched: bool) -> Tensor:
         """Of queries that stand behind `held` entries. watched: whether what they give to these is asked for."""
         slots = self.own[number]
         before, new = held - slots.first_slot, q.shape[1]
@@ -235,7 +232,7 @@ class SlotMemory(Memory):
         keys, values, lists = slots.shown(self._base(number), before + new, new, self._in_sight(number))
         own = Shown(rotated, keys, values, self._span(new, held, slots.layer.sliding_window), lists)
         beside, sources = self._beside(number, q)
-        output, given = attend([own, *beside], scaling, softcap, watched)
+        output, given = attend([own, *beside], scoring, watched)
         if watched:
             found = given[0][:, 0]
             if lists is not None:

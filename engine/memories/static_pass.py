@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from engine.seam import ModelSpec
+from engine.seam import ModelSpec, Scoring
 
 
 class Recorded(Protocol):
@@ -48,7 +48,7 @@ class StaticPass(ABC, Generic[M]):
         self.length.fill_(memory.length)
 
     @abstractmethod
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""
 
     def over(self, memory: M) -> None:

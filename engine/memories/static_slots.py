@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from engine.memories.attention import Segment, Shown, Span, attend
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.memories.static_pass import StaticPass
+from engine.seam import Scoring
 from kernels.rows import Fixed
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ class StaticSlots(StaticPass[M]):
             keys, values, _ = slots.shown(base, slots.capacity, 1)
             self.shown.append((Fixed(keys), Fixed(values)))
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""
         memory = self.memory
-        output = memory.by_slots(layer, partial(self._attend, scaling=scaling, softcap=softcap), q, k, v)
+        output = memory.by_slots(layer, self._attend, scoring, q, k, v)
         for slots, score in memory.scored(layer, q, k, v):
             slots.score.index_copy_(1, self.length + slots.surplus, score)
         return output
 
-    def _attend(self, number: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def _attend(self, number: int, scoring: Scoring, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         memory, slots = self.memory, self.memory.own[number]
         rope, place = slots.layer.rope, self.length + slots.surplus
         position, limit = place + slots.first_slot, slots.first_slot + slots.capacity
@@ -56,7 +56,7 @@ class StaticSlots(StaticPass[M]):
         keys, values = self.shown[number]
         own = Shown(rope.rotate(q, position, limit), keys, values, Span(first, end, changing=True))
         beside, sources = self._beside(number, q)
-        output, given = attend([own, *beside], scaling, softcap, memory.mass is not None)
+        output, given = attend([own, *beside], scoring, memory.mass is not None)
         if memory.mass is not None:
             for source, piece in zip(sources, given[1:], strict=True):
                 memory.mass.add(source, piece)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.memories.attention import Segment, Shown, Span, attend
 from engine.memories.static_pass import StaticPass
+from engine.seam import Scoring
 from kernels.rows import Fixed
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ class StaticWindow(StaticPass[M]):
         super().move_to(memory)
         self.number.fill_(memory.seen)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Attention output [HQ, 1, D] for q [HQ, 1, D] and k, v [H, 1, D], all before RoPE."""
         self._arrive(layer, k, v)
         mass = self.memory.mass
         segments, sources = self._segments(layer, q)
-        output, given = attend(segments, scaling, softcap, mass is not None)
+        output, given = attend(segments, scoring, mass is not None)
         if mass is not None:
             for source, piece in zip(sources, given, strict=True):
                 mass.add(source, piece)

@@ -23,7 +23,7 @@ from engine.memories.static_pass import StaticPass
 from engine.memories.static_window import StaticWindow
 from engine.positions import sink_query_positions
 from engine.records import DEVICE, LoadedParts, Part, Parts, Usage
-from engine.seam import LayerSpec, ModelSpec
+from engine.seam import LayerSpec, ModelSpec, Scoring
 from kernels import choice
 
 LEAST_SLACK, MOST_SLACK = 512, 2048
@@ -184,12 +184,12 @@ class WindowMemory(Memory):
         ]
         self.layers, self.source, self.length = layers, source, self.length - start  # all or none
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Attention over the sinks, each query's own window, and what else a subclass shows."""
         self.arrive(layer, q, k, v)
         segments, sources = self._segments(layer, q)
         watched = self.mass is not None or self.watching
-        output, given = attend(segments, scaling, softcap, watched)
+        output, given = attend(segments, scoring, watched)
         if self.watching:
             self._attended(layer, given)
         if self.mass is not None:

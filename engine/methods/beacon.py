@@ -38,7 +38,7 @@ from engine.memories.slot_plan import plan_slots, slot_bytes
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
 from engine.records import DEVICE, LoadedParts, Parts, Usage
-from engine.seam import Guests, ModelSpec
+from engine.seam import Guests, ModelSpec, Scoring
 from engine.trained.beacons import KIND, RATIOS, Beacons, beacon_numbers, find_beacons
 from engine.trained.beside import digest_there
 
@@ -242,13 +242,13 @@ class BeaconMemory(SlotMemory):
         """The beacons of the pass."""
         return self.beacons.guests(len(self._incoming) - self._arriving)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Causal attention over all slots, beacons at their places."""
         if self._orders is None:
-            return super().attend(layer, q, k, v, scaling, softcap)
+            return super().attend(layer, q, k, v, scoring)
         place, order = self._orders
         q, k, v = (x[:, order] for x in (q, k, v))
-        output = super().attend(layer, q, k, v, scaling, softcap)
+        output = super().attend(layer, q, k, v, scoring)
         return output[:, place]
 
     def commit(self, novelty: Tensor | None = None) -> None:

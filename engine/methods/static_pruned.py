@@ -21,6 +21,7 @@ from engine.memories.static_slots import StaticSlots
 from engine.memories.static_window import StaticWindow
 from engine.memories.window import WindowMemory
 from engine.positions import QueryBlocks
+from engine.seam import Scoring
 from kernels.rows import Fixed, Slabs
 
 if TYPE_CHECKING:
@@ -100,12 +101,12 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
         self.memory.host = memory.host
         self.stages.move_to(memory.pruning)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """In layers with a longer window, over that."""
         for each in self.wide:
             if each.memory.spec.layers[layer].kv_heads:
-                return each.attend(layer, q, k, v, scaling, softcap)
-        return super().attend(layer, q, k, v, scaling, softcap)
+                return each.attend(layer, q, k, v, scoring)
+        return super().attend(layer, q, k, v, scoring)
 
     def over(self, memory: InfiniteHiPMemory) -> None:
         """What was chosen anew."""

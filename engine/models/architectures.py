@@ -27,6 +27,7 @@ SUPPORTED: dict[str, str] = {
     "olmo3": "OLMo 3",
     "olmo": "OLMo",
     "olmoe": "OLMoE",
+    "gpt_oss": "gpt-oss",
     "granite": "Granite",
     "granitemoe": "Granite mixture of experts",
     "mixtral": "Mixtral",
@@ -52,8 +53,14 @@ SUPPORTED: dict[str, str] = {
 
 # Those of which a layer has experts, of which each token goes through a few.
 MIXTURES = frozenset(
-    {"ernie4_5_moe", "flex_olmo", "glm4_moe", "granitemoe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"}
+    {
+        *("ernie4_5_moe", "flex_olmo", "glm4_moe", "gpt_oss", "granitemoe", "mixtral", "olmoe"),
+        *("qwen2_moe", "qwen3_moe"),
+    }
 )
+
+# Those that are published with their experts in MXFP4.
+MXFP4 = frozenset({"gpt_oss"})
 
 # RoPE turns neighbouring dimensions together, and not each with the one half the rotated width away; whether it turns
 # the part of them alone that the configuration says.

@@ -1,16 +1,18 @@
-"""Experts of a mixture in codes: a row of bytes for each, unpacked as a pass needs it.
+"""Experts of a mixture in codes, unpacked as a pass needs them.
 
 transformers holds the experts of a layer in two parameters of three dimensions, which bitsandbytes' layers do not
-reach. `PackedExperts` takes their module's place. Of each stack it holds [E, bytes]: in the row of an expert its codes
-and then their constants, so that what a pass takes of a few experts are a few rows. On a GPU the experts of a single
-token are unpacked together: shapes are the same whichever they are, and no number is read back, so that the pass can be
-recorded (`graphs.py`). Those of a longer pass, and of any on a CPU, are unpacked one after another.
+reach. `PackedExperts` takes their module's place. Of a stack that is packed here it holds [E, bytes]: in the row of an
+expert its codes and then their constants, so that what a pass takes of a few experts are a few rows. Of one that was
+published in codes it holds the tensors of the checkpoint. On a GPU the experts of a single token are unpacked together:
+shapes are the same whichever they are, and no number is read back, so that the pass can be recorded (`graphs.py`).
+Those of a longer pass, and of any on a CPU, are unpacked one after another.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -21,7 +23,9 @@ from torch.nn import functional as F
 
 from engine.models.quantised import BLOCK, NESTED
 
-STACKS = ("gate_up_proj", "down_proj")  # as transformers names them: [E, 2 I, H] and [E, H, I]
+STACKS = ("gate_up_proj", "down_proj")  # as transformers names them: [E, 2 I, H] and [E, H, I], or all transposed
+BIAS = "_bias"  # behind a stack's name, where experts have one
+GROUP = 32  # weights in MXFP4 that share a scale
 ALIGNED = 16  # bytes: what kernels read at once
 
 
@@ -29,12 +33,50 @@ def _aligned(count: int) -> int:
     return math.ceil(count / ALIGNED) * ALIGNED
 
 
+def _chosen(stack: Tensor, which: int | Tensor) -> Tensor:
+    """Of a stack [E, ...] those of some experts [K, ...], or of one [1, ...]."""
+    return stack[which : which + 1] if isinstance(which, int) else stack.index_select(0, which)
+
+
 class Packing(ABC):
-    """How the weights [R, C] of an expert become a row of bytes."""
+    """How the weights [R, C] of an expert are held."""
 
     def __init__(self, rows: int, columns: int) -> None:
         """R and C."""
         self.rows, self.columns = rows, columns
+
+    @property
+    @abstractmethod
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of what holds an expert, in bytes, by the ends of the names of what holds its stack."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of an expert."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    @abstractmethod
+    def unpacking_bytes(self, size: int) -> int:
+        """Bytes that are there while an expert is unpacked to numbers of so many bytes: these, and what helps."""
+
+    @abstractmethod
+    def unpack(self, stack: Sequence[Tensor], which: int | Tensor, dtype: torch.dtype) -> Tensor:
+        """Weights in dtype, of one expert [R, C], of experts int64 [K] [K, R, C].
+
+        Only what those experts are held by is read, and each byte of it once.
+
+        Args:
+            stack: uint8 [E, *shape] for each of `shapes`.
+        """
+
+
+class InRows(Packing):
+    """Packed here: a row of bytes for each expert."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The row: codes and constants, each filled up to 16 bytes."""
+        return {"": (_aligned(self.code_bytes) + _aligned(self.constant_bytes),)}
 
     @property
     @abstractmethod
@@ -47,17 +89,12 @@ class Packing(ABC):
         """Bytes of the constants behind them."""
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the row: codes and constants, each filled up to 16."""
-        return _aligned(self.code_bytes) + _aligned(self.constant_bytes)
-
-    @property
     @abstractmethod
     def constants(self) -> int:
         """How many constants there are that weights share."""
 
     def unpacking_bytes(self, size: int) -> int:
-        """Bytes that are there while an expert is unpacked to numbers of so many bytes: these, its row, constants."""
+        """The row and the constants are there again."""
         return self.rows * self.columns * size + self.nbytes + 8 * self.constants
 
     def pack(self, weight: Tensor) -> Tensor:
@@ -66,18 +103,12 @@ class Packing(ABC):
         behind = torch.cat(constants)
         return torch.cat([F.pad(part, (0, _aligned(len(part)) - len(part))) for part in (codes, behind)])
 
-    def unpack(self, stack: Tensor, which: int | Tensor, dtype: torch.dtype) -> Tensor:
-        """Weights in dtype, of rows of a stack uint8 [E, bytes]: of one expert [R, C], of experts int64 [K] [K, R, C].
-
-        Only those rows are read, and each byte of them once.
-        """
-
-        def taken(begin: int, count: int) -> Tensor:
-            part = stack[:, begin : begin + count]
-            return part[which : which + 1] if isinstance(which, int) else part.index_select(0, which)
-
-        constants = taken(_aligned(self.code_bytes), _aligned(self.constant_bytes))
-        weight = self._unpacked(taken(0, self.code_bytes), constants, dtype)
+    def unpack(self, stack: Sequence[Tensor], which: int | Tensor, dtype: torch.dtype) -> Tensor:
+        """Of rows [E, bytes]."""
+        (rows,) = stack
+        begin = _aligned(self.code_bytes)
+        codes = _chosen(rows[:, : self.code_bytes], which)
+        weight = self._unpacked(codes, _chosen(rows[:, begin : begin + _aligned(self.constant_bytes)], which), dtype)
         return weight[0] if isinstance(which, int) else weight
 
     @abstractmethod
@@ -89,7 +120,7 @@ class Packing(ABC):
         """Weights [K, R, C] of codes and constants, uint8 [K, bytes], these filled up to 16."""
 
 
-class NF4(Packing):
+class NF4(InRows):
     """QLoRA's NormalFloat with double quantisation, as bitsandbytes makes it of a linear layer.
 
     Constants: a float32 that is the mean of the blocks' own, a float32 for each 256 blocks, a byte for each block of 64
@@ -144,7 +175,7 @@ def _levels(device: torch.device) -> Tensor:
     return levels.to(device)
 
 
-class EightBit(Packing):
+class EightBit(InRows):
     """A byte a weight, and for each row the float32 that it reaches; inputs stay as they are, unlike LLM.int8()'s."""
 
     @property
@@ -173,40 +204,95 @@ class EightBit(Packing):
         return weight.div_(127).mul_(reached[..., None])  # what is reached, over 127, may be too small for float16
 
 
-PACKINGS: dict[str, type[Packing]] = {"8bit": EightBit, "nf4": NF4}
+class MXFP4(Packing):
+    """As gpt-oss is published: half a byte a weight, of which 32 in a row share a power of two.
+
+    Source: the OCP Microscaling Formats specification 1.0, sections 5.2 and 5.4.1 (E2M1 codes, E8M0 scales).
+    """
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """As in checkpoints: codes of 32 weights, the first of two in the low half of a byte, and their scale."""
+        groups = self.columns // GROUP
+        return {"_blocks": (self.rows, groups, GROUP // 2), "_scales": (self.rows, groups)}
+
+    def unpacking_bytes(self, size: int) -> int:
+        """The codes are there again, and as int32, for a table of pairs of weights; scales likewise."""
+        weights = self.rows * self.columns
+        return weights * size + 5 * weights // 2 + (5 + size) * weights // GROUP
+
+    def unpack(self, stack: Sequence[Tensor], which: int | Tensor, dtype: torch.dtype) -> Tensor:
+        """Of what checkpoints hold: blocks [E, R, C / 32, 16] and scales [E, R, C / 32]."""
+        blocks, scales = (_chosen(each, which) for each in stack)
+        pairs, powers = _pairs(dtype, blocks.device), _powers(dtype, blocks.device)
+        weight = pairs.index_select(0, blocks.reshape(-1).int()).view(dtype).view(*scales.shape, GROUP)
+        weight.mul_(powers.index_select(0, scales.reshape(-1).int()).view(*scales.shape, 1))
+        return weight.view(self.rows, self.columns) if isinstance(which, int) else weight.flatten(2)
+
+
+@cache
+def _pairs(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[256]: the two weights of each byte, as one number of their size together: so they are looked up at once."""
+    half = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=dtype)
+    weights, byte = torch.cat([half, -half]), torch.arange(256)
+    pairs = torch.stack([weights[byte & 15], weights[byte >> 4]], dim=1)
+    return pairs.view(torch.int64 if dtype.itemsize == 4 else torch.int32)[:, 0].to(device)
+
+
+@cache
+def _powers(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """[256]: two to the power of each byte less 127; the last one stands for no number."""
+    return torch.tensor([*(2.0 ** (byte - 127) for byte in range(255)), math.nan], dtype=dtype, device=device)
+
+
+PACKINGS: dict[str, type[InRows]] = {"8bit": EightBit, "nf4": NF4}
 
 
 class PackedExperts(nn.Module):
     """In place of the experts of a layer."""
 
-    gate_up_proj: Tensor
-    down_proj: Tensor
-
-    def __init__(self, own: nn.Module, quantize: str) -> None:
+    def __init__(self, own: nn.Module, packing: type[Packing]) -> None:
         """own: transformers' module of experts, whose weights are still on the meta device."""
         super().__init__()
-        self.act_fn: Any = own.act_fn
+        self.gate: Any = own._apply_gate
+        self.transposed = bool(own.is_transposed)
         self.packings: dict[str, Packing] = {}
-        for name in STACKS:
-            count, rows, columns = own.get_parameter(name).shape
-            self.packings[name] = PACKINGS[quantize](rows, columns)
-            self.register_buffer(name, torch.empty(count, self.packings[name].nbytes, dtype=torch.uint8, device="meta"))
+        for name, (count, rows, columns) in zip(STACKS, shapes_of(own), strict=True):
+            self.packings[name] = packing(rows, columns)
+            for end, shape in self.packings[name].shapes.items():
+                self.register_buffer(name + end, torch.empty(count, *shape, dtype=torch.uint8, device="meta"))
+            if own.has_bias:
+                self.register_parameter(name + BIAS, own.get_parameter(name + BIAS))
+
+    def stack(self, name: str) -> list[Tensor]:
+        """What holds the stack of that name, see `Packing.shapes`."""
+        return [self.get_buffer(name + end) for end in self.packings[name].shapes]
 
     def shape(self, name: str) -> tuple[int, int, int]:
         """(E, R, C) of the weights in the stack of that name."""
         packing = self.packings[name]
-        return len(self.get_buffer(name)), packing.rows, packing.columns
+        return len(self.stack(name)[0]), packing.rows, packing.columns
+
+    def takes(self, name: str, weights: Tensor) -> bool:
+        """Whether weights have the shape that transformers has them in, in the stack of that name."""
+        count, rows, columns = self.shape(name)
+        return weights.shape == ((count, columns, rows) if self.transposed else (count, rows, columns))
 
     def pack(self, name: str, weights: Tensor) -> Tensor:
-        """What a stack of that name holds for weights [E, R, C]: uint8 [E, bytes]. One expert is packed at a time."""
+        """What a stack of that name holds for weights as transformers has them: uint8 [E, bytes].
+
+        One expert is packed at a time. Only where experts are packed here.
+        """
+        packing = self.packings[name]
+        assert isinstance(packing, InRows)
         packed = torch.empty(self.get_buffer(name).shape, dtype=torch.uint8, device=weights.device)
         for row, weight in zip(packed, weights, strict=True):
-            row.copy_(self.packings[name].pack(weight))
+            row.copy_(packing.pack(weight.T if self.transposed else weight))
         return packed
 
     def unpacked(self, name: str, which: int | Tensor, dtype: torch.dtype) -> Tensor:
         """Weights of one expert [R, C], or of experts int64 [K] [K, R, C]."""
-        return self.packings[name].unpack(self.get_buffer(name), which, dtype)
+        return self.packings[name].unpack(self.stack(name), which, dtype)
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """What the chosen experts make of tokens, weighted and added up in float32.
@@ -219,7 +305,7 @@ class PackedExperts(nn.Module):
         """
         if len(hidden_states) == 1 and together_on(hidden_states.device):
             return self.together(hidden_states, top_k_index, top_k_weights)
-        count, chosen = len(self.gate_up_proj), top_k_index.shape[1]
+        count, chosen = self.shape(STACKS[0])[0], top_k_index.shape[1]
         experts, order = top_k_index.reshape(-1).sort(stable=True)
         tokens, weights = order // chosen, top_k_weights.reshape(-1)[order]
         numbers = torch.arange(count + 1, device=experts.device)
@@ -239,8 +325,16 @@ class PackedExperts(nn.Module):
 
     def _expert(self, x: Tensor, which: int | Tensor) -> Tensor:
         """[..., H] of x [T, H] through one expert, or of x [K, 1, H] through an expert each."""
-        gate, up = _product(x, self, "gate_up_proj", which).chunk(2, dim=-1)
-        return _product(self.act_fn(gate) * up, self, "down_proj", which)
+        gate_up, down = STACKS
+        return self._through(self.gate(self._through(x, gate_up, which)), down, which)
+
+    def _through(self, x: Tensor, name: str, which: int | Tensor) -> Tensor:
+        """[..., R] of x [..., C]."""
+        product: Tensor = _Product.apply(x, self, name, which)  # type: ignore[no-untyped-call]
+        bias: Tensor | None = getattr(self, name + BIAS, None)
+        if bias is None:
+            return product
+        return product + (bias[which] if isinstance(which, int) else bias.index_select(0, which)[:, None])
 
 
 def together_on(device: torch.device) -> bool:
@@ -266,16 +360,11 @@ class _Product(torch.autograd.Function):
         return gradients[0] @ ctx.unpacked(), None, None, None
 
 
-def _product(x: Tensor, experts: PackedExperts, name: str, which: int | Tensor) -> Tensor:
-    product: Tensor = _Product.apply(x, experts, name, which)  # type: ignore[no-untyped-call]
-    return product
-
-
-def pack_experts(network: nn.Module, quantize: str) -> None:
+def pack_experts(network: nn.Module, packing: type[Packing]) -> None:
     """Put `PackedExperts` in place of all experts of a network on the meta device, to be filled as weights arrive."""
     for name, module in list(network.named_modules()):
         if has_experts(module):
-            network.set_submodule(name, PackedExperts(module, quantize))
+            network.set_submodule(name, PackedExperts(module, packing))
 
 
 def has_experts(module: nn.Module) -> bool:
@@ -288,4 +377,5 @@ def shapes_of(experts: nn.Module) -> list[tuple[int, int, int]]:
     """(E, R, C) of both stacks of a layer's experts, packed or not."""
     if isinstance(experts, PackedExperts):
         return [experts.shape(name) for name in STACKS]
-    return [tuple(experts.get_parameter(name).shape) for name in STACKS]  # type: ignore[misc]
+    stacks = [experts.get_parameter(name) for name in STACKS]
+    return [tuple((each.transpose(1, 2) if experts.is_transposed else each).shape) for each in stacks]  # type: ignore[misc]

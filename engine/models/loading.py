@@ -9,6 +9,7 @@ several devices; here there is one, so the two quantizers below leave that deman
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import logging
 from pathlib import Path
@@ -19,16 +20,18 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
 from transformers.core_model_loading import ConversionOps
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizer_bnb_4bit import Bnb4BitHfQuantizer
 from transformers.quantizers.quantizer_bnb_8bit import Bnb8BitHfQuantizer
 from transformers.quantizers.quantizers_utils import get_module_from_name
 from transformers.utils import logging as transformers_logging
+from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
 from engine.measure import free_bytes
 from engine.models import architectures
 from engine.models.checkpoint import check_files, check_loaded
-from engine.models.experts import PackedExperts, pack_experts
+from engine.models.experts import MXFP4, PACKINGS, STACKS, PackedExperts, pack_experts
 from engine.models.hub import hub_is_silent
 from engine.models.quantised import OWN, Published
 from engine.models.refusing import cause_of, refusing
@@ -64,7 +67,7 @@ def read_config(source: str | Path) -> PretrainedConfig:
     Raises:
         ModelNotFound: there is none, or its config.json cannot be read.
         UnsupportedModel: sizes that go with no model, a vision model, one without a language model's head, an
-            architecture or a way of quantising that is not known, a mixture of experts that was published quantised.
+            architecture or a way of quantising that is not known, or not of this architecture.
     """
     facts = _facts(source)
     if not facts.get("model_type"):
@@ -83,10 +86,12 @@ def read_config(source: str | Path) -> PretrainedConfig:
         assert isinstance(config, PretrainedConfig)
         architectures.check(config)
     published = Published.of(config)
-    if published is not None and kind in architectures.MIXTURES:
+    if published is None:
+        return config
+    if kind not in architectures.MXFP4 if published.experts else kind in architectures.MIXTURES:
         raise UnsupportedModel(
-            f"Its weights were published quantised as '{published.method}', which is not supported of a mixture of "
-            f"experts ('{kind}'): choose a plain checkpoint, and --quantize nf4 or 8bit."
+            f"Its weights were published quantised as '{published.method}', which is not supported of '{kind}': "
+            f"choose a plain checkpoint, and --quantize nf4 or 8bit."
         )
     return config
 
@@ -137,10 +142,13 @@ def load_network(
             "Stockpot's folder, installs it."
         )
     _require_room(source, sizes, quantize, place, getattr(config, "dtype", None) in (None, dtype))
-    # Published codes are unpacked for the device that they are loaded to.
-    options: dict[str, Any] = {"device_map": {"": place}} if published is not None else {}
-    if quantize != "none":
-        options["quantization_config"] = _quantization(quantize, place, dtype)
+    options: dict[str, Any] = {}
+    if published is not None and published.experts:
+        options = {"config": _as_plain(config), "quantization_config": _MXFP4(place)}
+    elif published is not None:
+        options = {"device_map": {"": place}}  # its codes are unpacked for the device that they are loaded to
+    elif quantize != "none":
+        options = {"quantization_config": _quantization(quantize, place, dtype)}
     if Path(source).is_dir():
         check_files(Path(source), config)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
@@ -158,6 +166,8 @@ def load_network(
     network, info = loaded
     assert isinstance(network, PreTrainedModel)
     check_loaded(network, source, config, info)
+    if published is not None:
+        network.config.quantization_config = config.quantization_config
     if quantize == "none" and published is None:
         network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
     unpack_as_computed(network)
@@ -207,6 +217,13 @@ def _require_room(source: str | Path, sizes: Skeleton, quantize: str, place: tor
     )
 
 
+def _as_plain(config: PretrainedConfig) -> PretrainedConfig:
+    """The configuration of the same model, not quantised."""
+    plain = copy.deepcopy(config)
+    del plain.quantization_config
+    return plain
+
+
 def _quantization(quantize: str, place: torch.device, dtype: torch.dtype) -> BitsAndBytesConfig:
     quieten_bitsandbytes()
     return _EightBit(place) if quantize == "8bit" else _NF4(place, dtype)
@@ -237,6 +254,40 @@ class _NF4(BitsAndBytesConfig):
         self.place = str(place)
 
 
+@register_quantization_config(f"{OWN}mxfp4")
+class _MXFP4(QuantizationConfigMixin):
+    """Experts as they were published; transformers' own way with them wants a package that has our kernels' name."""
+
+    def __init__(self, place: torch.device) -> None:
+        super().__init__(quant_method=f"{OWN}mxfp4")  # type: ignore[arg-type]
+        self.place = str(place)
+
+
+@register_quantizer(f"{OWN}mxfp4")
+class _MXFP4Quantizer(HfQuantizer):
+    """Puts in place what has room for the tensors of the checkpoint; they are loaded as they are."""
+
+    quantization_config: _MXFP4
+
+    def is_serializable(self) -> bool:
+        """It is never saved."""
+        return False
+
+    @property
+    def is_trainable(self) -> bool:
+        """Nor trained."""
+        return False
+
+    def update_device_map(self, device_map: object) -> dict[str, torch.device]:
+        """All of the model on one device."""
+        return {"": torch.device(self.quantization_config.place)}
+
+    def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
+        """For experts alone."""
+        super().preprocess_model(model, dtype, **kwargs)
+        pack_experts(model, MXFP4)
+
+
 class _PackExperts(ConversionOps):
     """Of a layer's weights as they arrive: experts are packed, and linear layers left to bitsandbytes."""
 
@@ -251,7 +302,7 @@ class _PackExperts(ConversionOps):
             if isinstance(module, PackedExperts):
                 found = input_dict.pop(path)
                 weights = found[0] if isinstance(found, list) else found
-                if weights.shape == module.shape(name):
+                if module.takes(name, weights):
                     packed[path] = module.pack(name, weights)
         return packed | self.linear.convert(input_dict, *args, **kwargs)
 
@@ -272,12 +323,12 @@ class _Ours:
     def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
         """Put in place what the weights are to be held by."""
         super().preprocess_model(model, dtype, **kwargs)  # type: ignore[misc]
-        pack_experts(model, self.quantization)
+        pack_experts(model, PACKINGS[self.quantization])
 
     def param_needs_quantization(self, model: PreTrainedModel, param_name: str, **kwargs: Any) -> bool:
         """Whether it is a weight of experts or of one of bitsandbytes' layers."""
-        module, _ = get_module_from_name(model, param_name)
-        ours = isinstance(module, PackedExperts)
+        module, name = get_module_from_name(model, param_name)
+        ours = isinstance(module, PackedExperts) and name in STACKS
         return ours or super().param_needs_quantization(model, param_name, **kwargs)  # type: ignore[misc]
 
     def get_quantize_ops(self) -> ConversionOps:

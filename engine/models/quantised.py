@@ -15,11 +15,12 @@ from engine.models.refusing import refusing
 BLOCK, NESTED = 64, 256  # weights that share a constant, and constants that share one of the second level
 CODE, NESTED_TABLES = 4 * 16, 4 * (256 + 1)  # per layer: the code; the code of the constants and their offset; float32
 OWN = "stockpot_"  # begins the names of what was a plain checkpoint until it was loaded
-BNB = "bitsandbytes"
-PACKAGES = {  # what transformers needs for checkpoints that were published quantised
+BNB, MX = "bitsandbytes", "mxfp4"
+PACKAGES: dict[str, tuple[str, ...]] = {  # what is needed for checkpoints that were published quantised
     "gptq": ("gptqmodel", "optimum", "accelerate"),
     "awq": ("gptqmodel", "accelerate"),
     BNB: (BNB, "accelerate"),
+    MX: (),
 }
 
 
@@ -76,13 +77,20 @@ class Published:
                 kept = tuple(facts.get("llm_int8_skip_modules") or ())
                 nested = bool(facts.get("bnb_4bit_use_double_quant"))
                 return cls(method, 4 if in_four else 8, nested=nested, kept=kept)
+            if method == MX:
+                return cls(method, 4)
             group = int(facts.get("group_size", 128))
             kept = tuple(facts.get("modules_to_not_convert") or ())
             return cls(method, int(facts["bits"]), group if group > 0 else None, kept=kept)
 
+    @property
+    def experts(self) -> bool:
+        """Whether it is the experts of a mixture that are quantised (`experts.py`), and nothing else."""
+        return self.method == MX
+
     def reaches(self, name: str) -> bool:
         """Whether a linear layer of that name is quantised."""
-        return not any(f".{each}." in f".{name}." for each in self.kept)
+        return not self.experts and not any(f".{each}." in f".{name}." for each in self.kept)
 
     def layer_bytes(self, rows: int, columns: int) -> int:
         """Bytes of a layer of so many outputs and inputs, with the constants beside its codes."""

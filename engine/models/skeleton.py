@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from engine.errors import UnsupportedModel
 from engine.method import require
 from engine.models import architectures
-from engine.models.experts import PACKINGS, PackedExperts, has_experts, shapes_of, together_on
+from engine.models.experts import MXFP4, PACKINGS, PackedExperts, Packing, has_experts, shapes_of, together_on
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
 from engine.models.refusing import refusing
 from engine.seam import LayerSpec, ModelSpec, projections_of, rope_of, window_of
@@ -116,11 +116,16 @@ class Skeleton:
             return sum(eight_bit_bytes(*sizes) for sizes in self.linear)
         return sum(four_bit_bytes(rows * columns) for rows, columns in self.linear)
 
+    def packing(self, quantize: str) -> type[Packing] | None:
+        """How experts are held; None: as they are."""
+        return MXFP4 if self.published is not None and self.published.experts else PACKINGS.get(quantize)
+
     def expert_bytes(self, quantize: str) -> int:
         """Of all experts alone."""
-        if quantize == "none":
+        packing = self.packing(quantize)
+        if packing is None:
             return self.expert_weights * self.spec.dtype.itemsize
-        return sum(count * PACKINGS[quantize](*sizes).nbytes for count, *sizes in self.experts)
+        return sum(count * packing(*sizes).nbytes for count, *sizes in self.experts)
 
     def loading_bytes(self, quantize: str) -> int:
         """Bytes that loading takes where the weights are to be: theirs, and of experts that are packed one layer's
@@ -142,9 +147,10 @@ class Skeleton:
             return 0
         size = self.spec.dtype.itemsize
         largest = max((rows * columns * size for rows, columns in self.linear), default=0)
-        if quantize == "none":
+        packing = self.packing(quantize)
+        if packing is None:
             return largest
-        experts = (PACKINGS[quantize](*sizes).unpacking_bytes(size) for _, *sizes in self.experts)
+        experts = (packing(*sizes).unpacking_bytes(size) for _, *sizes in self.experts)
         count = self.chosen if together_on(self.spec.device) else 1
         return max(largest, count * max(experts, default=0))
 
@@ -159,7 +165,7 @@ class Skeleton:
         if not self.experts:
             return mlp
         count, _, width = self.experts[1]
-        if quantize == "none":
+        if self.packing(quantize) is None:
             each = self.chosen * max(4 * self.hidden, self.hidden + 4 * width) * size
         else:
             each = self.hidden * (2 * size + 12) + 4 * width * size
@@ -210,15 +216,16 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
     linear = tuple((each.out_features, each.in_features) for each in modules)
     stacks = [own for own in network.modules() if isinstance(own, PackedExperts) or has_experts(own)]
     experts = tuple(sizes for own in stacks for sizes in shapes_of(own))
+    of_experts = [weight for own in stacks for weight in own.parameters()]  # stacks if not packed, and biases
     reached = {id(getattr(each, "weight", None)) for each in modules} | {
-        id(weight) for own in stacks for weight in own.parameters()
+        id(weight) for weight in of_experts if weight.dim() == 3
     }
     rest = {id(each): each for each in network.parameters() if id(each) not in reached}
     embedding = network.get_input_embeddings().weight
     chosen = int(config.num_experts_per_tok) if experts else 1
     width = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
-    apart = (embedding, None if head is None else head.weight)
-    multiplied = [own for own in rest.values() if own.dim() == 2 and all(own is not each for each in apart)]
+    apart = {id(each) for each in (embedding, None if head is None else head.weight, *of_experts)}
+    multiplied = [own for own in rest.values() if own.dim() == 2 and id(own) not in apart]
     return Skeleton(
         spec=spec,
         linear=linear,

@@ -66,7 +66,7 @@ class Roofline:
         weights += (model.multiplied + head) * size
         if model.packed(self.quantize) and rows > 1:
             weights += 2 * model.linear_weights * size
-        if self.quantize != "none":
+        if model.packing(self.quantize):
             weights += 2 * hit * model.expert_weights * size
         work = operations(model, rows, attended, rows if head else 0)
         # Retaining heads score every token; beacon weights are for beacons alone.
@@ -79,7 +79,7 @@ class Roofline:
         entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if footprint.coded else 0))
         moved = (entries + logits) / rates.memory
         small: float = footprint.operations * len(model.spec.layers)
-        if self.quantize != "none":
+        if model.packing(self.quantize):
             at_once = rows == 1 and together_on(model.spec.device)
             small += UNPACKING * sum(1 if at_once else hit * count for count, *_ in model.experts)
         small *= rates.operation_sec

@@ -8,6 +8,7 @@ from torch import Tensor
 from engine.memories.sharing import SPREAD
 from engine.memories.window import WindowMemory
 from engine.rope import Rope
+from engine.seam import Scoring
 
 SCALE = 8**-0.5
 GROUP = 3  # query heads per KV head
@@ -40,7 +41,7 @@ def through(memory: WindowMemory, qkv: tuple[Tensor, Tensor, Tensor], chunk: int
         part = slice(begin, begin + chunk)
         memory.begin(torch.arange(first + begin, first + min(begin + chunk, q.shape[1]), dtype=torch.int32))
         for layer in range(len(memory.spec.layers)):
-            output = memory.attend(layer, q[:, part], k[:, part], v[:, part], SCALE, None)
+            output = memory.attend(layer, q[:, part], k[:, part], v[:, part], Scoring(SCALE))
         memory.commit()
         outputs.append(output)
     return torch.cat(outputs, dim=1)

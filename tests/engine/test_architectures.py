@@ -41,6 +41,14 @@ EXTRA: dict[str, dict[str, object]] = {
     "gemma2": {"head_dim": 16, "sliding_window": 40, "query_pre_attn_scalar": 16},
     "gemma3_text": {"head_dim": 16, "sliding_window": 40, "query_pre_attn_scalar": 16, "sliding_window_pattern": 2},
     "smollm3": {"no_rope_layers": [1, 1, 1, 0]},
+    "gpt_oss": {
+        "head_dim": 16,
+        "sliding_window": 40,
+        "layer_types": TURNS,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "rope_parameters": {**YARN, "truncate": False},
+    },
     "granite": {"logits_scaling": 2.0, "embedding_multiplier": 3.0, "attention_multiplier": 0.3},
     "granitemoe": {"logits_scaling": 2.0, "num_local_experts": 4, "num_experts_per_tok": 2},
     "olmo": {"clip_qkv": 0.3},
@@ -206,8 +214,8 @@ def test_windows_that_only_a_mask_knows_are_refused() -> None:
 
 
 def test_an_unknown_architecture_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedModel, match="gpt_oss"):
-        check(AutoConfig.for_model("gpt_oss"))
+    with pytest.raises(UnsupportedModel, match="granite_swa"):
+        check(AutoConfig.for_model("granite_swa"))
 
 
 def test_a_rope_that_changes_with_length_is_refused_by_name() -> None:

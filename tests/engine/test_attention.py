@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.memories import attention, flash
 from engine.memories.attention import Picked, Shown, attend, causal_span, stock
+from engine.seam import Scoring
 
 SCALE = 0.3
 
@@ -41,7 +42,7 @@ def test_all_ways_of_a_lone_segment_are_causal_attention(
     logits = probabilities(segment.q @ k.transpose(1, 2) * SCALE, queries, keys, window)
     expected = logits.softmax(-1) @ v
     torch.testing.assert_close(stock(segment, SCALE), expected, atol=1e-6, rtol=1e-5)
-    output, given = attend([segment], SCALE, None, watched=True)
+    output, given = attend([segment], Scoring(SCALE), watched=True)
     torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(given[0][:, 0], logits.softmax(-1).sum(dim=1), atol=1e-6, rtol=1e-5)
 
@@ -77,8 +78,12 @@ def test_on_a_gpu_no_mask_is_made_of_what_is_causal(
 
 @pytest.mark.parametrize("few", [0, 1 << 20], ids=["merged", "written-out"])
 @pytest.mark.parametrize("softcap", [None, 2.0])
-def test_segments_share_one_softmax(monkeypatch: pytest.MonkeyPatch, softcap: float | None, few: int) -> None:
+@pytest.mark.parametrize("with_sink", [False, True], ids=["no-sink", "sink"])
+def test_segments_share_one_softmax(
+    monkeypatch: pytest.MonkeyPatch, softcap: float | None, few: int, with_sink: bool
+) -> None:
     monkeypatch.setattr(attention, "FEW_BYTES", few)
+    sink = random(6) + 1 if with_sink else None
     near = shown(5, 12, None)
     far = Picked(random(6, 5, 8), random(6, 5, 4, 8), random(6, 5, 4, 8) + 1, random(6, 5, 4) > 0)
     near_logits = near.q @ near.keys[0][0][:, :12].repeat_interleave(3, 0).transpose(1, 2) * SCALE
@@ -86,10 +91,13 @@ def test_segments_share_one_softmax(monkeypatch: pytest.MonkeyPatch, softcap: fl
     if softcap is not None:
         near_logits, far_logits = (torch.tanh(logits / softcap) * softcap for logits in (near_logits, far_logits))
     near_logits = probabilities(near_logits, 5, 12, None)
-    weights = torch.cat([near_logits, far_logits.masked_fill(~far.seen, float("-inf"))], dim=-1).softmax(-1)
+    logits = [near_logits, far_logits.masked_fill(~far.seen, float("-inf"))]
+    if sink is not None:
+        logits.append(sink[:, None, None].expand(6, 5, 1))
+    weights = torch.cat(logits, dim=-1).softmax(-1)[..., :16]
     values = near.values[0][0][:, :12].repeat_interleave(3, 0)
     expected = weights[..., :12] @ values + (weights[..., None, 12:] @ far.v)[:, :, 0]
-    output, given = attend([near, far], SCALE, softcap, watched=True)
+    output, given = attend([near, far], Scoring(SCALE, softcap, sink), watched=True)
     torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(given[0][:, 0], weights[..., :12].sum(dim=1), atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(given[1], weights[..., 12:], atol=1e-6, rtol=1e-5)
@@ -106,4 +114,4 @@ def test_logits_are_not_rounded_to_the_models_type(dtype: torch.dtype, kind: str
     else:
         segment = Shown(q, [(k, 300)], [(k, 300)], causal_span(1, 300, None, torch.device("cpu")))
     exact = q.double() @ by_head.double().transpose(1, 2) * SCALE
-    torch.testing.assert_close(segment.logits(SCALE, None).double(), exact, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(segment.logits(Scoring(SCALE)).double(), exact, atol=1e-4, rtol=1e-5)

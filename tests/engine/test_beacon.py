@@ -23,7 +23,7 @@ from engine.planning.flops import Operations, operations
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
 from engine.rope import NoRope
-from engine.seam import LayerSpec, ModelSpec, Projection, run
+from engine.seam import LayerSpec, ModelSpec, Projection, Scoring, run
 from engine.trained.beacons import FILE, RATIOS, Beacons, beacon_numbers, find_beacons
 from engine.trained.beside import save_weights
 from tests.engine.conftest import byte_tokenizer
@@ -45,7 +45,7 @@ class PlainBeacon:
         self.fresh = 0
         self.order: list[tuple[int, bool]] = []
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         rope = self.model.spec.layers[layer].rope
         group = q.shape[0] // k.shape[0]
         output = torch.zeros_like(q)
@@ -56,7 +56,7 @@ class PlainBeacon:
                 values = torch.stack([entry[1] for entry in held])
                 for each in range(head * group, (head + 1) * group):
                     query = rope.rotate(q[each, row][None], len(held) - 1)[0]
-                    output[each, row] = (keys @ query * scaling).softmax(0) @ values
+                    output[each, row] = (keys @ query * scoring.scaling).softmax(0) @ values
         return output
 
     def read(self, ids: Tensor) -> Tensor:

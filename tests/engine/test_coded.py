@@ -16,6 +16,7 @@ from engine.memories.slot_plan import slot_bytes
 from engine.memories.slots import SlotMemory
 from engine.passes import condense, feed
 from engine.records import DEVICE
+from engine.seam import Scoring
 from kernels import choice
 from kernels.rows import Pages
 from tests.engine.reading import answer, read
@@ -191,8 +192,8 @@ def test_kernels_read_codes_where_they_lie(model: Model, monkeypatch: pytest.Mon
         keys, values, lists = own.shown(base, 19, 3)
         assert [isinstance(slab, Pages) for slab, _ in keys] == ([False] if lists is None else [True, False] * 2)
         segment = Shown(q, keys, values, span, lists)
-        output, total = segment.attend(0.2, None)
-        found.append((output, total, segment.given(total, 0.2, None)))
+        output, total = segment.attend(Scoring(0.2))
+        found.append((output, total, segment.given(total, Scoring(0.2))))
     for plain, mine in zip(*found, strict=True):
         torch.testing.assert_close(mine, plain, rtol=1e-4, atol=1e-4)
     assert own.shown(base, 19, FEW_QUERIES + 1)[2] is None  # so many read each code too often

@@ -17,12 +17,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from engine import Model, ModelNotFound, OutOfMemory, UnsupportedModel, graphs, load_model, make_method
+from engine import Model, ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel, graphs, load_model, make_method
 from engine.context import new_memory
 from engine.conversation import Conversation
 from engine.models.architectures import MIXTURES, SUPPORTED
-from engine.models.experts import NF4, PACKINGS, STACKS, EightBit, PackedExperts, has_experts
+from engine.models.experts import BIAS, MXFP4, NF4, PACKINGS, STACKS, EightBit, PackedExperts, has_experts
 from engine.models.loading import load_network, read_config
 from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.conftest import byte_tokenizer
@@ -62,7 +63,9 @@ def unpacked(network: PreTrainedModel) -> PreTrainedModel:
             assert isinstance(packed, PackedExperts)
             for stack in STACKS:
                 everything = packed.unpacked(stack, torch.arange(packed.shape(stack)[0]), torch.float32)
-                module.get_parameter(stack).data = everything
+                module.get_parameter(stack).data = everything.transpose(1, 2) if packed.transposed else everything
+                if module.has_bias:
+                    module.get_parameter(stack + BIAS).data = packed.get_parameter(stack + BIAS)
             other.set_submodule(name, module)
     assert not packed_experts(other)
     return other
@@ -80,10 +83,10 @@ def test_nf4_is_what_bitsandbytes_makes_of_a_layer(shape: tuple[int, int]) -> No
             filled[: weight.numel()] = weight.reshape(-1)
             codes, state = quantize_4bit(filled, compress_statistics=True, quant_type="nf4")
             expected = dequantize_4bit(codes, state).reshape(-1)[: weight.numel()].view(shape)
-            assert torch.equal(packing.unpack(stack, number, dtype), expected)
+            assert torch.equal(packing.unpack([stack], number, dtype), expected)
         some = torch.tensor([2, 0, 2])
-        together = packing.unpack(stack, some, dtype)
-        assert torch.equal(together, torch.stack([packing.unpack(stack, int(each), dtype) for each in some]))
+        together = packing.unpack([stack], some, dtype)
+        assert torch.equal(together, torch.stack([packing.unpack([stack], int(each), dtype) for each in some]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -94,8 +97,8 @@ def test_eight_bits_are_off_by_half_a_step_at_most(dtype: torch.dtype) -> None:
     stack = packing.pack(weight)[None]
     step = weight.float().abs().amax(1, keepdim=True) / 127
     rounding = weight.float().abs() * 1.5 * torch.finfo(dtype).eps
-    assert bool(((packing.unpack(stack, 0, dtype) - weight).float().abs() <= 0.501 * step + rounding).all())
-    assert torch.equal(packing.unpack(stack, torch.tensor([0, 0]), dtype)[1], packing.unpack(stack, 0, dtype))
+    assert bool(((packing.unpack([stack], 0, dtype) - weight).float().abs() <= 0.501 * step + rounding).all())
+    assert torch.equal(packing.unpack([stack], torch.tensor([0, 0]), dtype)[1], packing.unpack([stack], 0, dtype))
 
 
 def through(model: Model, ids: Tensor, sizes: list[int]) -> Tensor:
@@ -148,7 +151,7 @@ def filled(kind: str, quantize: str) -> PackedExperts:
     """The experts of one layer, with random weights."""
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(small_config(kind))
-    experts = PackedExperts(next(each for each in network.modules() if has_experts(each)), quantize)
+    experts = PackedExperts(next(each for each in network.modules() if has_experts(each)), PACKINGS[quantize])
     for seed, name in enumerate(STACKS):
         setattr(experts, name, experts.pack(name, random(*experts.shape(name), seed=seed) / 8))
     return experts
@@ -190,8 +193,7 @@ def test_gradients_go_through_what_is_unpacked_again(tokens: int) -> None:
     expected = torch.zeros_like(x)
     for token in range(tokens):
         for place, expert in enumerate(chosen[token].tolist()):
-            gate, up = (plain[0][expert] @ x[token]).chunk(2)
-            made = weights[token, place] * (plain[1][expert] @ (experts.act_fn(gate) * up))
+            made = weights[token, place] * (plain[1][expert] @ experts.gate(plain[0][expert] @ x[token]))
             expected = expected.index_add(0, torch.tensor([token]), made[None])
     torch.testing.assert_close(ours, expected)
     gradients = [torch.autograd.grad(each.square().sum(), x)[0] for each in (ours, expected)]
@@ -230,7 +232,8 @@ def test_checkpoints_have_their_experts_one_by_one_or_in_stacks(kind: str, quant
     for own, packed in zip(owned, layers[0], strict=True):
         for name in STACKS:
             for number, weight in enumerate(own.get_parameter(name)):
-                assert torch.equal(packed.get_buffer(name)[number], packed.packings[name].pack(weight))
+                expected = PACKINGS[quantize](*packed.shape(name)[1:]).pack(weight.T if packed.transposed else weight)
+                assert torch.equal(packed.get_buffer(name)[number], expected)
 
 
 @pytest.mark.parametrize("quantize", QUANTIZATIONS)
@@ -287,13 +290,104 @@ def test_a_layer_needs_room_while_it_is_packed(tmp_path: Path, monkeypatch: pyte
             load_model(tmp_path, "cpu", quantize="nf4")
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes"])
-def test_mixtures_that_were_published_quantised_are_refused_by_name(method: str, tmp_path: Path) -> None:
-    """Their experts were counted as if they were in bfloat16, and could not be loaded."""
-    config = small_config("qwen3_moe")
+def in_mxfp4(folder: Path) -> PreTrainedModel:
+    """A random gpt-oss as it is published, in float32, with its tokenizer; and the same network with plain experts."""
+    config = small_config("gpt_oss")
+    config.update({"initializer_range": 0.1})
+    torch.manual_seed(0)
+    network = AutoModelForCausalLM.from_config(config).eval()
+    for each in network.parameters():
+        if each.dim() == 1 or each.shape[1:] in ((64,), (192,)):  # norms, sinks, biases
+            nn.init.normal_(each, mean=float(each.detach().mean()), std=0.1)
+    weights = {}
+    for name, module in network.named_modules():
+        if not has_experts(module):
+            continue
+        for stack in STACKS:
+            count, columns, rows = module.get_parameter(stack).shape
+            codes = torch.randint(0, 256, (count, rows, columns // 32, 16), dtype=torch.uint8)
+            scales = torch.randint(120, 125, codes.shape[:3], dtype=torch.uint8)
+            weights |= {f"{name}.{stack}_blocks": codes, f"{name}.{stack}_scales": scales}
+            module.get_parameter(stack).data = convert_moe_packed_tensors(codes, scales, dtype=torch.float32)
+    stacks = tuple(f".experts.{stack}" for stack in STACKS)
+    weights |= {name: each for name, each in network.state_dict().items() if not name.endswith(stacks)}
+    config.update({"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}})
+    config.architectures = ["GptOssForCausalLM"]
+    config.save_pretrained(folder)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    byte_tokenizer().save_pretrained(folder)
+    del network.config.quantization_config
+    return network
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_mxfp4_is_what_transformers_unpacks(dtype: torch.dtype) -> None:
+    packing = MXFP4(6, 96)
+    assert packing.shapes == {"_blocks": (6, 3, 16), "_scales": (6, 3)}
+    blocks = torch.randint(0, 256, (3, 6, 3, 16), dtype=torch.uint8)
+    scales = torch.randint(*((110, 130) if dtype == torch.float16 else (0, 255)), (3, 6, 3), dtype=torch.uint8)
+    expected = convert_moe_packed_tensors(blocks, scales, dtype=dtype).transpose(1, 2)
+    for number in range(3):
+        assert torch.equal(packing.unpack([blocks, scales], number, dtype), expected[number])
+    some = torch.tensor([2, 0, 2])
+    assert torch.equal(packing.unpack([blocks, scales], some, dtype), expected[some])
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_a_mixture_that_was_published_in_mxfp4_stays_in_it(tmp_path: Path) -> None:
+    reference = in_mxfp4(tmp_path)
+    model = load_model(tmp_path, "cpu")
+    experts = packed_experts(model.network)
+    assert len(experts) == 4
+    config = read_config(tmp_path)
+    planned = skeleton(config, torch.float32)
+    parts = [part for each in experts for name in STACKS for part in each.stack(name)]
+    assert sum(part.nbytes for part in parts) == planned.expert_bytes("none")
+    assert sum(part.nbytes for part in (*model.network.parameters(), *parts)) == planned.weight_bytes("none")
+    assert skeleton_of(model.network, planned.spec) == planned
+    assert planned.published is not None
+    assert planned.quantizations == ("none",)
+    reference.set_attn_implementation("eager")
+    reference.set_experts_implementation("eager")
+    ids = torch.randint(4, 260, (150,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = reference(input_ids=ids[None], use_cache=False).logits[0]
+    for sizes in ([150], [37, 37, 37, 37, 2], [100] + [1] * 50):
+        assert float((through(model, ids, sizes) - expected).norm() / expected.norm()) < 1e-5, sizes
+
+
+def test_what_is_in_mxfp4_is_not_quantised_again(tmp_path: Path) -> None:
+    in_mxfp4(tmp_path)
+    with pytest.raises(SettingsError, match="quantised already"):
+        load_model(tmp_path, "cpu", quantize="nf4")
+
+
+@pytest.mark.parametrize(("end", "words"), [("_scales", "down_proj_scales"), ("_bias", "down_proj_bias")])
+def test_experts_in_mxfp4_that_are_not_all_there_are_refused(end: str, words: str, tmp_path: Path) -> None:
+    in_mxfp4(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights[f"model.layers.1.mlp.experts.down_proj{end}"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelNotFound, match=rf"lack model\.layers\.1\.mlp\.experts\.{words}"):
+        load_model(tmp_path, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *(("qwen3_moe", method) for method in ("gptq", "awq", "bitsandbytes", "mxfp4")),
+        *(("gpt_oss", method) for method in ("gptq", "awq", "bitsandbytes")),
+        ("llama", "mxfp4"),
+    ],
+)
+def test_ways_of_publishing_that_do_not_go_with_an_architecture_are_refused(
+    kind: str, method: str, tmp_path: Path
+) -> None:
+    """Experts were counted as if they were in bfloat16, and could not be loaded."""
+    config = small_config(kind)
     config.update({"quantization_config": {"quant_method": method, "bits": 4, "load_in_4bit": True}})
     config.save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModel, match=f"'{method}', which is not supported of a mixture .*--quantize nf4"):
+    with pytest.raises(UnsupportedModel, match=f"'{method}', which is not supported of '{kind}': .*--quantize nf4"):
         read_config(tmp_path)
 
 

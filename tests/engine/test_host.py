@@ -18,7 +18,7 @@ from engine.host.host_tier import TAIL, HostTier, Slab
 from engine.host.retrieving import picked
 from engine.records import DISK, HOST
 from engine.rope import Rope
-from engine.seam import ModelSpec
+from engine.seam import ModelSpec, Scoring
 from kernels import choice
 from kernels.rows import Pages
 from tests.engine.conftest import byte_tokenizer
@@ -103,7 +103,7 @@ def test_what_is_picked_has_the_highest_logits_also_where_part_of_a_key_is_rotat
     rope = tier.spec.layers[1].rope
     keys = rope.to_constant(everything(1)[0].repeat_interleave(3, dim=0), 0)
     logits = rope.to_constant(q, 40) @ keys.transpose(1, 2)
-    torch.testing.assert_close(best.logits(1.0, None), logits.gather(2, index))
+    torch.testing.assert_close(best.logits(Scoring(1.0)), logits.gather(2, index))
     assert torch.equal(index.sort(dim=2).values, logits.topk(24, dim=2).indices.sort(dim=2).values)
 
 

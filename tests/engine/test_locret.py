@@ -21,7 +21,7 @@ from engine.methods.locret import Locret, RetainedMemory
 from engine.passes import feed
 from engine.records import DEVICE
 from engine.rope import NoRope, Rope
-from engine.seam import LayerSpec, ModelSpec
+from engine.seam import LayerSpec, ModelSpec, Scoring
 from engine.trained.beside import save_weights
 from engine.trained.retaining import FILE, RetainingHeads, find_heads, hidden_widths
 from tests.engine.conftest import byte_tokenizer
@@ -43,7 +43,7 @@ class PlainLocret:
         ]
         self.at: list[int] = []
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         rope = self.model.spec.layers[layer].rope
         fc1, fc2 = (self.weights[f"model.layers.{layer}.self_attn.fc{i}.weight"].float() for i in (1, 2))
         group = q.shape[0] // k.shape[0]
@@ -57,7 +57,7 @@ class PlainLocret:
                 values = torch.stack([entry[1] for entry in held])
                 for each in range(head * group, (head + 1) * group):
                     query = rope.rotate(q[each, token][None], len(held) - 1)[0]
-                    output[each, token] = (keys @ query * scaling).softmax(0) @ values
+                    output[each, token] = (keys @ query * scoring.scaling).softmax(0) @ values
         return output
 
     def forward(self, ids: Tensor, positions: list[int]) -> Tensor:

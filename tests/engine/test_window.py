@@ -14,7 +14,7 @@ from engine.focus import AROUND
 from engine.memories.window import WindowMemory
 from engine.methods.exact import Exact, ExactMemory
 from engine.rope import Rope
-from engine.seam import ModelSpec
+from engine.seam import ModelSpec, Scoring
 from kernels import choice
 from tests.engine.plain import SCALE, stream, tail, through
 
@@ -131,7 +131,7 @@ def test_the_buffer_does_not_grow_with_the_text(model: Model) -> None:
     for _ in range(100):
         memory.begin(torch.zeros(64, dtype=torch.int32))
         for layer in range(3):
-            memory.attend(layer, q, k, v, SCALE, None)
+            memory.attend(layer, q, k, v, Scoring(SCALE))
         memory.commit()
         sizes.add(memory.usage().bytes["device"])
     assert memory.seen == 6400

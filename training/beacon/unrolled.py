@@ -12,12 +12,12 @@ from torch import Tensor
 
 from engine import Model
 from engine.methods.beacon import window_places
-from engine.seam import ModelSpec, run
+from engine.seam import ModelSpec, Scoring, run
 from engine.trained.beacons import Beacons
 
 
 class Unrolled:
-    """Beacons of the windows before, and the window on its way. Attends without sliding windows or soft caps."""
+    """Beacons of the windows before, and the window on its way. Attends without sliding windows, soft caps or sinks."""
 
     def __init__(self, spec: ModelSpec) -> None:
         """Nothing read yet."""
@@ -36,7 +36,7 @@ class Unrolled:
         self._seen = self._keys <= self._queries[:, None]
         return len(place) - tokens
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Causal attention over beacons and window."""
         rope, tokens = self.spec.layers[layer].rope, self._tokens
         keys, values = torch.cat([*self.keys[layer], k], dim=1), torch.cat([*self.values[layer], v], dim=1)
@@ -47,7 +47,7 @@ class Unrolled:
             rope.rotate(keys, self._keys)[None],
             values[None],
             attn_mask=self._seen,
-            scale=scaling,
+            scale=scoring.scaling,
             enable_gqa=q.shape[0] != k.shape[0],
         )[0]
         return output

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine import Model
 from engine.memories.memory import no_source
 from engine.memories.slots import SlotMemory
-from engine.seam import ModelSpec
+from engine.seam import ModelSpec, Scoring
 from kernels.softmax import scores
 from training.locret.examples import Example
 
@@ -35,9 +35,9 @@ class Watched(SlotMemory):
         self.queries = [torch.empty(size, dtype=spec.dtype, device=spec.device) for size in sizes]
         self.labels = [torch.full((layer.kv_heads, prompt), float("-inf"), device=spec.device) for layer in spec.layers]
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float, softcap: float | None) -> Tensor:
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Causal attention, watched."""
-        output = super().attend(layer, q, k, v, scaling, softcap)
+        output = super().attend(layer, q, k, v, scoring)
         begin, end = self.length, self.length + q.shape[1]
         if begin < self.prompt:
             self.queries[layer][:, begin:end] = q[:, : self.prompt - begin]
@@ -46,7 +46,7 @@ class Watched(SlotMemory):
             slots = self.own[layer]
             rotated = slots.layer.rope.rotate(q, begin)[:, asking]
             grouped = rotated.reshape(slots.layer.kv_heads, -1, rotated.shape[-1])
-            logits = scores(grouped.float(), slots.rotated[:, : self.prompt].float(), scaling, softcap)
+            logits = scores(grouped.float(), slots.rotated[:, : self.prompt].float(), scoring.scaling, scoring.softcap)
             best = logits.amax(dim=1)
             self.labels[layer] = torch.maximum(self.labels[layer], best)
         return output
