@@ -34,13 +34,14 @@ def save(
 ) -> None:
     """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one.
 
-    The ids that the model's chat template puts before a text are kept to be compared: see `check_model`.
+    The ids that the model's chat template puts before a text are kept to be compared: see `model_of`.
 
     Args:
         beside: what is saved already stays, but for these parts.
     """
     kept = {**parts, PART: Part(stream.tensors(), sealed=True)}
-    meta = {"stretches": stream.meta(), "prefix": model.chat.prefix, "reader": reader, "context": context}
+    before = {"prefix": model.chat.prefix, "day": model.chat.day.isoformat()}
+    meta = {"stretches": stream.meta(), **before, "reader": reader, "context": context}
     service.store.context_state(row.id).save(kept, meta, row.fingerprint, beside)
 
 

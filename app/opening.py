@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.errors import AppError
@@ -64,29 +65,32 @@ def check_begun(service: "Service", row: ContextRow) -> None:
         )
 
 
-def check_model(
-    row: ContextRow, model: "engine.Model", method: "engine.Method", stream: Stream, meta: dict[str, Any]
-) -> None:
-    """Compare what read a context, or began to, with what is found under its name now.
+def model_of(
+    row: ContextRow, found: "engine.Model", method: "engine.Method", stream: Stream, meta: dict[str, Any]
+) -> "engine.Model":
+    """What read a context, or began to: what is found under its name now, on the day of the reading.
 
     Args:
-        meta: of the saved state; readings of old say nothing of what stood before the text.
+        meta: of the saved state; readings of old say nothing of what stood before the text, or of the day.
 
     Raises:
         engine.ContextMismatch: they differ.
     """
     import engine
 
-    if engine.fingerprint(model, method, stream.ids, row.settings) != row.fingerprint:
+    if engine.fingerprint(found, method, stream.ids, row.settings) != row.fingerprint:
         raise engine.ContextMismatch(
             f"Context {row.id} was read by another model than the one now found as {row.model!r}, by another "
             "version of it, or with other trained weights: use those, or read its documents again (they are kept)."
         )
+    day = date.fromisoformat(meta["day"]) if "day" in meta else date.fromtimestamp(row.created_at)
+    model = found.on(day)
     if meta.get("prefix", model.chat.prefix) != model.chat.prefix:
         raise engine.ContextMismatch(
             f"Context {row.id} was read behind other words than Stockpot now puts before a text for {row.model!r}: "
             "delete the context, and read its documents again (they are kept)."
         )
+    return model
 
 
 def check_finished(row: ContextRow, meta: dict[str, Any]) -> None:
@@ -103,13 +107,13 @@ def _load_context(service: "Service", context_id: str) -> OpenContext:
 
     row = service.store.context(context_id)
     check_begun(service, row)
-    model = service.models.get(row.model)
+    found = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
     folder = service.store.context_state(context_id)
     stamps = folder.stamps()
     parts, meta = folder.load(row.fingerprint)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
-    check_model(row, model, method, stream, meta)
+    model = model_of(row, found, method, stream, meta)
     unfinished = meta["context"] is None
     if row.status == "ready" or meta["reader"] is None:
         check_finished(row, meta)

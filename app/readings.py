@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from app.checkpoints import CHECKPOINT_SEC, Checkpoints, save
@@ -10,7 +11,7 @@ from app.documents import LEFT_OUT
 from app.errors import AppError, phrase
 from app.memory_map import keep_map, memory_map
 from app.opened import OpenContext
-from app.opening import check_finished, check_model, to_keep
+from app.opening import check_finished, model_of, to_keep
 from app.planning import course, plan_reading, require_disk, require_memory
 from app.preparing import OnReport, Prepared
 from app.progress import Report, usage_json
@@ -64,7 +65,7 @@ def begin(
     if service.models.held is None and not begun:
         require_memory(name, method, len(stream.ids), prepared.chat, service.models.device, _read_before(prepared))
     report(Report("loading the model"))
-    model = service.models.get(name)
+    model = service.models.get(name).on(date.today())
 
     def same() -> list[ContextRow]:
         return [
@@ -104,7 +105,7 @@ def _begun(
     if base is not None:
         kept = base.usage.get("bytes", {})
         there = kept.get("host", 0) + kept.get("disk", 0)  # the rest is written anew
-        facts = _beginning(service, base, model, method, stream)
+        model, facts = _beginning(service, base, model, method, stream)
         title = title or _own_title(service, base)
         warnings = [*_lasting(base), *warnings]
     # Refuses what cannot fit, before any of it is taken, and settings that leave no room, before anything is kept.
@@ -157,8 +158,9 @@ def _lasting(row: ContextRow) -> list[str]:
 
 def _beginning(
     service: Service, base: ContextRow, model: "engine.Model", method: "engine.Method", stream: Stream
-) -> dict[str, Any]:
-    """What a context has read, as the facts of the first checkpoint of a reading that goes on behind it.
+) -> tuple["engine.Model", dict[str, Any]]:
+    """What a context was read by, and what it has read, as the facts of the first checkpoint of a reading that goes on
+    behind it.
 
     Raises:
         engine.EngineError: the method or the model as it is now cannot go on there.
@@ -166,9 +168,9 @@ def _beginning(
     import engine
 
     _, meta = service.store.context_state(base.id).load(base.fingerprint, only=())
-    check_model(base, model, method, replace(stream, ids=stream.ids[: base.tokens]), meta)
+    model = model_of(base, model, method, replace(stream, ids=stream.ids[: base.tokens]), meta)
     check_finished(base, meta)
-    return engine.extended(model, method, stream.ids, meta["context"])
+    return model, engine.extended(model, method, stream.ids, meta["context"])
 
 
 def _method_of(row: ContextRow) -> "engine.Method | None":
@@ -229,11 +231,11 @@ def _read(
     import engine
 
     report(Report("loading the model", row.tokens_read, row.tokens))
-    model = service.models.get(row.model)
+    found = service.models.get(row.model)
     method = engine.make_method(row.method, **row.settings)
     parts, meta = service.store.context_state(row.id).load(row.fingerprint)
     stream = Stream.load(parts.pop(PART), meta["stretches"])
-    check_model(row, model, method, stream, meta)
+    model = model_of(row, found, method, stream, meta)
     if meta["context"]:  # whoever read it to its end may have died before its row said so
         reader = engine.Reader.resume(model, method, stream.ids, parts, meta["context"])
     else:

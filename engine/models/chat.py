@@ -4,7 +4,8 @@ The text goes into the system message, so that every question is a turn like any
 role, drops it, or moves it along to the last question gets the text as the beginning of the first one. The prompt is
 cut where text and turns meet: what comes before the text is read once with it, what comes after belongs to the
 conversation. A template may open an answer that is to come in another way than one that has been given, above all where
-a model is to reason first; both openings are kept.
+a model is to reason first; both openings are kept. Where a template tells the model what day it is, that is the day of
+the reading: what stands before a text that has been read stays what it was.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ INSTRUCTION = "Answer questions about the text below. If the answer is not in it
 ENCODE_CHARACTERS = 200_000  # text tokenised at a time; more only costs memory
 TEXT, QUESTION, ANSWER, NEXT = "<<text>>", "<<question>>", "<<answer>>", "<<next>>"
 SIGNS = re.compile("|".join((TEXT, QUESTION, ANSWER, NEXT)))
+TODAY = re.compile(r"""strftime_now\(\s*(?P<quote>["'])(?P<format>.*?)(?P=quote)\s*\)""")  # how templates ask for it
 OPENINGS = (  # of which the first is taken that a template keeps in its order
     [{"role": "system", "content": INSTRUCTION + TEXT}, {"role": "user", "content": QUESTION}],
     [{"role": "user", "content": f"{INSTRUCTION}{TEXT}\n\n{QUESTION}"}],
@@ -44,8 +47,8 @@ class Encoding:
 class Chat:
     """The pieces of a prompt as token ids."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Takes the template apart once.
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, day: date | None = None) -> None:
+        """Takes the template apart once. day: what it is told to be; None for today.
 
         Raises:
             UnsupportedModel: the tokenizer has no chat template, or one that fails or loses the text.
@@ -53,7 +56,7 @@ class Chat:
         if not tokenizer.chat_template:
             name = tokenizer.name_or_path or "This model"
             raise UnsupportedModel(f"{name} has no chat template: choose an instruction-tuned model.")
-        self.tokenizer = tokenizer
+        self.tokenizer, self.day = tokenizer, day or date.today()
         first, following = self._first_turns()
         before, rest = first.split(TEXT, 1)
         self.prefix: list[int] = self._ids(before)
@@ -83,7 +86,10 @@ class Chat:
         )
 
     def _render(self, messages: list[dict[str, str]]) -> str:
-        rendered = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        template = TODAY.sub(lambda call: repr(self.day.strftime(call["format"])), self.tokenizer.get_chat_template())
+        rendered = self.tokenizer.apply_chat_template(
+            messages, chat_template=template, tokenize=False, add_generation_prompt=True
+        )
         assert isinstance(rendered, str)
         return rendered
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 
 import torch
@@ -65,6 +67,15 @@ class Model:
     def device(self) -> torch.device:
         """Where the model computes."""
         return self.spec.device
+
+    def on(self, day: date) -> Model:
+        """The same model, told that it is that day; itself, if its template says nothing of days before a text."""
+        chat = Chat(self.tokenizer, day)
+        if chat.prefix == self.chat.prefix:
+            return self
+        other = copy.copy(self)
+        other.chat = chat
+        return other
 
     def forward(self, ids: Tensor, memory: Memory, source: Tensor, repeated: bool = False) -> Tensor:
         """Pass tokens through the model; the memory answers attention but remembers nothing before its `commit`.

@@ -47,6 +47,12 @@ def book_text(paragraphs: int) -> str:
     return "\n\n".join([*filler[:middle], *FACTS, *filler[middle:]])
 
 
+def other_words(patch: pytest.MonkeyPatch) -> None:
+    """As after a change of the instruction that stands before every text."""
+    opening = [{"role": "system", "content": "Read this. <<text>>"}, {"role": "user", "content": "<<question>>"}]
+    patch.setattr("engine.models.chat.OPENINGS", (opening,))
+
+
 class Cli:
     """Runs `stockpot` in a process of its own, as programs do."""
 

@@ -24,7 +24,19 @@ from engine import ContextMismatch, SettingsError
 from engine.trained.beacons import FILE, Beacons
 from engine.trained.beside import save_weights
 from sessions import ContextRow, NotFound, StoreCorrupt, StoreError
-from tests.app.helpers import BUDGET, SHORT, add, begin, book_text, ended, in_process, read_through, upload, wait_for
+from tests.app.helpers import (
+    BUDGET,
+    SHORT,
+    add,
+    begin,
+    book_text,
+    ended,
+    in_process,
+    other_words,
+    read_through,
+    upload,
+    wait_for,
+)
 from tests.app.tiny import make_tiny_model
 
 POST = [f"On day {n} the post came late, and the cat sat on chair number {n}." for n in range(20)]
@@ -178,7 +190,7 @@ def test_what_cannot_be_added_says_why_and_leaves_nothing(
         begin_more(service, whole, letter)
     prepared = prepare_more(service, base.id, add(service, letter))
     with monkeypatch.context() as other:
-        other.setattr(service.models.get().chat, "prefix", [1, 2, 3])
+        other_words(other)
         with pytest.raises(ContextMismatch, match="read behind other words"):
             readings.begin(service, prepared)
     service.store.delete_context(base.id)

@@ -30,7 +30,7 @@ from app.web.gauge import Gauge
 from engine import Machine, Method, OutOfMemory, Planner, SettingsError, make_method
 from ingest import IngestError
 from sessions import AlreadyRead, ContextRow, DiskFull, InUse, StoreCorrupt
-from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, begin, book_text, read_through
+from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, begin, book_text, other_words, read_through
 
 
 def state_of(service: Service, row: ContextRow) -> dict[str, torch.Tensor]:
@@ -497,7 +497,7 @@ def test_a_model_that_changed_is_not_taken_for_the_one_that_read(tmp_path: Path,
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_text_that_was_read_behind_other_words_is_not_asked_in_the_new_ones(
-    service: Service, book: Path, finished: bool
+    service: Service, book: Path, finished: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing in the fingerprint says how the engine puts a text to a model."""
     from engine import ContextMismatch
@@ -505,8 +505,7 @@ def test_a_text_that_was_read_behind_other_words_is_not_asked_in_the_new_ones(
     row = begin(service, add(service, book), "exact", BUDGET)
     if finished:
         read(service, row.id, lambda report: None)
-    chat = service.models.get().chat
-    chat.prefix = [*chat.prefix, *chat.prefix]  # as after a change of the instruction
+    other_words(monkeypatch)
     use = partial(open_context, service, row.id) if finished else partial(read, service, row.id, lambda report: None)
     with pytest.raises(ContextMismatch, match=r"other words .* the context, and read its documents again \(they"):
         use()
