@@ -131,7 +131,7 @@ class Conversation:
         thought = shown = 0
         reason, stopped = "length", False
         while True:
-            if token in self.model.stop_ids:
+            if token in self.model.stop_ids or (token == chat.end and not speech.thinking):
                 reason = "stop"
                 break
             speech.add(token)

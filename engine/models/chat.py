@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -65,7 +66,7 @@ class Chat:
         self._following, later = future.split(NEXT, 1)
         self._openings = (soon, later)
         self._answered = past.split(QUESTION, 1)[1]
-        self.marks = find_marks(tokenizer)
+        self.marks = find_marks(tokenizer, soon, self._answered)
         self._turn_lengths: dict[str, int] = {}
 
     def _first_turns(self) -> tuple[str, str]:
@@ -164,7 +165,14 @@ class Chat:
 
     def closing(self) -> list[int]:
         """Ids that end a reasoning from outside; empty for a model that does not reason."""
-        return self._ids(f"\n{self.marks.close}\n\n") if self.marks else []
+        return self._ids(self.marks.ending) if self.marks else []
+
+    @cached_property
+    def end(self) -> int | None:
+        """The special token that ends an answer in the template, if one does."""
+        number = next(iter(self._ids(self._following)), None)
+        added = self.tokenizer.added_tokens_decoder
+        return number if number in added and added[number].special else None
 
     def turn(self, text: str, first: bool = True) -> list[int]:
         """Ids of a question up to where the answer begins; first: see `question`."""

@@ -2,7 +2,8 @@
 
 Which signs a model puts around its reasoning is read from its tokenizer and chat template (`</think>`, `[/THINK]`,
 `</reasoning>` and the like name themselves), so no model is known here by name. Reasoning stands at the beginning of an
-answer: the model writes the opening sign, or its template has written it already.
+answer: the model writes the opening sign, or its template has written it already. A model may instead say several
+messages, and name the channel of each: the last, `final`, is its answer, and what comes before is reasoning.
 """
 
 from __future__ import annotations
@@ -14,19 +15,66 @@ from transformers import PreTrainedTokenizerBase
 
 CLOSING = re.compile(r"(?P<left>[<\[])/(?P<name>[A-Za-z_]*(?:think|reason|thought)[A-Za-z_]*)(?P<right>[>\]])", re.I)
 
+CHANNEL = re.compile(r"(?P<open><[^<>]+>)final(?P<named><[^<>]+>)")
+
 MOST_BLANK = 32  # tokens of line ends between reasoning and answer
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The signs around a model's reasoning, as text."""
+    """The signs around a model's reasoning, as text.
+
+    open: stands before it, or before the name of every channel; close: behind it, up to where the answer begins.
+    named: stands behind the name of a channel; empty for a model without channels.
+    """
 
     open: str
     close: str
+    named: str = ""
+
+    @property
+    def ending(self) -> str:
+        """What ends a reasoning from outside."""
+        return self.close if self.named else f"\n{self.close}\n\n"
+
+    @property
+    def answer(self) -> str:
+        """What an answer begins with where nothing was reasoned; empty where that is nothing."""
+        return self.close[self.close.rindex(self.open) :] if self.named else ""
+
+    def begun(self, text: str) -> str | None:
+        """What is reasoned in a text that begins so; None as long as it has not begun."""
+        if not text.startswith(self.open) or self.named not in text:
+            return None
+        text = text.removeprefix(self.open)
+        return text.partition(self.named)[2] if self.named else text
+
+    def may_begin(self, text: str) -> bool:
+        """Whether more of a text may decide what it is."""
+        return self.open.startswith(text) or bool(self.named and text.startswith(self.open))
+
+    def between(self, reasoning: str) -> list[str]:
+        """The messages of a reasoning; the last is empty where the name of its channel is still to come."""
+        if not self.named:
+            return [reasoning]
+        sign = re.escape(self.close.removesuffix(self.answer) + self.open)
+        return re.split(f"{sign}.*?(?:{re.escape(self.named)}|$)", reasoning)
+
+    def without_half(self, reasoning: str) -> str:
+        """A reasoning that may go on, without what may be half of the closing sign at its end."""
+        halves = (self.close[:size] for size in range(len(self.close) - 1, 0, -1))
+        return reasoning.removesuffix(next((half for half in halves if reasoning.endswith(half)), ""))
 
 
-def find_marks(tokenizer: PreTrainedTokenizerBase) -> Marks | None:
-    """The signs of a model that reasons: tokens of its own, or else named by its template; None if it has none."""
+def find_marks(tokenizer: PreTrainedTokenizerBase, opening: str = "", answered: str = "") -> Marks | None:
+    """The signs of a model that reasons: tokens of its own, or else named by its template; None if it has none.
+
+    Args:
+        opening: what its template puts before an answer that is to come; answered: before one that has been given.
+    """
+    channel = CHANNEL.fullmatch(answered.removeprefix(opening))
+    if channel is not None:
+        return Marks(channel["open"], answered, channel["named"])
     added = " ".join(sorted(tokenizer.get_added_vocab()))
     template = tokenizer.chat_template
     for text in (added, template if isinstance(template, str) else ""):
@@ -55,10 +103,12 @@ class Speech:
             return
         self.reasoned.append(token)
         text = str(self.tokenizer.decode(self.reasoned, skip_special_tokens=False)).lstrip()
-        if text.startswith(self.marks.open):
-            self.thinking, text = True, text.removeprefix(self.marks.open)
-        elif self.marks.open.startswith(text):
-            return  # it may yet become the opening sign
+        if self.marks.answer and text == self.marks.answer:
+            self.thinking, self.reasoned = False, []
+        elif (begun := self.marks.begun(text)) is not None:
+            self.thinking, text = True, begun
+        elif self.marks.may_begin(text):
+            return
         elif self.thinking is None:
             self.thinking, tokens, self.reasoned = False, self.reasoned, []
             for each in tokens:
@@ -87,7 +137,7 @@ class Speech:
     def reasoning(self) -> str:
         """The reasoning so far, without its signs; half a sign or half a character at its end is held back."""
         text = self._reasoning.rstrip("\N{REPLACEMENT CHARACTER}")
-        if self.thinking and self.marks:
-            halves = (self.marks.close[:size] for size in range(len(self.marks.close) - 1, 0, -1))
-            text = text.removesuffix(next((half for half in halves if text.endswith(half)), ""))
-        return text.strip()
+        if self.marks is None:
+            return ""
+        text = self.marks.without_half(text) if self.thinking else text
+        return "\n\n".join(each.strip() for each in self.marks.between(text)).strip()

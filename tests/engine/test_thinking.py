@@ -28,6 +28,26 @@ OPENED = STRIPPED.replace(
 )
 
 
+# As gpt-oss's does: messages say who speaks and on which channel; what is said last is on `final`.
+CHANNELS = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}"
+    "{% if m['role'] == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m['content'] }}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
+NEXT = "<|end|><|start|>assistant"
+CHANNEL_MARKS = Marks("<|channel|>", NEXT + FINAL, "<|message|>")
+
+
+def channelled() -> PreTrainedTokenizerFast:
+    """The byte tokenizer of a model that names the channels of its messages."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = CHANNELS
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|start|>", "<|channel|>", "<|message|>"]})
+    tokenizer.add_special_tokens({"eos_token": "<|return|>"})
+    return tokenizer
+
+
 def thinker(template: str, tokens: bool = True) -> PreTrainedTokenizerFast:
     """The byte tokenizer of a model that reasons; tokens: its signs are tokens of their own."""
     tokenizer = byte_tokenizer()
@@ -110,6 +130,81 @@ def test_an_answer_is_parted(tokens: bool, opened: bool, text: str, reasoning: s
     speech.end()
     assert speech.reasoning == reasoning
     assert tokenizer.decode(speech.said) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "said"),
+    [
+        (f"{ANALYSIS}Hm, <b> so.{NEXT}{FINAL}Yes.", "Hm, <b> so.", "Yes."),
+        (f"{FINAL}Yes.", "", "Yes."),
+        (f"<|channel|>commentary<|message|>I look.{NEXT}{ANALYSIS}Hm.\n{NEXT}{FINAL}\nYes.", "I look.\n\nHm.", "Yes."),
+        (f"{ANALYSIS}never ends{NEXT}<|channel|>fin", "never ends", ""),
+        (f"{ANALYSIS}never ends{NEXT}{ANALYSIS}", "never ends", ""),
+        (f"{ANALYSIS}{NEXT}{FINAL}Yes.", "", "Yes."),
+        ("Yes.", "", "Yes."),
+    ],
+)
+def test_an_answer_in_channels_is_parted(text: str, reasoning: str, said: str) -> None:
+    tokenizer = channelled()
+    speech = Speech(tokenizer, Chat(tokenizer).marks, False)
+    assert speech.marks == CHANNEL_MARKS
+    seen = ""
+    for token in tokenizer(text, add_special_tokens=False)["input_ids"]:
+        speech.add(token)
+        assert speech.reasoning.startswith(seen), "nothing that was shown is taken back"
+        seen = speech.reasoning
+    speech.end()
+    assert speech.reasoning == reasoning
+    assert tokenizer.decode(speech.said) == said
+
+
+@pytest.fixture(scope="module")
+def in_channels() -> Model:
+    torch.manual_seed(0)
+    tokenizer, config = channelled(), tiny_config()
+    config.vocab_size, config.eos_token_id = len(tokenizer), tokenizer.eos_token_id
+    return Model(LlamaForCausalLM(config), tokenizer, "channels", "channels-digest")
+
+
+@pytest.mark.parametrize("reasoned", [f"{ANALYSIS}Let me see.{NEXT}", ""])
+@pytest.mark.parametrize("stop", ["<|return|>", "<|end|>"])
+def test_of_an_answer_in_channels_the_last_is_remembered(
+    in_channels: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, reasoned: str, stop: str
+) -> None:
+    """Against one plain pass over what the template makes of the same messages; also where the model ends its answer as
+    the template ends all messages.
+    """
+    text, said = "The lamp was lit by Renn.", "It was Renn."
+    conversation = Conversation(read(in_channels, TIGHT["full"], in_channels.encode(text).ids))
+    script = iter(in_channels.tokenizer(f"{reasoned}{FINAL}{said}{stop}", add_special_tokens=False)["input_ids"])
+    monkeypatch.setattr("engine.conversation.choose", lambda *_: next(script))
+    pieces, last = asked(conversation, "Who?")
+    assert joined(pieces, reasoning=False) == last.text == said
+    assert joined(pieces, reasoning=True) == last.reasoning == ("Let me see." if reasoned else "")
+    assert bool(last.reasoning_tokens) == bool(reasoned)
+    assert (next(script, None), last.finish_reason) == (None, "stop")
+    roles = ["system", "user", "assistant", "user"]
+    messages = [
+        {"role": role, "content": each}
+        for role, each in zip(roles, [INSTRUCTION + text, "Who?", said, "When?"], strict=True)
+    ]
+    whole = in_channels.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    later = in_channels.chat.turn("When?", first=False)
+    assert whole[-len(later) :] == later
+    memory = TIGHT["full"].new_memory(in_channels.spec, in_channels.turn_length)
+    nowhere = torch.full((len(whole),), NOT_IN_SOURCE, dtype=torch.int32)
+    hidden = in_channels.forward(torch.tensor(whole), memory, nowhere)
+    torch.testing.assert_close(in_channels.logits(conversation._feed(later)), in_channels.logits(hidden[-1]), **CLOSE)
+
+
+def test_reasoning_in_a_channel_that_does_not_end_is_ended(
+    in_channels: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = Conversation(read(in_channels, TIGHT["full"], ids))
+    script = iter(in_channels.tokenizer(f"{ANALYSIS}abcdefghYes.<|return|>", add_special_tokens=False)["input_ids"])
+    monkeypatch.setattr("engine.conversation.choose", lambda *_: next(script))
+    _, last = asked(conversation, "Who?", Sampling(max_reasoning=18))  # 10 of them are the sign
+    assert (last.reasoning, last.text) == ("abcdefgh", "Yes.")
 
 
 def test_reasoning_and_answer_are_streamed_apart(thinking: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
