@@ -1,4 +1,6 @@
-"""Experts in codes: a layer of them in the shape of Qwen3-30B-A3B's, beside transformers' own over the same weights."""
+"""Experts in codes: a layer of them in the shape of Qwen3-30B-A3B's, and one in MXFP4 in that of gpt-oss-20b's, beside
+transformers' own over the same weights.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,38 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, PretrainedConfig
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
 from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds
 from benchmarks.random_models import SPREAD
 from engine.graphs import record
-from engine.models.experts import PACKINGS, STACKS, PackedExperts
+from engine.models.experts import MXFP4, PACKINGS, STACKS, InRows, PackedExperts, Packing
 
-SIZES = {"hidden_size": 2048, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8}
-SMALL = {"hidden_size": 64, "moe_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 2}
+QWEN, GPT_OSS = "qwen3_moe", "gpt_oss"
+MODULES: dict[str, type[nn.Module]] = {QWEN: Qwen3MoeExperts, GPT_OSS: GptOssExperts}
+WAYS: dict[str, tuple[str, type[Packing]]] = {
+    **{name: (QWEN, packing) for name, packing in PACKINGS.items()},
+    "mxfp4": (GPT_OSS, MXFP4),
+}
+SIZES = {
+    QWEN: {"hidden_size": 2048, "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8},
+    GPT_OSS: {"hidden_size": 2880, "intermediate_size": 2880, "num_local_experts": 32, "num_experts_per_tok": 4},
+}
+SMALL = {
+    QWEN: {"hidden_size": 64, "moe_intermediate_size": 48, "num_experts": 8, "num_experts_per_tok": 2},
+    GPT_OSS: {"hidden_size": 64, "intermediate_size": 96, "num_local_experts": 8, "num_experts_per_tok": 2},
+}
 TOKENS = {False: (1, 64, 2048, 8192), True: (1, 16)}  # of passes; tiny or not
 COMPARED = 64  # tokens of a pass at most that is compared, as float32 of all experts takes memory
 SLACK = 1e-6
+MXFP4_NOISE = {"_blocks": (0, 256), "_scales": (117, 121)}  # weights of about the spread of the others
 
 
 def cells(check: Check) -> Iterator[Row]:
     """What there is to measure."""
-    for quantize in PACKINGS:
+    for quantize in WAYS:
         for tokens in TOKENS[check.tiny]:
             yield {"what": quantize, "tokens": tokens}
 
@@ -35,10 +51,10 @@ def check_experts(check: Check) -> None:
     """Of each packing: no further from float32 than twice transformers' own; how long a pass takes, and whether that of
     a single token can be recorded, as those of answers are.
     """
-    config = AutoConfig.for_model("qwen3_moe", **(SMALL if check.tiny else SIZES))
-    config._experts_implementation = "eager"
-    for quantize in PACKINGS:
-        packed = _packed(check, config, quantize)
+    for quantize, (kind, packing) in WAYS.items():
+        config = AutoConfig.for_model(kind, **(SMALL if check.tiny else SIZES)[kind])
+        config._experts_implementation = "eager"
+        packed = _packed(check, config, packing)
         for tokens in TOKENS[check.tiny]:
             row = check.row("experts", what=quantize, tokens=tokens)
             row |= {**_measured(check, config, packed, tokens), "status": "done"}
@@ -61,16 +77,24 @@ def _measured(check: Check, config: PretrainedConfig, packed: PackedExperts, tok
 def _experts(config: PretrainedConfig) -> nn.Module:
     """Transformers' own, without weights."""
     with torch.device("meta"):
-        made: nn.Module = Qwen3MoeExperts(config)  # type: ignore[no-untyped-call]
+        made = MODULES[config.model_type](config)
     return made
 
 
-def _packed(check: Check, config: PretrainedConfig, quantize: str) -> PackedExperts:
-    """Experts of noise."""
-    packed = PackedExperts(_experts(config), PACKINGS[quantize])
+def _packed(check: Check, config: PretrainedConfig, packing: type[Packing]) -> PackedExperts:
+    """Experts of noise; codes that are published so are noise themselves."""
+    packed = PackedExperts(_experts(config), packing)
     for name in STACKS:
-        weights = torch.randn(packed.shape(name), device=check.place, dtype=check.dtype) * SPREAD
-        setattr(packed, name, packed.pack(name, weights))
+        if issubclass(packing, InRows):
+            weights = torch.randn(packed.shape(name), device=check.place, dtype=check.dtype) * SPREAD
+            setattr(packed, name, packed.pack(name, weights))
+        else:
+            for end, (least, most) in MXFP4_NOISE.items():
+                shape = packed.get_buffer(name + end).shape
+                setattr(packed, name + end, torch.randint(least, most, shape, dtype=torch.uint8, device=check.place))
+    for name, bias in list(packed.named_parameters()):
+        noise = torch.randn(bias.shape, device=check.place, dtype=check.dtype) * SPREAD
+        setattr(packed, name, nn.Parameter(noise, requires_grad=False))
     return packed
 
 
@@ -78,10 +102,14 @@ def _compared(packed: PackedExperts, config: PretrainedConfig, x: Tensor, which:
     """Errors against float32 of the packed experts, and of transformers' own with the weights as they are unpacked."""
     used, places = torch.unique(which, return_inverse=True)
     fewer = copy.deepcopy(config)
-    fewer.num_experts = len(used)
+    fewer.num_experts = len(used)  # gpt-oss calls it otherwise, and knows this name too
     own = _experts(fewer)
     for name in STACKS:
-        setattr(own, name, nn.Parameter(packed.unpacked(name, used, x.dtype), requires_grad=False))
+        weights_of_used = packed.unpacked(name, used, x.dtype)
+        held = weights_of_used.transpose(1, 2) if packed.transposed else weights_of_used
+        setattr(own, name, nn.Parameter(held.contiguous(), requires_grad=False))
+    for name, bias in packed.named_parameters():
+        setattr(own, name, nn.Parameter(bias[used], requires_grad=False))
     found, theirs = packed(x, which, weights).float(), own(x, places, weights).float()
     exact = own.float()(x.float(), places, weights.float())
     error, allowed = (float((each - exact).norm() / exact.norm()) for each in (found, theirs))

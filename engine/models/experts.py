@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.models.quantised import BLOCK, NESTED
+from kernels import mxfp4
 
 STACKS = ("gate_up_proj", "down_proj")  # as transformers names them: [E, 2 I, H] and [E, H, I], or all transposed
 BIAS = "_bias"  # behind a stack's name, where experts have one
-GROUP = 32  # weights in MXFP4 that share a scale
 ALIGNED = 16  # bytes: what kernels read at once
 
 
@@ -39,7 +39,12 @@ def _chosen(stack: Tensor, which: int | Tensor) -> Tensor:
 
 
 class Packing(ABC):
-    """How the weights [R, C] of an expert are held."""
+    """How the weights [R, C] of an expert are held.
+
+    direct: whether those that a single token goes through are multiplied with as they are, on a GPU.
+    """
+
+    direct = False
 
     def __init__(self, rows: int, columns: int) -> None:
         """R and C."""
@@ -68,6 +73,10 @@ class Packing(ABC):
         Args:
             stack: uint8 [E, *shape] for each of `shapes`.
         """
+
+    def product(self, x: Tensor, stack: Sequence[Tensor], which: int | Tensor) -> Tensor:
+        """Inputs times weights: of x [T, C] by one expert's [T, R], of x [K, 1, C] by an expert's each [K, 1, R]."""
+        return x @ self.unpack(stack, which, x.dtype).transpose(-1, -2)
 
 
 class InRows(Packing):
@@ -205,44 +214,33 @@ class EightBit(InRows):
 
 
 class MXFP4(Packing):
-    """As gpt-oss is published: half a byte a weight, of which 32 in a row share a power of two.
+    """As gpt-oss is published: half a byte a weight, of which 32 in a row share a power of two."""
 
-    Source: the OCP Microscaling Formats specification 1.0, sections 5.2 and 5.4.1 (E2M1 codes, E8M0 scales).
-    """
+    direct = True
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """As in checkpoints: codes of 32 weights, the first of two in the low half of a byte, and their scale."""
-        groups = self.columns // GROUP
-        return {"_blocks": (self.rows, groups, GROUP // 2), "_scales": (self.rows, groups)}
+        groups = self.columns // mxfp4.GROUP
+        return {"_blocks": (self.rows, groups, mxfp4.GROUP // 2), "_scales": (self.rows, groups)}
 
     def unpacking_bytes(self, size: int) -> int:
         """The codes are there again, and as int32, for a table of pairs of weights; scales likewise."""
-        weights = self.rows * self.columns
-        return weights * size + 5 * weights // 2 + (5 + size) * weights // GROUP
+        return self.rows * self.columns * size + 5 * self.nbytes + self.rows * self.columns // mxfp4.GROUP * size
 
     def unpack(self, stack: Sequence[Tensor], which: int | Tensor, dtype: torch.dtype) -> Tensor:
         """Of what checkpoints hold: blocks [E, R, C / 32, 16] and scales [E, R, C / 32]."""
-        blocks, scales = (_chosen(each, which) for each in stack)
-        pairs, powers = _pairs(dtype, blocks.device), _powers(dtype, blocks.device)
-        weight = pairs.index_select(0, blocks.reshape(-1).int()).view(dtype).view(*scales.shape, GROUP)
-        weight.mul_(powers.index_select(0, scales.reshape(-1).int()).view(*scales.shape, 1))
-        return weight.view(self.rows, self.columns) if isinstance(which, int) else weight.flatten(2)
+        blocks, scales = stack
+        if isinstance(which, int):
+            return mxfp4.unpack(blocks[which : which + 1], scales[which : which + 1], None, dtype)[0]
+        return mxfp4.unpack(blocks, scales, which, dtype)
 
-
-@cache
-def _pairs(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[256]: the two weights of each byte, as one number of their size together: so they are looked up at once."""
-    half = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], dtype=dtype)
-    weights, byte = torch.cat([half, -half]), torch.arange(256)
-    pairs = torch.stack([weights[byte & 15], weights[byte >> 4]], dim=1)
-    return pairs.view(torch.int64 if dtype.itemsize == 4 else torch.int32)[:, 0].to(device)
-
-
-@cache
-def _powers(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[256]: two to the power of each byte less 127; the last one stands for no number."""
-    return torch.tensor([*(2.0 ** (byte - 127) for byte in range(255)), math.nan], dtype=dtype, device=device)
+    def product(self, x: Tensor, stack: Sequence[Tensor], which: int | Tensor) -> Tensor:
+        """For a single token codes are multiplied with as they are."""
+        if isinstance(which, int):
+            return super().product(x, stack, which)
+        blocks, scales = stack
+        return mxfp4.product(x[:, 0], blocks, scales, which)[:, None]
 
 
 PACKINGS: dict[str, type[InRows]] = {"8bit": EightBit, "nf4": NF4}
@@ -349,11 +347,9 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, experts: PackedExperts, name: str, which: int | Tensor) -> Tensor:
-        def unpacked() -> Tensor:
-            return experts.unpacked(name, which, dtype)
-
-        dtype, ctx.unpacked = x.dtype, unpacked
-        return x @ unpacked().transpose(-1, -2)
+        dtype = x.dtype
+        ctx.unpacked = lambda: experts.unpacked(name, which, dtype)
+        return experts.packings[name].product(x, experts.stack(name), which)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

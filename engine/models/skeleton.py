@@ -141,7 +141,7 @@ class Skeleton:
     def unpacked_bytes(self, quantize: str) -> int:
         """Bytes of the most that is unpacked at once to be multiplied with; 0 where nothing is packed.
 
-        It is a linear layer or an expert, on a GPU all that a token chooses; of experts the codes are there again.
+        It is a linear layer or an expert, on a GPU as a rule all that a token chooses; their codes are there again.
         """
         if not self.packed(quantize):
             return 0
@@ -151,7 +151,7 @@ class Skeleton:
         if packing is None:
             return largest
         experts = (packing(*sizes).unpacking_bytes(size) for _, *sizes in self.experts)
-        count = self.chosen if together_on(self.spec.device) else 1
+        count = self.chosen if together_on(self.spec.device) and not packing.direct else 1
         return max(largest, count * max(experts, default=0))
 
     def mlp_bytes(self, rows: int, quantize: str) -> int:

@@ -57,7 +57,7 @@ class Roofline:
     def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
         """Of one pass through the model: its weights are read once, of experts those that a token goes through.
 
-        Experts in codes are unpacked at every pass, linear layers if several tokens share them.
+        Experts in codes are unpacked at every pass as a rule, linear layers if several tokens share them.
         """
         model, rates = self.model, self.rates
         size = model.spec.dtype.itemsize
@@ -66,7 +66,8 @@ class Roofline:
         weights += (model.multiplied + head) * size
         if model.packed(self.quantize) and rows > 1:
             weights += 2 * model.linear_weights * size
-        if model.packing(self.quantize):
+        packing, at_once = model.packing(self.quantize), rows == 1 and together_on(model.spec.device)
+        if packing and not (at_once and packing.direct):
             weights += 2 * hit * model.expert_weights * size
         work = operations(model, rows, attended, rows if head else 0)
         # Retaining heads score every token; beacon weights are for beacons alone.
@@ -79,8 +80,7 @@ class Roofline:
         entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if footprint.coded else 0))
         moved = (entries + logits) / rates.memory
         small: float = footprint.operations * len(model.spec.layers)
-        if model.packing(self.quantize):
-            at_once = rows == 1 and together_on(model.spec.device)
+        if packing:
             small += UNPACKING * sum(1 if at_once else hit * count for count, *_ in model.experts)
         small *= rates.operation_sec
         if self.shared:

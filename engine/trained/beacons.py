@@ -80,7 +80,7 @@ def _build(spec: ModelSpec, shapes: Shapes, facts: Mapping[str, str], where: str
     return beacons
 
 
-KIND = Kind("beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight", _build)
+KIND = Kind("beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight", _build, far=True)
 FILE = KIND.file  # where beacons lie beside a model
 
 

@@ -155,10 +155,12 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
         assert 0 < (logits - expected).norm() <= ROUNDED[method.settings()["store"]] * expected.norm()
 
 
-@pytest.mark.parametrize("kind", ["cohere2", "exaone4", "glm4", "olmo3"])
+@pytest.mark.parametrize("kind", ["cohere2", "exaone4", "glm4", "gpt_oss", "olmo3"])
 @pytest.mark.parametrize("name", ["streaming", "truncate", "exact", "infllm", "infinitehip", "infinipot-cap"])
 def test_so_it_does_where_layers_differ_in_rope_and_window(kind: str, name: str, ids: Tensor) -> None:
-    """Command R7B and EXAONE 4 have RoPE in layers with a sliding window only, OLMo 3 has two kinds of it."""
+    """Command R7B and EXAONE 4 have RoPE in layers with a sliding window only, OLMo 3 has two kinds of it, and gpt-oss
+    has a sink for each head.
+    """
     torch.manual_seed(0)
     network = AutoModelForCausalLM.from_config(small_config(kind))
     model, unlimited = Model(network, byte_tokenizer(), kind, "-"), with_budget(TIGHT[name], None)

@@ -30,7 +30,7 @@ from tests.engine.reading import answer, finish, loaded, next_logits, read, resu
 from tests.engine.test_architectures import small_config
 from tests.engine.test_graphs import replayed as replayed  # a fixture
 
-KINDS = ["gemma2", "gemma3_text", "mistral"]  # every second layer, also with another RoPE, and all of them
+KINDS = ["gemma2", "gemma3_text", "gpt_oss", "mistral"]  # every second layer, also with another RoPE or sinks, and all
 WINDOW = 40
 UNLIMITED = {"full": make_method("full"), "full-int8": make_method("full", store="int8")}
 BUDGETS = {  # that hold a window and its slack, 552
@@ -159,7 +159,11 @@ def test_without_a_budget_nothing_changes_by_it_but_what_it_takes(
     coded = method.settings()["store"] != "model"  # what is in the window is not
     assert mine < (1.0 if coded else 0.5 if kind == "mistral" else 0.75) * whole.usage().bytes[DEVICE]
     assert bool((remembered == 1).all()) == (kind != "mistral")
-    torch.testing.assert_close(logits, expected, **({"atol": 0.015, "rtol": 0.0} if coded else CLOSE))
+    if coded:
+        close = (logits - expected).abs().amax(dim=1) <= 0.015
+        assert close.float().mean() > (0.97 if kind == "gpt_oss" else 0.999)  # rounding may choose another expert
+    else:
+        torch.testing.assert_close(logits, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "gemma3_text"])

@@ -29,6 +29,7 @@ from kernels.attention import kernel as attention
 from kernels.columns import kernel as columns
 from kernels.gathering import Room
 from kernels.gathering import kernel as gathering
+from kernels.mxfp4 import kernel as mxfp4
 from kernels.pruning import BRANCH
 from kernels.pruning import kernel as pruning
 from kernels.quantise import kernel as quantise
@@ -100,6 +101,10 @@ def launch_all() -> None:
     for kind in (INT4, FP8):
         codes, scale = quantise.quantise(room.keys, kind)
         quantise.dequantise(codes, scale, kind, BF16)
+    blocks, scales = torch.zeros(4, 5760, 90, 16, dtype=torch.uint8), torch.zeros(4, 5760, 90, dtype=torch.uint8)
+    which = torch.zeros(4, dtype=torch.int64)
+    mxfp4.product(torch.zeros(4, 2880, dtype=BF16), blocks, scales, which)
+    mxfp4.unpack(blocks, scales, which, BF16)
 
 
 def launch_lengths() -> None:

@@ -37,6 +37,7 @@ def test_every_kernel_compiles_and_fits_a_consumer_gpu() -> None:
     assert names == [
         *("_attend", "_merge", "_attend", "_attend", "_attend", "_column_sums", "_chunk_scores", "_gather", "_take"),
         *("_quantise", "_dequantise") * 2,
+        *("_product", "_unpack"),
     ]
     assert all(each["shared"] <= CONSUMER_SHARED and each["local"] <= SPILLED_DECODING for each in made), made
 
