@@ -13,6 +13,7 @@ LONGEST = 100_000
 class AnswerOptions:
     """How to answer: the engine's sampling settings that a person may change.
 
+    max_reasoning: of a model that reasons first; 0: it answers at once.
     seed: of an answer with a temperature; None takes the service's, and where it has none another each time.
     stop: texts that end an answer, and do not belong to it.
     read_again: whether the passages that a question looks at are read again first, where words of them are forgotten.
@@ -34,8 +35,8 @@ class AnswerOptions:
             raise UsageError(f"top-p must be above 0 and at most 1, not {self.top_p}.")
         if not 1 <= self.max_tokens <= LONGEST:
             raise UsageError(f"An answer has 1 to {LONGEST:,} tokens, not {self.max_tokens}.")
-        if not 1 <= self.max_reasoning <= LONGEST:
-            raise UsageError(f"A reasoning has 1 to {LONGEST:,} tokens, not {self.max_reasoning}.")
+        if not 0 <= self.max_reasoning <= LONGEST:
+            raise UsageError(f"A reasoning has 0 to {LONGEST:,} tokens, not {self.max_reasoning}.")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise UsageError(f"A seed is a whole number from 0 to 2^63 - 1, not {self.seed}.")
         if not all(self.stop):

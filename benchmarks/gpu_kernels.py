@@ -32,7 +32,7 @@ from torch import Tensor
 from benchmarks import gpu_inputs
 from benchmarks.gpu_check.gauge import computed_in, median_seconds
 from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source
-from kernels import attention, columns, gathering, pruning, quantise
+from kernels import attention, columns, gathering, mxfp4, pruning, quantise
 from kernels.gathering import Room
 from kernels.pruning import Places
 from kernels.rows import PAGE
@@ -44,6 +44,7 @@ PRUNED = 256  # rows of a chunk in the first stage of pruning
 WATCHED = 32  # tokens of a catalyst
 KEPT = 4096  # entries that condensing keeps
 SHORT = 8192  # keys, at most, with the heads of other models
+GPT_OSS, CHOSEN_EXPERTS = 2880, 4  # width of gpt-oss's experts, and how many of them a token goes through
 EXACT_KEYS = 131072  # longer banks are only timed: in float64 they would not fit a small GPU
 EXACT_BLOCKS = 2  # blocks that are compared with float64; all of them would take the memory of many kernels
 # Of chunks, the share whose scores are compared. Where both keys of a round score alike in bfloat16, either may go on,
@@ -157,6 +158,7 @@ class _Bench:
         yield from self._listed()
         if self.heads == self.llama:
             yield from self._by_head()
+            yield from self._weights()
 
     def _kept_by_host(self, kind: torch.dtype | None) -> Iterator[Row]:
         yield self._pruning("one query", 1)
@@ -327,6 +329,30 @@ class _Bench:
             return pruning.chunk_scores(q, source.keys, starts, limits, size, places)
 
         return self._row("pruning", what, compare, run, queries)
+
+    def _weights(self) -> Iterator[Row]:
+        """Of experts in MXFP4, as many rows as the bank has, each as wide as gpt-oss's."""
+        from kernels.mxfp4 import kernel, reference
+
+        rows, groups = min(self.length, 2 * GPT_OSS), GPT_OSS // mxfp4.GROUP
+        blocks, scales = (
+            (self.source.uniform(2 * CHOSEN_EXPERTS, rows, groups, size) * most + least).to(torch.uint8)
+            for size, least, most in ((mxfp4.GROUP // 2, 0, 255), (1, 120, 8))
+        )
+        scales, x = scales[..., 0], self.source.noise(CHOSEN_EXPERTS, GPT_OSS)
+        which = torch.arange(0, 2 * CHOSEN_EXPERTS, 2, device=self.device)
+        given, unpacked = (x, blocks, scales, which), (blocks, scales, which, self.source.dtype)
+        numbers = reference.unpack(blocks, scales, which, torch.float64)
+
+        def product() -> Compared:
+            exact = (numbers @ x.double()[..., None])[..., 0]
+            return _compared([kernel.product(*given)], [reference.product(*given)], [exact])
+
+        def unpack() -> Compared:
+            return _compared([kernel.unpack(*unpacked)], [reference.unpack(*unpacked)], [numbers])
+
+        yield self._row("mxfp4", "product", product, lambda: mxfp4.product(*given), None)
+        yield self._row("mxfp4", "unpack", unpack, lambda: mxfp4.unpack(*unpacked), None)
 
     def _quantised(self, what: str, x: Tensor, kind: torch.dtype) -> Row:
         from kernels.quantise import kernel, reference

@@ -109,8 +109,8 @@ class Conversation:
         """What `ask` gives, and in the end the tokens of the turn as it would be told."""
         started = time.perf_counter()
         chat, first = self.model.chat, self.turns == 0
-        put = chat.question(question, first)
-        prompt = [*put, *chat.opening(first)]
+        put, reasoning = chat.question(question, first), sampling.max_reasoning > 0
+        prompt = [*put, *chat.opening(first, reasoning)]
         cut = min(len(put), len(prompt) - 1) if chat.marks else len(prompt) - 1
         generator = torch.Generator().manual_seed(sampling.seed)
         before, again = self.memory.snapshot(), Again(0)
@@ -127,7 +127,7 @@ class Conversation:
         sentences = None if whole is None else Sentences(self.mass, whole)
         token = choose(self._predicted(self._feed(prompt[-1:])), sampling, generator)
         first_token_sec = time.perf_counter() - started
-        speech = Speech(self.model.tokenizer, chat.marks, chat.opens_reasoning(first))
+        speech = Speech(self.model.tokenizer, chat.marks, reasoning and chat.opens_reasoning(first))
         thought = shown = 0
         reason, stopped = "length", False
         while True:
@@ -171,7 +171,7 @@ class Conversation:
             self._hear(prompt, told)
         elif stopped:
             self._say_anew(asked, told[cut:])
-        elif speech.reasoned or chat.opens_reasoning(first):
+        elif chat.marks and (speech.reasoned or prompt[len(put) :] != chat.answered()):
             self._say_anew(asked, [*prompt[cut : len(put)], *chat.answered(), *speech.said])
         generated = len(speech.reasoned) + len(speech.said)
         yield Answer(

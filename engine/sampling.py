@@ -18,7 +18,7 @@ class Sampling:
     """How tokens are chosen, and when to stop.
 
     temperature 0 is greedy; top_p: nucleus; max_tokens: of one answer; stop: texts that end it; seed: of chance;
-    max_reasoning: tokens that a model may think before it is made to answer.
+    max_reasoning: tokens that a model may think before it is made to answer; 0: it answers at once.
     """
 
     temperature: float = 0.0
@@ -33,7 +33,7 @@ class Sampling:
         require(self.temperature >= 0.0, f"temperature cannot be negative ({self.temperature}).")
         require(0.0 < self.top_p <= 1.0, f"top_p must be above 0 and at most 1, not {self.top_p}.")
         require(self.max_tokens >= 1, f"max_tokens is at least 1, not {self.max_tokens}.")
-        require(self.max_reasoning >= 1, f"max_reasoning is at least 1, not {self.max_reasoning}.")
+        require(self.max_reasoning >= 0, f"max_reasoning is at least 0, not {self.max_reasoning}.")
         require(all(self.stop), "A stop text cannot be empty.")
 
 

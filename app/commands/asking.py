@@ -109,7 +109,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=AnswerOptions.max_reasoning,
-        help="tokens that a model that reasons first may take for it (default: %(default)s)",
+        help="tokens that a model that reasons first may take for it; 0: it answers at once (default: %(default)s)",
     )
     parser.add_argument(
         "--stop", metavar="TEXT", action="append", default=[], help="end the answer before TEXT (may be repeated)"

@@ -263,13 +263,15 @@ class Actions:
         top_p: float,
         max_tokens: float,
         read_again: bool = AnswerOptions.read_again,
+        reason: bool = True,
         pages: str | None = None,
     ) -> Chosen:
         """A question was asked: an edited one in a branch of its session, which begins with the turns before it.
 
         The fields are the page's own business: they keep what is typed until it has arrived.
         """
-        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens), read_again=read_again)
+        reasoning = AnswerOptions.max_reasoning if reason else 0
+        options = AnswerOptions(float(temperature), float(top_p), int(max_tokens), reasoning, read_again=read_again)
         if not question or not question.strip():
             return chosen
         turn = self.worker.ask(lambda: self._to_ask_in(chosen), question, options, pages or "")

@@ -105,10 +105,12 @@ class ChatRequest(Given):
     tools: list[Any] | None = None
     logprobs: bool | None = None
     response_format: dict[str, Any] = {"type": "text"}
+    reasoning_effort: str | None = None
     store: bool = True
 
     def options(self) -> AnswerOptions:
-        """How to answer. A number of tokens below 1, and a seed below 0, mean none: so other servers take -1.
+        """How to answer. A number of tokens below 1, and a seed below 0, mean none: so other servers take -1. A model
+        reasons first or, with a `reasoning_effort` of "none", does not: of other efforts it knows nothing.
 
         Raises:
             UsageError: as cannot be, or as Stockpot cannot.
@@ -127,6 +129,7 @@ class ChatRequest(Given):
             usual.temperature if self.temperature is None else self.temperature,
             usual.top_p if self.top_p is None else self.top_p,
             min(most, LONGEST) if most > 0 else MOST_TOKENS,
+            0 if self.reasoning_effort == "none" else usual.max_reasoning,
             seed=None if self.seed is None or self.seed < 0 else self.seed,
             stop=[self.stop] if isinstance(self.stop, str) else self.stop,
         )

@@ -38,6 +38,7 @@ class Talk:
     top_p: gr.Slider
     max_tokens: gr.Slider
     read_again: gr.Checkbox
+    reason: gr.Checkbox
     manage: "Manage"
 
 
@@ -98,8 +99,8 @@ def build_talk() -> Talk:
     return Talk(area, head, unroll, earlier, past, live, *edit, question, pages, ask, stop, *options, manage)
 
 
-def _build_options() -> tuple[gr.Slider, gr.Slider, gr.Slider, gr.Checkbox]:
-    """Temperature, top-p, the longest answer, and whether passages are read again."""
+def _build_options() -> tuple[gr.Slider, gr.Slider, gr.Slider, gr.Checkbox, gr.Checkbox]:
+    """Temperature, top-p, the longest answer, and whether passages are read again and models reason first."""
     with gr.Accordion("How to answer", open=False, elem_id="sampling"):
         with gr.Row():
             sliders = (
@@ -107,13 +108,20 @@ def _build_options() -> tuple[gr.Slider, gr.Slider, gr.Slider, gr.Checkbox]:
                 _slider("top_p", 0.05, 1.0, 0.05, "Top-p", "Share of probability to choose from."),
                 _slider("max_tokens", 8, 4000, 8, "Longest answer", "Tokens."),
             )
-        read_again = gr.Checkbox(
-            AnswerOptions.read_again,
-            label="Read passages again",
-            info="Those that a question looks at, where infinipot or locret has forgotten words of them.",
-            elem_id="read-again",
-        )
-    return *sliders, read_again
+        with gr.Row():
+            read_again = gr.Checkbox(
+                AnswerOptions.read_again,
+                label="Read passages again",
+                info="Those that a question looks at, where infinipot or locret has forgotten words of them.",
+                elem_id="read-again",
+            )
+            reason = gr.Checkbox(
+                True,
+                label="Reason first",
+                info="Where the model does so; off, it answers at once.",
+                elem_id="reason",
+            )
+    return *sliders, read_again, reason
 
 
 def _slider(option: str, least: float, most: float, step: float, label: str, info: str) -> gr.Slider:

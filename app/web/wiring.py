@@ -268,7 +268,8 @@ class Wiring:
 
     def _connect_talk(self) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
-        given = [talk.question, talk.temperature, talk.top_p, talk.max_tokens, talk.read_again, talk.pages]
+        options = [talk.temperature, talk.top_p, talk.max_tokens, talk.read_again, talk.reason]
+        given = [talk.question, *options, talk.pages]
         entered = "(tab, question, ...options) => [tab, ...stockpotEntered(question, options)]"
         for each in (talk.question.submit, talk.pages.submit, talk.ask.click):
             self.on(each, do.ask, given, js=entered)

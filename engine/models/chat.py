@@ -143,9 +143,10 @@ class Chat:
         """
         return [*self._ids(self._first if first else self._following), *self._plain(text)]
 
-    def opening(self, first: bool = True) -> list[int]:
-        """Ids that stand between a question and the answer that is to come."""
-        return self._ids(self._openings[not first])
+    def opening(self, first: bool = True, reasoning: bool = True) -> list[int]:
+        """Ids that stand between a question and the answer to come; reasoning: False if it is to come at once."""
+        opening = self._openings[not first]
+        return self._ids(opening if reasoning or not self.marks else opening + self.marks.skipping(opening))
 
     def answered(self) -> list[int]:
         """Ids that stand between a question and an answer that was given in an earlier turn, without its reasoning."""

@@ -37,6 +37,12 @@ class Marks:
         """What ends a reasoning from outside."""
         return self.close if self.named else f"\n{self.close}\n\n"
 
+    def skipping(self, opening: str) -> str:
+        """What follows an opening where the model is to answer at once."""
+        if self.named:
+            return self.answer
+        return self.ending if opening.rstrip().endswith(self.open) else f"{self.open}\n{self.ending}"
+
     @property
     def answer(self) -> str:
         """What an answer begins with where nothing was reasoned; empty where that is nothing."""
@@ -131,7 +137,7 @@ class Speech:
     def is_over(self, max_tokens: int, max_reasoning: int) -> bool:
         """Whether as much has been said as may be, or nothing but line ends, so that nothing else is expected."""
         undecided = len(self.reasoned) if self.thinking is None else 0
-        return len(self.said) >= max_tokens or self.blank >= MOST_BLANK or undecided >= max_reasoning
+        return len(self.said) >= max_tokens or self.blank >= MOST_BLANK or undecided >= (max_reasoning or MOST_BLANK)
 
     @property
     def reasoning(self) -> str:

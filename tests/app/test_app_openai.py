@@ -12,7 +12,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from app.answer_options import LONGEST
+from app.answer_options import LONGEST, AnswerOptions
 from app.service import Service
 from app.web.openai_api import MOST_TOKENS, ChatRequest, Message, router, turns_of
 from app.worker import Worker
@@ -366,3 +366,8 @@ def test_turns_are_questions_with_their_answers() -> None:
 def test_numbers_mean_what_other_servers_take_them_for(given: dict[str, Any], tokens: int, seed: int | None) -> None:
     options = ChatRequest(model="m", messages=[], **given).options()
     assert (options.max_tokens, options.seed) == (tokens, seed)
+
+
+def test_an_effort_of_none_asks_for_an_answer_at_once() -> None:
+    for effort, most in ((None, AnswerOptions.max_reasoning), ("low", AnswerOptions.max_reasoning), ("none", 0)):
+        assert ChatRequest(model="m", messages=[], reasoning_effort=effort).options().max_reasoning == most

@@ -10,6 +10,9 @@ from app.commands.asking import result_of
 from app.opening import open_conversation
 from app.service import Service
 from app.turns import answer, keep_question
+from app.web.actions import Actions
+from app.web.screen import Chosen, Screen
+from app.worker import Worker
 from tests.app.helpers import add, read_through
 from tests.app.tiny import make_tiny_model
 
@@ -47,6 +50,19 @@ def test_reasoning_is_streamed_kept_and_left_out_of_the_conversation(tmp_path: P
     assert again.store.turn(turn.id).reasoning == turn.reasoning
     assert answer(again, keep_question(again, session.id, "And then?").id, OPTIONS).status == "done"
     again.close()
+
+
+def test_the_page_can_ask_for_an_answer_at_once(tmp_path: Path, thinker: Path, book: Path) -> None:
+    service = Service(tmp_path / "home", str(thinker), "cpu")
+    context = read_through(service, add(service, book)).id
+    actions = Actions(service, Worker(service), Screen(service), [], [], [])
+    for reason in (False, True):
+        asked = actions.ask(Chosen(context, service.store.add_session(context).id), "Who?", 0.0, 1.0, 8, reason=reason)
+        turn = service.store.turns(asked.session)[0]
+        (job,) = service.store.jobs(subject_id=turn.id)
+        turn = answer(service, turn.id, AnswerOptions(**job.payload))
+        assert (turn.status, bool(turn.reasoning)) == ("done", reason)
+    service.close()
 
 
 def test_a_reasoning_that_is_stopped_keeps_what_there_was(tmp_path: Path, thinker: Path, book: Path) -> None:

@@ -31,7 +31,7 @@ PLAIN = [
 CODED = ["attention, 8 queries, all", "attention, decode, all", "columns, 8 queries, all"]
 PAGES = [f"{kernel}, pages of {rows}" for rows in (1, 64) for kernel in ("quantise", "dequantise")]
 EXPECTED = {
-    "device": [*PLAIN, *BY_HEAD],
+    "device": [*PLAIN, *BY_HEAD, "mxfp4, product", "mxfp4, unpack"],
     **{f"device {kind}": [*CODED, *PAGES] for kind in ("int8", "int4")},
     "device fp8": [*CODED, *(each for each in PAGES if DEVICE.type == "cuda" or each.startswith("de"))],
     **{f"host{kind}": [PRUNED, *CHOSEN, *LISTED, *BY_HEAD] for kind in ("", " int8")},

@@ -227,6 +227,39 @@ def test_reasoning_that_does_not_end_is_ended(thinking: Model, ids: Tensor) -> N
     assert (last.answer_tokens, last.finish_reason) == (7, "length")
 
 
+@pytest.mark.parametrize("kind", ["opened", "unopened", "channels"])
+def test_a_model_may_be_asked_to_answer_at_once(
+    thinking: Model, in_channels: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It goes on as if only the answer had been said, and the next question may have reasoning again."""
+    model = in_channels if kind == "channels" else thinking
+    if kind == "unopened":
+        model = Model(model.network, thinker(STRIPPED), "unopened", "-")
+    expected = {"opened": "<think>\n\n</think>\n\n", "unopened": "<think>\n\n</think>\n\n", "channels": FINAL}[kind]
+    assert model.tokenizer.decode(model.chat.opening(reasoning=False)).endswith(expected)
+    letters = torch.tensor(model.tokenizer("abcdefghijklmnop", add_special_tokens=False)["input_ids"])
+    monkeypatch.setattr("engine.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
+    context = read(model, TIGHT["full"], ids)
+    conversation, silent = Conversation(context), Conversation(context)
+    _, last = asked(conversation, "Who?", Sampling(max_tokens=5, max_reasoning=0))
+    assert (last.reasoning, last.reasoning_tokens, last.answer_tokens, last.finish_reason) == ("", 0, 5, "length")
+    silent._feed(model.chat.told("Who?", last.text, first=True))
+    torch.testing.assert_close(logits_after(conversation), logits_after(silent), **CLOSE)
+    assert conversation.memory.seen == silent.memory.seen
+    if kind == "opened":
+        assert asked(conversation, "And?", Sampling(max_tokens=2, max_reasoning=5))[1].reasoning_tokens > 5
+
+
+def test_a_model_that_reasons_all_the_same_is_ended(
+    in_channels: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(in_channels.network, thinker(STRIPPED), "unopened", "-")
+    conversation = Conversation(read(model, TIGHT["full"], ids))
+    scripted(monkeypatch, model, "<think>Yes.")
+    _, last = asked(conversation, "Who?", Sampling(max_reasoning=0))
+    assert last.text == "Yes."
+
+
 def test_whoever_asked_may_have_enough_of_reasoning_and_of_the_answer(thinking: Model, ids: Tensor) -> None:
     """Then each ends as if it were as long as it may be, and the conversation goes on."""
     conversation = Conversation(read(thinking, TIGHT["full"], ids))
