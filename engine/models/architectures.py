@@ -59,6 +59,9 @@ MIXTURES = frozenset(
     }
 )
 
+# Models for pictures as well, of which the part for text is one of these architectures, and is used alone.
+WITH_PICTURES = frozenset({"gemma3", "internvl", "mistral3"})
+
 # Those that are published with their experts in MXFP4.
 MXFP4 = frozenset({"gpt_oss"})
 

@@ -37,6 +37,9 @@ from engine.models.quantised import OWN, Published
 from engine.models.refusing import cause_of, refusing
 from engine.models.skeleton import CPU, NO_MODEL, Skeleton, skeleton
 
+# In checkpoints of models for pictures as well, the names of what is the part for text, and what they are there.
+PART_FOR_TEXT = {r"^language_model\.(.+)": r"\1", r"^model\.language_model\.(.+)": r"model.\1"}
+
 
 def device_named(name: str) -> torch.device:
     """The device of that name; auto is the GPU if there is one.
@@ -64,31 +67,39 @@ def dtype_on(place: torch.device, config: PretrainedConfig) -> torch.dtype:
 def read_config(source: str | Path) -> PretrainedConfig:
     """The configuration of a model, if the engine can use it. Of a folder, config.json is enough.
 
+    Of some models for pictures as well it is that of the part for text.
+
     Raises:
         ModelNotFound: there is none, or its config.json cannot be read.
-        UnsupportedModel: sizes that go with no model, a vision model, one without a language model's head, an
+        UnsupportedModel: sizes that go with no model, another vision model, one without a language model's head, an
             architecture or a way of quantising that is not known, or not of this architecture.
     """
     facts = _facts(source)
     if not facts.get("model_type"):
         raise ModelNotFound(f"There is no model at '{source}': there is no config.json that names its model_type.")
     kind = str(facts["model_type"])
-    if "vision_config" in facts or "audio_config" in facts:
+    part = kind in architectures.WITH_PICTURES
+    if ("vision_config" in facts or "audio_config" in facts) and not part:
+        known = ", ".join(sorted(architectures.WITH_PICTURES))
         raise UnsupportedModel(
-            f"'{kind}' is a model for pictures or sound as well as text, which cannot be used: choose a text model."
+            f"'{kind}' is a model for pictures or sound as well as text, which cannot be used: choose a text model, or "
+            f"one of these, whose part for text can: {known}."
         )
     heads = facts.get("architectures") or []
     if kind in architectures.SUPPORTED and heads and not any(str(head).endswith("ForCausalLM") for head in heads):
         raise UnsupportedModel(f"{heads[0]} does not generate text: choose a model that is a ...ForCausalLM.")
-    architectures.check_kind(kind)
+    if not part:
+        architectures.check_kind(kind)
     with refusing(UnsupportedModel, f"The config.json of '{source}' {NO_MODEL}"):
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        whole = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        config = whole.get_text_config(decoder=True)
         assert isinstance(config, PretrainedConfig)
         architectures.check(config)
-    published = Published.of(config)
+        config.name_or_path = str(source)
+    published = Published.of(whole)
     if published is None:
         return config
-    if kind not in architectures.MXFP4 if published.experts else kind in architectures.MIXTURES:
+    if kind not in architectures.MXFP4 if published.experts else part or kind in architectures.MIXTURES:
         raise UnsupportedModel(
             f"Its weights were published quantised as '{published.method}', which is not supported of '{kind}': "
             f"choose a plain checkpoint, and --quantize nf4 or 8bit."
@@ -144,7 +155,7 @@ def load_network(
     _require_room(source, sizes, quantize, place, getattr(config, "dtype", None) in (None, dtype))
     options: dict[str, Any] = {}
     if published is not None and published.experts:
-        options = {"config": _as_plain(config), "quantization_config": _MXFP4(place)}
+        options = {"quantization_config": _MXFP4(place)}
     elif published is not None:
         options = {"device_map": {"": place}}  # its codes are unpacked for the device that they are loaded to
     elif quantize != "none":
@@ -156,6 +167,8 @@ def load_network(
     with refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
+            config=_as_plain(config) if published is not None and published.experts else config,
+            key_mapping=PART_FOR_TEXT,
             dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,

@@ -1,0 +1,102 @@
+"""Models for pictures as well: their part for text is used alone, and says what the whole says of a text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
+
+from engine import UnsupportedModel, load_model
+from engine.context import new_memory
+from engine.method import Method
+from engine.methods import make_method
+from engine.models.architectures import WITH_PICTURES
+from engine.models.loading import read_config
+from engine.models.skeleton import skeleton
+from tests.engine.conftest import byte_tokenizer
+from tests.engine.test_architectures import EXTRA, SMALL
+
+TEXT = {"gemma3": "gemma3_text", "internvl": "qwen2", "mistral3": "mistral"}
+VISION: dict[str, Any] = {
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2},
+    **{"image_size": 28, "patch_size": 14},
+}
+SEEING: dict[str, dict[str, Any]] = {
+    "gemma3": {"model_type": "siglip_vision_model"},
+    "internvl": {"model_type": "internvl_vision", "image_size": [28, 28], "patch_size": [14, 14]},
+    "mistral3": {"model_type": "pixtral", "head_dim": 16},
+}
+OWN: dict[str, dict[str, Any]] = {
+    "gemma3": {"mm_tokens_per_image": 4, "boi_token_index": 253, "eoi_token_index": 254, "image_token_index": 255},
+    "internvl": {"image_token_id": 255, "tie_word_embeddings": False},
+    "mistral3": {"image_token_index": 255, "tie_word_embeddings": False},
+}
+FULL: Method = make_method("full")
+every_kind = pytest.mark.parametrize("kind", sorted(WITH_PICTURES))
+
+
+def saved(kind: str, folder: Path, **facts: Any) -> PreTrainedModel:
+    """A random model of that kind in a folder, with a tokenizer."""
+    torch.manual_seed(0)
+    text = {**SMALL, **EXTRA.get(TEXT[kind], {}), "model_type": TEXT[kind]}
+    config = AutoConfig.for_model(kind, text_config=text, vision_config=VISION | SEEING[kind], **OWN[kind], **facts)
+    network: PreTrainedModel = AutoModelForImageTextToText.from_config(config, attn_implementation="eager").eval()
+    network.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return network
+
+
+def through(folder: Path, ids: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Logits [T, vocabulary] of tokens that pass in pieces."""
+    model = load_model(folder, "cpu", **options)
+    memory, hidden = new_memory(model, FULL), []
+    for chunk in ids.split(37):
+        hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), -1, dtype=torch.int32)))
+        memory.commit()
+    return model.logits(torch.cat(hidden))
+
+
+@every_kind
+@pytest.mark.parametrize("inside", [False, True], ids=["beside", "inside"])
+def test_a_text_is_read_as_by_the_whole(kind: str, inside: bool, tmp_path: Path) -> None:
+    """inside: where the checkpoint names the part within the model's body, as newer ones do."""
+    network = saved(kind, tmp_path)
+    if inside:
+        weights = load_file(tmp_path / "model.safetensors")
+        names = {name: name.replace("language_model.model.", "model.language_model.") for name in weights}
+        names |= {name: "lm_head.weight" for name in weights if name == "language_model.lm_head.weight"}
+        assert any(name.startswith("model.language_model.") for name in names.values())
+        save_file({names[name]: weight for name, weight in weights.items()}, tmp_path / "model.safetensors")
+    ids = torch.randint(4, 250, (150,), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = network(input_ids=ids[None]).logits[0]
+    assert expected.std() > 1e-3
+    torch.testing.assert_close(through(tmp_path, ids), expected, atol=2e-6, rtol=2e-5)
+    assert 0.001 < (through(tmp_path, ids, quantize="nf4") - expected).norm() / expected.norm() < 0.5
+
+
+@every_kind
+def test_only_the_part_for_text_takes_memory(kind: str, tmp_path: Path) -> None:
+    whole = saved(kind, tmp_path)
+    config = read_config(tmp_path)
+    assert config.model_type == TEXT[kind]
+    model = load_model(tmp_path, "cpu")
+    held = sum(weight.nbytes for weight in model.network.parameters())
+    assert held == skeleton(config, torch.float32).weight_bytes() < sum(each.nbytes for each in whole.parameters())
+
+
+def test_one_that_was_published_quantised_is_refused(tmp_path: Path) -> None:
+    saved("gemma3", tmp_path, quantization_config={"quant_method": "gptq", "bits": 4})
+    with pytest.raises(UnsupportedModel, match=r"'gptq', which is not supported of 'gemma3': .*--quantize nf4"):
+        read_config(tmp_path)
+
+
+def test_one_whose_part_for_text_is_of_another_architecture_is_refused_by_its_name(tmp_path: Path) -> None:
+    parts = {"text_config": {**SMALL, "model_type": "gpt2"}, "vision_config": VISION | SEEING["mistral3"]}
+    AutoConfig.for_model("mistral3", **parts).save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModel, match="architecture 'gpt2'"):
+        read_config(tmp_path)
