@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.hub import cached_file
 
 from engine import graphs
 from engine.errors import ModelNotFound, SettingsError, UnsupportedModel
@@ -29,6 +30,7 @@ from kernels.choice import implementation
 
 log = logging.getLogger(__name__)
 
+CHAT_TEMPLATE = "chat_template.json"
 FINGERPRINTED_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
@@ -178,7 +180,8 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
     with refusing(ModelNotFound, f"The model at '{source}' has no tokenizer that can be loaded"):
         # Where it is left open, transformers asks at the terminal whether to run code of the model's own.
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    assert isinstance(tokenizer, PreTrainedTokenizerBase)
+        assert isinstance(tokenizer, PreTrainedTokenizerBase)
+        tokenizer.chat_template = tokenizer.chat_template or _template_beside(source)
     chat = Chat(tokenizer)
     largest = max([*_ids_of_text(tokenizer), *chat.own_ids()], default=0)
     if largest >= int(config.vocab_size):
@@ -187,6 +190,13 @@ def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:
             f"{config.vocab_size:,} (vocab_size): fetch the tokenizer that goes with the weights."
         )
     return chat
+
+
+def _template_beside(source: str | Path) -> str | None:
+    """The chat template of a model for pictures as well, which may lie in a file of its own."""
+    quietly = dict.fromkeys(("_raise_exceptions_for_missing_entries", "_raise_exceptions_for_connection_errors"), False)
+    path = cached_file(source, CHAT_TEMPLATE, **quietly)
+    return None if path is None else str(json.loads(Path(path).read_text(encoding="utf-8"))["chat_template"])
 
 
 def _ids_of_text(tokenizer: PreTrainedTokenizerBase) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
 
-from engine import UnsupportedModel, load_model
+from engine import ModelNotFound, UnsupportedModel, load_model
 from engine.context import new_memory
 from engine.method import Method
 from engine.methods import make_method
@@ -87,6 +88,20 @@ def test_only_the_part_for_text_takes_memory(kind: str, tmp_path: Path) -> None:
     model = load_model(tmp_path, "cpu")
     held = sum(weight.nbytes for weight in model.network.parameters())
     assert held == skeleton(config, torch.float32).weight_bytes() < sum(each.nbytes for each in whole.parameters())
+
+
+def test_its_chat_template_may_lie_in_a_file_of_its_own(tmp_path: Path) -> None:
+    saved("mistral3", tmp_path)
+    template = byte_tokenizer().chat_template
+    (tmp_path / "chat_template.jinja").unlink()
+    with pytest.raises(UnsupportedModel, match="has no chat template"):
+        load_model(tmp_path, "cpu")
+    beside = tmp_path / "chat_template.json"
+    beside.write_text(json.dumps({"chat_template": template}))
+    assert load_model(tmp_path, "cpu").tokenizer.chat_template == template
+    beside.write_text("{}")
+    with pytest.raises(ModelNotFound, match="no tokenizer that can be loaded"):
+        load_model(tmp_path, "cpu")
 
 
 def test_one_that_was_published_quantised_is_refused(tmp_path: Path) -> None:
