@@ -43,7 +43,9 @@ SUPPORTED: dict[str, str] = {
     "flex_olmo": "FlexOlmo",
     "glm4_moe": "GLM 4.5 and 4.6 mixture of experts",
     "helium": "Helium",
+    "iquestcoder": "IQuest Coder",
     "jais2": "Jais 2",
+    "mellum": "Mellum 2",
     "vaultgemma": "VaultGemma",
     "seed_oss": "Seed-OSS",
     "apertus": "Apertus",
@@ -54,7 +56,7 @@ SUPPORTED: dict[str, str] = {
 # Those of which a layer has experts, of which each token goes through a few.
 MIXTURES = frozenset(
     {
-        *("ernie4_5_moe", "flex_olmo", "glm4_moe", "gpt_oss", "granitemoe", "mixtral", "olmoe"),
+        *("ernie4_5_moe", "flex_olmo", "glm4_moe", "gpt_oss", "granitemoe", "mellum", "mixtral", "olmoe"),
         *("qwen2_moe", "qwen3_moe"),
     }
 )
