@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import date
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.errors import AppError
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from app.service import Service
 
 log = logging.getLogger(__name__)
+
+LONGEST_UP = 31
+"""Days before a reading on one of which its model was loaded, where nothing says which: it was told that day."""
 
 Held = TypeVar("Held", OpenContext, OpenConversation)
 
@@ -83,9 +86,13 @@ def model_of(
             f"Context {row.id} was read by another model than the one now found as {row.model!r}, by another "
             "version of it, or with other trained weights: use those, or read its documents again (they are kept)."
         )
-    day = date.fromisoformat(meta["day"]) if "day" in meta else date.fromtimestamp(row.created_at)
-    model = found.on(day)
-    if meta.get("prefix", model.chat.prefix) != model.chat.prefix:
+    if "prefix" not in meta:
+        return found
+    begun = date.fromtimestamp(row.created_at)
+    before = [begun - timedelta(days) for days in range(LONGEST_UP)]
+    days = [date.fromisoformat(meta["day"])] if "day" in meta else before
+    model = next((each for each in map(found.on, days) if each.chat.prefix == meta["prefix"]), None)
+    if model is None:
         raise engine.ContextMismatch(
             f"Context {row.id} was read behind other words than Stockpot now puts before a text for {row.model!r}: "
             "delete the context, and read its documents again (they are kept)."

@@ -131,7 +131,7 @@ class Conversation:
         thought = shown = 0
         reason, stopped = "length", False
         while True:
-            if token in self.model.stop_ids or (token == chat.end and not speech.thinking):
+            if token in self.model.stop_ids or (token == chat.end and speech.decided):
                 reason = "stop"
                 break
             speech.add(token)

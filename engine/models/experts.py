@@ -253,13 +253,13 @@ class PackedExperts(nn.Module):
         """own: transformers' module of experts, whose weights are still on the meta device."""
         super().__init__()
         self.gate: Any = own._apply_gate
-        self.transposed = bool(own.is_transposed)
+        self.transposed, self.has_bias = bool(own.is_transposed), bool(own.has_bias)
         self.packings: dict[str, Packing] = {}
         for name, (count, rows, columns) in zip(STACKS, shapes_of(own), strict=True):
             self.packings[name] = packing(rows, columns)
             for end, shape in self.packings[name].shapes.items():
                 self.register_buffer(name + end, torch.empty(count, *shape, dtype=torch.uint8, device="meta"))
-            if own.has_bias:
+            if self.has_bias:
                 self.register_parameter(name + BIAS, own.get_parameter(name + BIAS))
 
     def stack(self, name: str) -> list[Tensor]:
@@ -329,9 +329,9 @@ class PackedExperts(nn.Module):
     def _through(self, x: Tensor, name: str, which: int | Tensor) -> Tensor:
         """[..., R] of x [..., C]."""
         product: Tensor = _Product.apply(x, self, name, which)  # type: ignore[no-untyped-call]
-        bias: Tensor | None = getattr(self, name + BIAS, None)
-        if bias is None:
+        if not self.has_bias:
             return product
+        bias = self.get_parameter(name + BIAS)
         return product + (bias[which] if isinstance(which, int) else bias.index_select(0, which)[:, None])
 
 

@@ -33,7 +33,7 @@ class Skeleton:
 
     linear: (output, input) sizes of each layer that quantisation reaches: all linear ones but the head.
     experts: (experts, output, input) sizes of each stack of them, in turn of their first and second halves; `chosen`:
-    how many of each a token goes through.
+    how many of each a token goes through; `biased`: whether they have biases.
     other: weights that stay as they are: embeddings, head, norms, biases, and what chooses among experts; `multiplied`:
     those of them that every token is multiplied with, the head left out; head: those of the head.
     mlp: width of the widest hidden layer; published: how the linear layers come quantised already, if they do.
@@ -43,6 +43,7 @@ class Skeleton:
     linear: tuple[tuple[int, int], ...]
     experts: tuple[tuple[int, int, int], ...]
     chosen: int
+    biased: bool
     other: int
     multiplied: int
     head: int
@@ -166,7 +167,8 @@ class Skeleton:
             return mlp
         count, _, width = self.experts[1]
         if self.packing(quantize) is None:
-            each = self.chosen * max(4 * self.hidden, self.hidden + 4 * width) * size
+            outside, inside = (6, 9) if self.biased else (4, 4)  # numbers of a token for each expert, in widths
+            each = self.chosen * max(outside * self.hidden, self.hidden + inside * width) * size
         else:
             each = self.hidden * (2 * size + 12) + 4 * width * size
         return max(mlp, rows * (each + 6 * 8 * self.chosen + count * (size + 4)))
@@ -231,6 +233,7 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
         linear=linear,
         experts=experts,
         chosen=chosen,
+        biased=any(bool(own.has_bias) for own in stacks),
         other=sum(weight.numel() for weight in rest.values()),
         multiplied=sum(weight.numel() for weight in multiplied),
         head=config.hidden_size * config.vocab_size,

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 CLOSING = re.compile(r"(?P<left>[<\[])/(?P<name>[A-Za-z_]*(?:think|reason|thought)[A-Za-z_]*)(?P<right>[>\]])", re.I)
 
+FINAL = r"final\b"  # the name of the channel that an answer is on
 CHANNEL = re.compile(r"(?P<open><[^<>]+>)final(?P<named><[^<>]+>)")
 
 MOST_BLANK = 32  # tokens of line ends between reasoning and answer
@@ -40,13 +41,23 @@ class Marks:
     def skipping(self, opening: str) -> str:
         """What follows an opening where the model is to answer at once."""
         if self.named:
-            return self.answer
+            return self.close.removeprefix(self._before)
+        if opening.rstrip().endswith(self.close):
+            return ""
         return self.ending if opening.rstrip().endswith(self.open) else f"{self.open}\n{self.ending}"
 
     @property
-    def answer(self) -> str:
-        """What an answer begins with where nothing was reasoned; empty where that is nothing."""
-        return self.close[self.close.rindex(self.open) :] if self.named else ""
+    def _before(self) -> str:
+        """What stands before the name of a channel of every message but the first, but for its sign."""
+        return self.close[: self.close.rindex(self.open)]
+
+    def _channel(self, name: str) -> str:
+        """A pattern of the sign of channels whose names begin so; a name may have words behind it."""
+        return f"{re.escape(self.open)}{name}.*?{re.escape(self.named)}"
+
+    def answers(self, text: str) -> bool:
+        """Whether a text is the sign with which an answer begins where nothing was reasoned."""
+        return bool(self.named and re.fullmatch(self._channel(FINAL), text, re.DOTALL))
 
     def begun(self, text: str) -> str | None:
         """What is reasoned in a text that begins so; None as long as it has not begun."""
@@ -57,14 +68,24 @@ class Marks:
 
     def may_begin(self, text: str) -> bool:
         """Whether more of a text may decide what it is."""
-        return self.open.startswith(text) or bool(self.named and text.startswith(self.open))
+        return self.open.startswith(text) or self.names_channel(text)
 
-    def between(self, reasoning: str) -> list[str]:
-        """The messages of a reasoning; the last is empty where the name of its channel is still to come."""
+    def names_channel(self, text: str) -> bool:
+        """Whether a text begins with the name of a channel, or part of it."""
+        return bool(self.named) and text.startswith(self.open)
+
+    def parted(self, text: str) -> tuple[str, bool]:
+        """A reasoning up to where it ends, and whether it does."""
+        close = re.escape(self._before) + self._channel(FINAL) if self.named else re.escape(self.close)
+        found = re.search(close, text, re.DOTALL)
+        return (text, False) if found is None else (text[: found.start()], True)
+
+    def messages(self, reasoning: str) -> list[str]:
+        """Those of a reasoning; the last is empty where the name of its channel is still to come."""
         if not self.named:
             return [reasoning]
-        sign = re.escape(self.close.removesuffix(self.answer) + self.open)
-        return re.split(f"{sign}.*?(?:{re.escape(self.named)}|$)", reasoning)
+        sign = re.escape(self._before + self.open)
+        return re.split(f"{sign}.*?(?:{re.escape(self.named)}|$)", reasoning, flags=re.DOTALL)
 
     def without_half(self, reasoning: str) -> str:
         """A reasoning that may go on, without what may be half of the closing sign at its end."""
@@ -102,14 +123,19 @@ class Speech:
         self.blank = 0  # tokens of line ends between both, which belong to neither
         self._reasoning = ""
 
+    @property
+    def decided(self) -> bool:
+        """Whether it is known to be the answer that goes on, or nothing has been said yet."""
+        return self.thinking is False or (self.thinking is None and not self.reasoned)
+
     def add(self, token: int) -> None:
         """The next token."""
         if self.marks is None or self.thinking is False:
             self._say(token)
             return
         self.reasoned.append(token)
-        text = str(self.tokenizer.decode(self.reasoned, skip_special_tokens=False)).lstrip()
-        if self.marks.answer and text == self.marks.answer:
+        text = self._text()
+        if self.thinking is None and self.marks.answers(text):
             self.thinking, self.reasoned = False, []
         elif (begun := self.marks.begun(text)) is not None:
             self.thinking, text = True, begun
@@ -120,12 +146,16 @@ class Speech:
             for each in tokens:
                 self._say(each)
         if self.thinking:
-            self._reasoning, closing, _ = text.partition(self.marks.close)
-            self.thinking = not closing
+            self._reasoning, closed = self.marks.parted(text)
+            self.thinking = not closed
+
+    def _text(self) -> str:
+        """What may be reasoning, signs included."""
+        return str(self.tokenizer.decode(self.reasoned, skip_special_tokens=False)).lstrip()
 
     def end(self) -> None:
-        """Nothing follows: what might have become an opening sign was said after all."""
-        if self.thinking is None:
+        """Nothing follows: what might have become an opening sign was said after all, unless it names a channel."""
+        if self.thinking is None and self.marks and not self.marks.names_channel(self._text()):
             self.said, self.reasoned = self.reasoned, []
 
     def _say(self, token: int) -> None:
@@ -137,7 +167,7 @@ class Speech:
     def is_over(self, max_tokens: int, max_reasoning: int) -> bool:
         """Whether as much has been said as may be, or nothing but line ends, so that nothing else is expected."""
         undecided = len(self.reasoned) if self.thinking is None else 0
-        return len(self.said) >= max_tokens or self.blank >= MOST_BLANK or undecided >= (max_reasoning or MOST_BLANK)
+        return len(self.said) >= max_tokens or self.blank >= MOST_BLANK or undecided >= max(max_reasoning, MOST_BLANK)
 
     @property
     def reasoning(self) -> str:
@@ -146,4 +176,4 @@ class Speech:
         if self.marks is None:
             return ""
         text = self.marks.without_half(text) if self.thinking else text
-        return "\n\n".join(each.strip() for each in self.marks.between(text)).strip()
+        return "\n\n".join(each.strip() for each in self.marks.messages(text)).strip()

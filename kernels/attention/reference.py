@@ -21,7 +21,7 @@ from kernels.rotation import rotate
 from kernels.rows import Share, Slabs, parted, plain, take_same
 
 STEP_BYTES = 128 << 20  # room that gathered keys and values of one step may take
-BAND = 128  # queries at a time where each sees a window of its own
+BAND = 128  # queries at a time where each sees a window of its own, or all logits are written
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _dense(
     query_heads, count, size = q.shape
     heads, group = keys[0][0].shape[0], query_heads // keys[0][0].shape[0]
     (low, high), (lowest, highest) = span.common, span.reach
-    if count > BAND and low > lowest:
+    if count > BAND and (low > lowest or q.device.type != "cpu"):
         pieces = [
             _dense(q[:, at : at + BAND], keys, values, span.part(at, at + BAND), scaling, softcap)
             for at in range(0, count, BAND)

@@ -110,6 +110,9 @@ def test_what_was_saved_before_days_were_is_of_the_day_on_which_it_was_begun(
     assert found.chat.prefix != kept
     as_read = partial(model_of, row, found, opened.context.method, opened.stream)
     assert as_read({"prefix": kept}).chat.prefix == kept
+    earlier = opened.model.on(calendar.day - datetime.timedelta(days=9)).chat.prefix
+    assert as_read({"prefix": earlier}).chat.prefix == earlier, "the model had been loaded nine days before"
+    assert as_read({}) is found
     with pytest.raises(ContextMismatch, match="other words"):
         as_read({"prefix": kept, "day": MONDAY.isoformat()})
     service.close()

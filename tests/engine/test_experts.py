@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -149,6 +150,10 @@ def test_tokens_together_get_what_each_gets_alone(dtype: torch.dtype, quantize: 
 
 def filled(kind: str, quantize: str) -> PackedExperts:
     """The experts of one layer, with random weights."""
+    if quantize == "mxfp4":
+        with TemporaryDirectory() as folder:
+            in_mxfp4(Path(folder))
+            return packed_experts(load_network(folder, read_config(folder), CPU, torch.float32, "none"))[0]
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(small_config(kind))
     experts = PackedExperts(next(each for each in network.modules() if has_experts(each)), PACKINGS[quantize])
@@ -157,10 +162,11 @@ def filled(kind: str, quantize: str) -> PackedExperts:
     return experts
 
 
-@pytest.mark.parametrize("quantize", QUANTIZATIONS)
+@pytest.mark.parametrize("quantize", [*QUANTIZATIONS, "mxfp4"])
 def test_a_pass_of_one_token_reads_nothing_back_from_the_device(quantize: str) -> None:
     """Else it could not be recorded. Tensors without numbers stand for those of a GPU; a longer pass does read."""
     experts = filled("qwen3_moe", quantize)
+    experts.requires_grad_(False)
     experts.together(random(1, 64), torch.tensor([[1, 3]]), torch.ones(1, 2))  # what is made at the first time
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         for tokens in (1, 2):
@@ -179,10 +185,12 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 9])
+@pytest.mark.parametrize(("kind", "quantize"), [("olmoe", "nf4"), ("gpt_oss", "mxfp4")])
 @pytest.mark.usefixtures("as_on_a_gpu")
-def test_gradients_go_through_what_is_unpacked_again(tokens: int) -> None:
+def test_gradients_go_through_what_is_unpacked_again(kind: str, quantize: str, tokens: int) -> None:
     """Beacons are trained through a model as it is, and its weights unpacked are not kept for the way back."""
-    experts = filled("olmoe", "nf4")
+    experts = filled(kind, quantize)
+    biases = [dict(experts.named_parameters()).get(name + BIAS, torch.zeros(4, 1)) for name in STACKS]
     plain = [experts.unpacked(name, torch.arange(4), torch.float32) for name in STACKS]
     x = random(tokens, 64).requires_grad_()
     weights, chosen = random(tokens, 4).softmax(-1).topk(2)
@@ -193,11 +201,12 @@ def test_gradients_go_through_what_is_unpacked_again(tokens: int) -> None:
     expected = torch.zeros_like(x)
     for token in range(tokens):
         for place, expert in enumerate(chosen[token].tolist()):
-            made = weights[token, place] * (plain[1][expert] @ experts.gate(plain[0][expert] @ x[token]))
+            inner = experts.gate(plain[0][expert] @ x[token] + biases[0][expert])
+            made = weights[token, place] * (plain[1][expert] @ inner + biases[1][expert])
             expected = expected.index_add(0, torch.tensor([token]), made[None])
     torch.testing.assert_close(ours, expected)
     gradients = [torch.autograd.grad(each.square().sum(), x)[0] for each in (ours, expected)]
-    torch.testing.assert_close(*gradients)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")

@@ -253,9 +253,13 @@ def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
 
 
 @pytest.mark.parametrize("quantize", ["none", "nf4"])
-def test_nor_is_it_less_than_a_mixture_takes(quantize: str, tmp_path: Path) -> None:
-    """transformers has every token beside all of its experts at once, of which nothing was planned."""
-    config = AutoConfig.for_model("qwen3_moe", **MIXTURE)
+@pytest.mark.parametrize("kind", ["qwen3_moe", "gpt_oss"])
+def test_nor_is_it_less_than_a_mixture_takes(kind: str, quantize: str, tmp_path: Path) -> None:
+    """transformers has every token beside all of its experts at once, of which nothing was planned; more of it where
+    experts have biases.
+    """
+    sizes = {**MIXTURE, "intermediate_size": MIXTURE["moe_intermediate_size"]} if kind == "gpt_oss" else MIXTURE
+    config = AutoConfig.for_model(kind, **sizes)
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     byte_tokenizer().save_pretrained(tmp_path)

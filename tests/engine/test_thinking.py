@@ -34,6 +34,7 @@ CHANNELS = (
     "{% if m['role'] == 'assistant' %}<|channel|>final{% endif %}<|message|>{{ m['content'] }}<|end|>"
     "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
 )
+EMPTY = "<think>\n\n</think>\n\n"
 ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 NEXT = "<|end|><|start|>assistant"
 CHANNEL_MARKS = Marks("<|channel|>", NEXT + FINAL, "<|message|>")
@@ -142,6 +143,11 @@ def test_an_answer_is_parted(tokens: bool, opened: bool, text: str, reasoning: s
         (f"{ANALYSIS}never ends{NEXT}{ANALYSIS}", "never ends", ""),
         (f"{ANALYSIS}{NEXT}{FINAL}Yes.", "", "Yes."),
         ("Yes.", "", "Yes."),
+        (f"{ANALYSIS}Hm.{NEXT}<|channel|>final <|constrain|>json<|message|>Yes.", "Hm.", "Yes."),
+        ("<|channel|>final <|constrain|>json<|message|>Yes.", "", "Yes."),
+        (f"{ANALYSIS}Hm.{NEXT}<|channel|>finally<|message|>So.{NEXT}{FINAL}Yes.", "Hm.\n\nSo.", "Yes."),
+        (f"<|channel|>??{NEXT}{ANALYSIS}Hm.{NEXT}{FINAL}Yes.", "Hm.", "Yes."),
+        ("<|channel|>fin", "", ""),
     ],
 )
 def test_an_answer_in_channels_is_parted(text: str, reasoning: str, said: str) -> None:
@@ -227,16 +233,17 @@ def test_reasoning_that_does_not_end_is_ended(thinking: Model, ids: Tensor) -> N
     assert (last.answer_tokens, last.finish_reason) == (7, "length")
 
 
-@pytest.mark.parametrize("kind", ["opened", "unopened", "channels"])
+@pytest.mark.parametrize("kind", ["opened", "unopened", "closed", "channels"])
 def test_a_model_may_be_asked_to_answer_at_once(
     thinking: Model, in_channels: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """It goes on as if only the answer had been said, and the next question may have reasoning again."""
     model = in_channels if kind == "channels" else thinking
-    if kind == "unopened":
-        model = Model(model.network, thinker(STRIPPED), "unopened", "-")
-    expected = {"opened": "<think>\n\n</think>\n\n", "unopened": "<think>\n\n</think>\n\n", "channels": FINAL}[kind]
-    assert model.tokenizer.decode(model.chat.opening(reasoning=False)).endswith(expected)
+    if kind in ("unopened", "closed"):
+        template = STRIPPED if kind == "unopened" else OPENED.replace("<think>\n", EMPTY)
+        model = Model(model.network, thinker(template), kind, "-")
+    opening = model.tokenizer.decode(model.chat.opening(reasoning=False))
+    assert opening.endswith(f"assistant{FINAL}" if kind == "channels" else f"<|assistant|>{EMPTY}")
     letters = torch.tensor(model.tokenizer("abcdefghijklmnop", add_special_tokens=False)["input_ids"])
     monkeypatch.setattr("engine.conversation.choose", lambda logits, *_: int(letters[logits[letters].argmax()]))
     context = read(model, TIGHT["full"], ids)
@@ -276,7 +283,7 @@ def test_whoever_asked_may_have_enough_of_reasoning_and_of_the_answer(thinking: 
 @pytest.mark.parametrize(
     ("opened", "text", "tokens", "answer"),
     [
-        (False, "\n" * 50, 20, ""),  # it may yet reason
+        (False, "\n" * 50, 32, ""),  # it may yet reason
         (True, "So.</think>" + "\n" * 50, 4 + 32, ""),
         (False, "\n\nHi there", 3, "H"),  # known to be an answer at its third token
     ],
