@@ -73,12 +73,32 @@ SHAPES: dict[str, dict[str, Any]] = {
         "pad_token_id": 0,
     },
 }
+WITH_SINKS = "gpt-oss-20b"
+SEAM_ONLY: dict[str, dict[str, Any]] = {  # compared, and not read with; it has four of its 32 experts
+    WITH_SINKS: {
+        "model_type": "gpt_oss",
+        "vocab_size": 201088,
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "sliding_window": 128,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "max_position_embeddings": 131072,
+    },
+}
 TINY = {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
 
 
 def config_of(name: str, tiny: bool = False, layers: int | None = None) -> PretrainedConfig:
-    """The configuration of one of SHAPES. tiny: a model of the same kind with next to no weights; layers: so many."""
-    facts = dict(SHAPES[name])
+    """The configuration of one of SHAPES or SEAM_ONLY.
+
+    tiny: a model of the same kind with next to no weights; layers: so many.
+    """
+    facts = dict((SHAPES | SEAM_ONLY)[name])
     if tiny:
         heads = 4 * facts["num_key_value_heads"] // facts["num_attention_heads"] or 1
         facts |= {**TINY, "num_attention_heads": 4, "num_key_value_heads": heads}
@@ -105,8 +125,8 @@ def random_network(config: PretrainedConfig, place: torch.device, dtype: torch.d
             if isinstance(child, nn.Linear):
                 packed = nf4 and child is not head
                 setattr(parent, name, _linear(child, place, dtype, packed, generator))
-            elif not list(child.children()):
-                _fill(child, place, generator)
+        if not isinstance(parent, nn.Linear):
+            _fill(parent, place, generator)
     base: Any = network.base_model
     with place:
         base.rotary_emb = type(base.rotary_emb)(config=config)  # its frequencies are no weights
@@ -141,7 +161,7 @@ def _linear(
 
 
 def _fill(module: nn.Module, place: torch.device, generator: torch.Generator) -> None:
-    """Give a norm ones and an embedding noise."""
+    """Give a module noise for its own weights, and ones where there is one for each channel or head."""
     for name, parameter in list(module.named_parameters(recurse=False)):
         noise = parameter.dim() > 1
         value = (

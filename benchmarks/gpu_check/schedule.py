@@ -14,7 +14,7 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.gauge import free_all, wait
 from benchmarks.gpu_check.methods import CODED, check_method, measured_as
 from benchmarks.gpu_check.parity import KERNELS, SEAM, check_kernels, check_seam
-from benchmarks.random_models import config_of, random_model
+from benchmarks.random_models import SEAM_ONLY, config_of, random_model
 from engine import METHODS, Machine, Model, Planner, Rates, measure_rates
 from engine.trained.beacons import FILE as BEACONS
 from engine.trained.beacons import Beacons
@@ -41,7 +41,7 @@ def run(check: Check, names: list[str]) -> None:
     seam_sec, expert_sec, kernel_sec, attention_sec = (
         share * check.left() for share in (SEAM_SHARE, EXPERT_SHARE, KERNEL_SHARE, ATTENTION_SHARE)
     )
-    for name in names:
+    for name in (*names, *SEAM_ONLY):
         check.attempt({"model": name, **SEAM}, seam_sec, lambda over, name=name: check_seam(check, name))  # type: ignore[misc]
     check.attempt({"part": "experts"}, expert_sec, lambda over: experts.check_experts(check))
     check.attempt(KERNELS, kernel_sec, lambda over: check_kernels(check))
@@ -54,8 +54,9 @@ def run(check: Check, names: list[str]) -> None:
 
 def _lay_out(check: Check, names: list[str]) -> None:
     """A row for everything that is to be measured. What is not shown to be exact by the end is not."""
-    for name in names:
+    for name in (*names, *SEAM_ONLY):
         check.row("parity", model=name, **SEAM)["ok"] = False
+    for name in names:
         check.row("model", model=name, **WEIGHTS)
         for part, method in itertools.product(("reading", "answering"), _order(check, name == names[0])):
             if method != KVPRESS:

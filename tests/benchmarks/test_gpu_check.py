@@ -30,7 +30,7 @@ from benchmarks.gpu_check.methods import CODED, check_method
 from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import _lay_out, check_model, run
-from benchmarks.random_models import SHAPES, config_of, random_model
+from benchmarks.random_models import SEAM_ONLY, SHAPES, config_of, random_model
 from engine import (
     GPU_BASE,
     METHODS,
@@ -88,7 +88,7 @@ def test_the_weights_of_real_shapes_have_the_planned_bytes(name: str, tmp_path: 
     assert made == skeleton(config, torch.float32).weight_bytes("nf4")
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", SHAPES | SEAM_ONLY)
 def test_the_seam_holds_in_bf16(name: str, check: Check) -> None:
     check_seam(check, name)
     assert [row["ok"] for row in check.rows] == [True]
