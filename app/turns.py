@@ -280,6 +280,9 @@ def _warnings(done: "engine.Answer", opened: OpenContext) -> list[str]:
     said = []
     if opened.share is not None and opened.share < 1:
         said.append(f"Asked when {int(100 * opened.share)}% of the text had been read: it knew nothing of the rest.")
+    if done.reasoning_cut:
+        tokens = plural(done.reasoning_tokens, "token")
+        said.append(f"Its reasoning was ended at {tokens}, the most that were asked for.")
     if done.finish_reason == "length":
         ended = goes_round(done.text)
         why = "" if ended else ", the longest answer that was asked for"
@@ -329,6 +332,7 @@ def measurements(done: "engine.Answer") -> dict[str, Any]:
         "prompt_tokens": done.prompt_tokens,
         "answer_tokens": done.answer_tokens,
         "reasoning_tokens": done.reasoning_tokens,
+        "reasoning_seconds": done.reasoning_sec,
         "read_again_tokens": done.read_again,
         "time_to_first_token_seconds": done.time_to_first_token_sec,
         "tokens_per_second": done.tokens_per_second,

@@ -129,12 +129,14 @@ class Conversation:
         first_token_sec = time.perf_counter() - started
         speech = Speech(self.model.tokenizer, chat.marks, reasoning and chat.opens_reasoning(first))
         thought = shown = 0
-        reason, stopped = "length", False
+        reason, stopped, cut_short, reasoning_sec = "length", False, False, 0.0
         while True:
             if token in self.model.stop_ids or (token == chat.end and speech.decided):
                 reason = "stop"
                 break
             speech.add(token)
+            if speech.reasoned and not speech.said:
+                reasoning_sec = time.perf_counter() - started - first_token_sec
             if len(speech.reasoning) > thought:
                 yield AnswerPiece(speech.reasoning[thought:], reasoning=True)
                 thought = len(speech.reasoning)
@@ -150,7 +152,9 @@ class Conversation:
                 shown = ready
             # The last token is remembered too, so that the next turn continues the whole answer.
             fed = [token]
-            if speech.thinking and (len(speech.reasoned) >= sampling.max_reasoning or enough(speech.reasoning)):
+            long = len(speech.reasoned) >= sampling.max_reasoning
+            if speech.thinking and (long or enough(speech.reasoning)):
+                cut_short = long and reasoning
                 for each in chat.closing():
                     speech.add(each)
                     fed.append(each)
@@ -187,6 +191,8 @@ class Conversation:
             usage=self.memory.usage(),
             reasoning=speech.reasoning,
             reasoning_tokens=len(speech.reasoned),
+            reasoning_sec=reasoning_sec,
+            reasoning_cut=cut_short,
             read_again=again.tokens,
             held_again=again.held,
             alone=again.alone,

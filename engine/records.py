@@ -83,7 +83,8 @@ class Answer:
     """A finished answer with its measurements.
 
     sentences: only where the caller says where they end; reasoning: what the model said to itself before, empty for
-    most; tokens_per_second counts its tokens too; read_again: tokens of the text that were, before it was answered;
+    most; tokens_per_second counts its tokens too, and the first token is one of them; reasoning_cut: whether it was as
+    long as it may be, and was ended; read_again: tokens of the text that were, before it was answered;
     held_again, alone: see `rereading.Again`.
     """
 
@@ -99,6 +100,8 @@ class Answer:
     usage: Usage
     reasoning: str = ""
     reasoning_tokens: int = 0
+    reasoning_sec: float = 0.0
+    reasoning_cut: bool = False
     read_again: int = 0
     held_again: float = 1.0
     alone: bool = False

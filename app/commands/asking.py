@@ -21,7 +21,7 @@ from app.commands.common import (
     print_json,
 )
 from app.errors import AppError, phrase, wrong_usage
-from app.words import printable, shorten
+from app.words import plural, printable, shorten
 
 if TYPE_CHECKING:
     from app.service import Service
@@ -32,6 +32,8 @@ ENDS = ("/quit", "/exit", "quit", "exit")
 """Lines that end a conversation at the command line."""
 SOURCE = ("document", "page", "place", "quote", "weight", "start", "end")
 """What `ask --json` says of a source."""
+REASONED = ("reasoning_tokens", "reasoning_seconds")
+"""What it says of a reasoning, beside its text."""
 
 
 def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
@@ -295,13 +297,16 @@ class _Thinking:
 
 
 def result_of(turn: "TurnRow") -> dict[str, Any]:
-    """The object of `ask --json`. `reasoning` is there only if the model reasoned, `seed` and `pages` if used."""
+    """The object of `ask --json`. What is said of reasoning is there only if the model reasoned, `seed` and `pages` if
+    used.
+    """
     measured = turn.measurements
+    reasoned = {"reasoning": turn.reasoning} | {name: measured.get(name) for name in REASONED}
     return {
         "session": turn.session_id,
         "turn": turn.id,
         "answer": turn.answer,
-        **({"reasoning": turn.reasoning} if turn.reasoning else {}),
+        **({name: value for name, value in reasoned.items() if turn.reasoning}),
         "quotations": measured.get("quotations", []),
         "sources": [{key: source[key] for key in SOURCE} for source in turn.sources],
         "citations": measured.get("citations", []),
@@ -326,8 +331,11 @@ def _note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
         place = titles.get(source["document"], "") + source["place"]
         note(f"  {place} ({source['weight']:.0%}): {shorten(quote, 160)}")
     if measured:
+        tokens = measured.get("reasoning_tokens", 0)
+        took = f"{measured.get('reasoning_seconds', 0):.1f} s of reasoning ({plural(tokens, 'token')}), "
         note(
             f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "
+            f"{took if tokens else ''}"
             f"{measured['tokens_per_second']:.0f} tokens/s. Session {turn.session_id}."
         )
     note_warnings(measured.get("warnings", []))

@@ -113,6 +113,7 @@ class NewBranch(Given):
 class NewTurn(Given):
     """A question, how to answer it, and the pages to be turned to before.
 
+    max_reasoning: tokens that a model which reasons first may take for it; 0: it answers at once.
     pages: such as "12-14, iii, 15 of the file", the first as they are printed; `stockpot ask --help` says more.
     """
 

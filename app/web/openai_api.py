@@ -37,6 +37,8 @@ LISTED = f"GET {PREFIX}/models"
 ANY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 POLL_SEC = 0.05
 """The store is asked this often for more of an answer."""
+EFFORTS = {"none": 0, "minimal": 256, "low": 1024, "medium": 4096, "high": 16384, "xhigh": 65536}
+"""Tokens of reasoning."""
 MOST_TOKENS = 4000
 """Of an answer, where a client does not say."""
 Said = Sequence[tuple[str, str]]
@@ -88,6 +90,8 @@ class StreamOptions(Given):
 class ChatRequest(Given):
     """What a client asks for; of other fields nothing is promised, and nothing needed.
 
+    reasoning_effort: none, minimal, low, medium, high or xhigh, of a model that reasons first: tokens that it may take
+    for it, 0, 256, 1,024, 4,096, 16,384 or 65,536.
     store: whether the turn is kept once it is answered, or the client has gone away.
     """
 
@@ -109,17 +113,18 @@ class ChatRequest(Given):
     store: bool = True
 
     def options(self) -> AnswerOptions:
-        """How to answer. A number of tokens below 1, and a seed below 0, mean none: so other servers take -1. A model
-        reasons first or, with a `reasoning_effort` of "none", does not: of other efforts it knows nothing.
+        """How to answer. A number of tokens below 1, and a seed below 0, mean none: so other servers take -1.
 
         Raises:
             UsageError: as cannot be, or as Stockpot cannot.
         """
+        effort = (self.reasoning_effort or "").strip().lower()
         refused = {
             "n above 1": (self.n or 1) > 1,
             "tools": self.tools,
             "logprobs": self.logprobs,
             "a response_format other than text": self.response_format.get("type") != "text",
+            f"a reasoning_effort other than {', '.join(EFFORTS)}": effort and effort not in EFFORTS,
         }
         if wrong := next((name for name, asked in refused.items() if asked), None):
             raise UsageError(f"Stockpot does not support {wrong}: leave it out.")
@@ -129,7 +134,7 @@ class ChatRequest(Given):
             usual.temperature if self.temperature is None else self.temperature,
             usual.top_p if self.top_p is None else self.top_p,
             min(most, LONGEST) if most > 0 else MOST_TOKENS,
-            0 if self.reasoning_effort == "none" else usual.max_reasoning,
+            EFFORTS[effort] if effort else usual.max_reasoning,
             seed=None if self.seed is None or self.seed < 0 else self.seed,
             stop=[self.stop] if isinstance(self.stop, str) else self.stop,
         )
@@ -329,8 +334,14 @@ def _reason(turn: TurnRow) -> str:
     return "length" if cut else "stop"
 
 
-def _usage(turn: TurnRow) -> dict[str, int]:
+def _usage(turn: TurnRow) -> dict[str, Any]:
     """Tokens, without those of the text, which are not read again."""
-    asked = int(turn.measurements.get("prompt_tokens", 0))
-    said = sum(int(turn.measurements.get(name, 0)) for name in ("answer_tokens", "reasoning_tokens"))
-    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+    names = ("prompt_tokens", "answer_tokens", "reasoning_tokens")
+    asked, answered, reasoned = (int(turn.measurements.get(name, 0)) for name in names)
+    said = answered + reasoned
+    return {
+        "prompt_tokens": asked,
+        "completion_tokens": said,
+        "total_tokens": asked + said,
+        "completion_tokens_details": {"reasoning_tokens": reasoned},
+    }

@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 
 from app.answer_options import LONGEST, AnswerOptions
+from app.errors import UsageError
 from app.service import Service
 from app.web.openai_api import MOST_TOKENS, ChatRequest, Message, router, turns_of
 from app.worker import Worker
@@ -83,6 +84,7 @@ def test_an_answer_has_its_reason_its_tokens_and_its_sources(server: Server, con
     assert answer["usage"] == {
         "prompt_tokens": measured["prompt_tokens"],
         "completion_tokens": measured["answer_tokens"],
+        "completion_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": measured["prompt_tokens"] + measured["answer_tokens"],
     }
     assert 1 <= measured["answer_tokens"] <= 6
@@ -368,6 +370,9 @@ def test_numbers_mean_what_other_servers_take_them_for(given: dict[str, Any], to
     assert (options.max_tokens, options.seed) == (tokens, seed)
 
 
-def test_an_effort_of_none_asks_for_an_answer_at_once() -> None:
-    for effort, most in ((None, AnswerOptions.max_reasoning), ("low", AnswerOptions.max_reasoning), ("none", 0)):
+def test_an_effort_says_how_much_a_model_may_reason() -> None:
+    usual = AnswerOptions.max_reasoning
+    for effort, most in ((None, usual), ("", usual), ("medium", usual), ("none", 0), ("Low", 1024), (" HIGH", 16384)):
         assert ChatRequest(model="m", messages=[], reasoning_effort=effort).options().max_reasoning == most
+    with pytest.raises(UsageError, match="reasoning_effort other than none, minimal, low, medium, high, xhigh"):
+        ChatRequest(model="m", messages=[], reasoning_effort="off").options()

@@ -12,6 +12,7 @@ from app.service import Service
 from app.turns import answer, keep_question
 from app.web.actions import Actions
 from app.web.screen import Chosen, Screen
+from app.web.views.turn import turn_article
 from app.worker import Worker
 from tests.app.helpers import add, read_through
 from tests.app.tiny import make_tiny_model
@@ -35,7 +36,15 @@ def test_reasoning_is_streamed_kept_and_left_out_of_the_conversation(tmp_path: P
     assert turn.reasoning
     assert ("".join(reasoned), "".join(said)) == (turn.reasoning, turn.answer)
     assert turn.measurements["reasoning_tokens"] >= 16
-    assert result_of(turn)["reasoning"] == turn.reasoning
+    assert turn.measurements["reasoning_seconds"] > 0
+    ended = f"Its reasoning was ended at {turn.measurements['reasoning_tokens']} tokens, the most that were asked for."
+    assert turn.measurements["warnings"][0] == ended
+    result = result_of(turn)
+    assert [result[name] for name in ("reasoning", "reasoning_tokens", "reasoning_seconds")] == [
+        turn.reasoning,
+        *(turn.measurements[name] for name in ("reasoning_tokens", "reasoning_seconds")),
+    ]
+    assert "of reasoning</span>" in turn_article(turn, {})
     told = json.loads(service.store.export_session(session.id, "json"))["turns"][0]
     assert told["reasoning"] == turn.reasoning
     assert turn.reasoning not in service.store.export_session(session.id, "md")
@@ -80,4 +89,6 @@ def test_nothing_is_said_of_reasoning_where_there_is_none(service: Service, book
     session = service.store.add_session(read_through(service, add(service, book)).id)
     turn = answer(service, keep_question(service, session.id, "Who?").id, OPTIONS)
     assert turn.reasoning == ""
-    assert "reasoning" not in result_of(turn)
+    assert not any("reasoning" in name for name in result_of(turn))
+    assert not any("reasoning" in each for each in turn.measurements["warnings"])
+    assert "of reasoning</span>" not in turn_article(turn, {})

@@ -51,7 +51,7 @@ def _reasoning(turn: TurnRow) -> str:
     if not turn.reasoning.strip():
         return ""
     return (
-        f'<details class="reasoning" data-fold="{esc(turn.id)}"><summary>Reasoning'
+        f'<details class="reasoning" data-fold="{esc(turn.id)}"><summary>Reasoning '
         f'<span class="count">{plural(len(turn.reasoning.split()), "word")}</span></summary>'
         f"<p>{esc(turn.reasoning)}</p></details>"
     )
@@ -116,10 +116,12 @@ def _note(turn: TurnRow) -> str:
 def _measured(turn: TurnRow) -> str:
     """What was measured, if the turn is done, and what can be done with it."""
     numbers, shown = turn.measurements, ""
+    first = "reasoning" if numbers.get("reasoning_tokens") else "answer"
     if numbers:
         shown = (
-            f'<span title="From the question to the first token of the answer">'
+            f'<span title="From the question to the first token of the {first}">'
             f"{short_seconds(numbers['time_to_first_token_seconds'])} to first token</span>"
+            f"{_reasoned(numbers)}"
             f"<span>{speed(numbers['tokens_per_second'])} tokens/s</span>"
             f"<span>{plural(numbers['answer_tokens'], 'token')}</span>"
             f"{_read_again(numbers.get('read_again_tokens', 0), turn.pages)}"
@@ -129,6 +131,13 @@ def _measured(turn: TurnRow) -> str:
         f'<p class="measured">{shown}<button type="button" data-action="edit" title="Ask in other words, or again" '
         f'aria-label="Edit question {turn.position + 1}">Edit</button></p>'
     )
+
+
+def _reasoned(numbers: Mapping[str, Any]) -> str:
+    """How long it took to come to the answer; turns that were kept before this was know only of its tokens."""
+    tokens = numbers.get("reasoning_tokens", 0)
+    took = f"{short_seconds(numbers['reasoning_seconds'])} of " if numbers.get("reasoning_seconds") else ""
+    return f'<span title="{plural(tokens, "token")}">{took}reasoning</span>' if tokens else ""
 
 
 def _read_again(tokens: int, pages: str) -> str:
