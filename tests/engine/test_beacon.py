@@ -469,3 +469,11 @@ def test_the_planner_counts_beacons_as_tokens_and_saves_as_the_paper_says(model:
     own = sum(each.total for each in by_windows(planner.model, tokens, 2048, 8))
     assert beacon == pytest.approx(own, rel=0.1)
     assert 1.1 < operations(planner.model, tokens, tokens / 2).total / beacon < 2.5
+
+
+def test_where_they_are_missing_and_cannot_be_trained_nobody_is_sent_to_train_them(tmp_path: Path) -> None:
+    """Training refuses models with sliding windows."""
+    for kind, advice in (("gemma2", "cannot be trained yet for a model that has layers with"), ("llama", "Train them")):
+        spec = skeleton(small_config(kind), torch.float32, folder=tmp_path).spec
+        with pytest.raises(WeightsError, match=advice):
+            find_beacons(spec, "")
