@@ -4,7 +4,7 @@ Weights come from safetensors shards one tensor at a time, straight into the net
 quantised as they arrive by bitsandbytes (8bit: LLM.int8(), nf4: QLoRA's 4 bits with double quantisation); the whole
 model is never there twice. Of a mixture the experts of a layer arrive together, and are packed one by one
 (`experts.py`). transformers wants the package accelerate for bitsandbytes, which spreads models over
-several devices; here there is one, so the two quantizers below leave that demand out.
+several devices; here there is one, so the quantizers below leave that demand out.
 """
 
 from __future__ import annotations
