@@ -88,9 +88,10 @@ def model_of(
         )
     if "prefix" not in meta:
         return found
-    begun = date.fromtimestamp(row.created_at)
-    before = [begun - timedelta(days) for days in range(LONGEST_UP)]
-    days = [date.fromisoformat(meta["day"])] if "day" in meta else before
+    if "day" in meta:
+        days = [date.fromisoformat(meta["day"])]
+    else:
+        days = [date.fromtimestamp(row.created_at) - timedelta(before) for before in range(LONGEST_UP)]
     model = next((each for each in map(found.on, days) if each.chat.prefix == meta["prefix"]), None)
     if model is None:
         raise engine.ContextMismatch(

@@ -73,9 +73,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "pad_token_id": 0,
     },
 }
-WITH_SINKS = "gpt-oss-20b"
 SEAM_ONLY: dict[str, dict[str, Any]] = {  # compared, and not read with; it has four of its 32 experts
-    WITH_SINKS: {
+    "gpt-oss-20b": {
         "model_type": "gpt_oss",
         "vocab_size": 201088,
         "hidden_size": 2880,

@@ -306,7 +306,7 @@ def result_of(turn: "TurnRow") -> dict[str, Any]:
         "session": turn.session_id,
         "turn": turn.id,
         "answer": turn.answer,
-        **({name: value for name, value in reasoned.items() if turn.reasoning}),
+        **(reasoned if turn.reasoning else {}),
         "quotations": measured.get("quotations", []),
         "sources": [{key: source[key] for key in SOURCE} for source in turn.sources],
         "citations": measured.get("citations", []),
@@ -331,11 +331,11 @@ def _note_sources(turn: "TurnRow", titles: dict[str, str]) -> None:
         place = titles.get(source["document"], "") + source["place"]
         note(f"  {place} ({source['weight']:.0%}): {shorten(quote, 160)}")
     if measured:
-        tokens = measured.get("reasoning_tokens", 0)
-        took = f"{measured.get('reasoning_seconds', 0):.1f} s of reasoning ({plural(tokens, 'token')}), "
+        took, tokens = "", measured.get("reasoning_tokens", 0)
+        if tokens:
+            took = f"{measured.get('reasoning_seconds', 0):.1f} s of reasoning ({plural(tokens, 'token')}), "
         note(
             f"  {measured['time_to_first_token_seconds']:.2f} s to the first token, "
-            f"{took if tokens else ''}"
-            f"{measured['tokens_per_second']:.0f} tokens/s. Session {turn.session_id}."
+            f"{took}{measured['tokens_per_second']:.0f} tokens/s. Session {turn.session_id}."
         )
     note_warnings(measured.get("warnings", []))

@@ -105,8 +105,7 @@ def _compared(packed: PackedExperts, config: PretrainedConfig, x: Tensor, which:
     fewer.num_experts = len(used)  # gpt-oss calls it otherwise, and knows this name too
     own = _experts(fewer)
     for name in STACKS:
-        weights_of_used = packed.unpacked(name, used, x.dtype)
-        held = weights_of_used.transpose(1, 2) if packed.transposed else weights_of_used
+        held = packed.turned(packed.unpacked(name, used, x.dtype))
         setattr(own, name, nn.Parameter(held.contiguous(), requires_grad=False))
     for name, bias in packed.named_parameters():
         setattr(own, name, nn.Parameter(bias[used], requires_grad=False))

@@ -276,10 +276,13 @@ class PackedExperts(nn.Module):
         packing = self.packings[name]
         return len(self.stack(name)[0]), packing.rows, packing.columns
 
+    def turned(self, weights: Tensor) -> Tensor:
+        """Weights as transformers has them [E, R, C], as they are here, and the other way round."""
+        return weights.transpose(-2, -1) if self.transposed else weights
+
     def takes(self, name: str, weights: Tensor) -> bool:
-        """Whether weights have the shape that transformers has them in, in the stack of that name."""
-        count, rows, columns = self.shape(name)
-        return weights.shape == ((count, columns, rows) if self.transposed else (count, rows, columns))
+        """Whether weights as transformers has them have the shape of the stack of that name."""
+        return weights.dim() == 3 and self.turned(weights).shape == self.shape(name)
 
     def pack(self, name: str, weights: Tensor) -> Tensor:
         """What a stack of that name holds for weights as transformers has them: uint8 [E, bytes].
@@ -289,8 +292,8 @@ class PackedExperts(nn.Module):
         packing = self.packings[name]
         assert isinstance(packing, InRows)
         packed = torch.empty(self.get_buffer(name).shape, dtype=torch.uint8, device=weights.device)
-        for row, weight in zip(packed, weights, strict=True):
-            row.copy_(packing.pack(weight.T if self.transposed else weight))
+        for row, weight in zip(packed, self.turned(weights), strict=True):
+            row.copy_(packing.pack(weight))
         return packed
 
     def unpacked(self, name: str, which: int | Tensor, dtype: torch.dtype) -> Tensor:

@@ -153,13 +153,13 @@ def load_network(
             "Stockpot's folder, installs it."
         )
     _require_room(source, sizes, quantize, place, getattr(config, "dtype", None) in (None, dtype))
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"config": config}
     if published is not None and published.experts:
-        options = {"quantization_config": _MXFP4(place)}
+        options = {"config": _as_plain(config), "quantization_config": _MXFP4(place)}
     elif published is not None:
-        options = {"device_map": {"": place}}  # its codes are unpacked for the device that they are loaded to
+        options["device_map"] = {"": place}  # its codes are unpacked for the device that they are loaded to
     elif quantize != "none":
-        options = {"quantization_config": _quantization(quantize, place, dtype)}
+        options["quantization_config"] = _quantization(quantize, place, dtype)
     if Path(source).is_dir():
         check_files(Path(source), config)
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
@@ -167,7 +167,6 @@ def load_network(
     with refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
-            config=_as_plain(config) if published is not None and published.experts else config,
             key_mapping=PART_FOR_TEXT,
             dtype=dtype,
             use_safetensors=True,
@@ -179,7 +178,7 @@ def load_network(
     network, info = loaded
     assert isinstance(network, PreTrainedModel)
     check_loaded(network, source, config, info)
-    if published is not None:
+    if published is not None and published.experts:
         network.config.quantization_config = config.quantization_config
     if quantize == "none" and published is None:
         network.to(place)  # type: ignore[arg-type]  # its decorator hides what it takes
@@ -276,11 +275,19 @@ class _MXFP4(QuantizationConfigMixin):
         self.place = str(place)
 
 
-@register_quantizer(f"{OWN}mxfp4")
-class _MXFP4Quantizer(HfQuantizer):
-    """Puts in place what has room for the tensors of the checkpoint; they are loaded as they are."""
+class _OnePlace:
+    """All of a model on one device."""
 
-    quantization_config: _MXFP4
+    quantization_config: Any
+
+    def update_device_map(self, device_map: object) -> dict[str, torch.device]:
+        """That of the configuration."""
+        return {"": torch.device(self.quantization_config.place)}
+
+
+@register_quantizer(f"{OWN}mxfp4")
+class _MXFP4Quantizer(_OnePlace, HfQuantizer):
+    """Puts in place what has room for the tensors of the checkpoint; they are loaded as they are."""
 
     def is_serializable(self) -> bool:
         """It is never saved."""
@@ -290,10 +297,6 @@ class _MXFP4Quantizer(HfQuantizer):
     def is_trainable(self) -> bool:
         """Nor trained."""
         return False
-
-    def update_device_map(self, device_map: object) -> dict[str, torch.device]:
-        """All of the model on one device."""
-        return {"": torch.device(self.quantization_config.place)}
 
     def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
         """For experts alone."""
@@ -320,18 +323,13 @@ class _PackExperts(ConversionOps):
         return packed | self.linear.convert(input_dict, *args, **kwargs)
 
 
-class _Ours:
+class _Ours(_OnePlace):
     """Weights are quantised where they are to stay, experts too."""
 
-    quantization_config: Any
     quantization: str
 
     def validate_environment(self, *args: object, **kwargs: object) -> None:
         """Bitsandbytes has been looked for already."""
-
-    def update_device_map(self, device_map: object) -> dict[str, torch.device]:
-        """All of the model on one device."""
-        return {"": torch.device(self.quantization_config.place)}
 
     def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
         """Put in place what the weights are to be held by."""

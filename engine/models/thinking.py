@@ -15,7 +15,6 @@ from transformers import PreTrainedTokenizerBase
 
 CLOSING = re.compile(r"(?P<left>[<\[])/(?P<name>[A-Za-z_]*(?:think|reason|thought)[A-Za-z_]*)(?P<right>[>\]])", re.I)
 
-FINAL = r"final\b"  # the name of the channel that an answer is on
 CHANNEL = re.compile(r"(?P<open><[^<>]+>)final(?P<named><[^<>]+>)")
 
 MOST_BLANK = 32  # tokens of line ends between reasoning and answer
@@ -25,72 +24,108 @@ MOST_BLANK = 32  # tokens of line ends between reasoning and answer
 class Marks:
     """The signs around a model's reasoning, as text.
 
-    open: stands before it, or before the name of every channel; close: behind it, up to where the answer begins.
-    named: stands behind the name of a channel; empty for a model without channels.
+    open: stands before it; close: behind it.
     """
 
     open: str
     close: str
-    named: str = ""
 
     @property
     def ending(self) -> str:
         """What ends a reasoning from outside."""
-        return self.close if self.named else f"\n{self.close}\n\n"
+        return f"\n{self.close}\n\n"
 
     def skipping(self, opening: str) -> str:
         """What follows an opening where the model is to answer at once."""
-        if self.named:
-            return self.close.removeprefix(self._before)
         if opening.rstrip().endswith(self.close):
             return ""
         return self.ending if opening.rstrip().endswith(self.open) else f"{self.open}\n{self.ending}"
 
-    @property
-    def _before(self) -> str:
-        """What stands before the name of a channel of every message but the first, but for its sign."""
-        return self.close[: self.close.rindex(self.open)]
-
-    def _channel(self, name: str) -> str:
-        """A pattern of the sign of channels whose names begin so; a name may have words behind it."""
-        return f"{re.escape(self.open)}{name}.*?{re.escape(self.named)}"
-
     def answers(self, text: str) -> bool:
-        """Whether a text is the sign with which an answer begins where nothing was reasoned."""
-        return bool(self.named and re.fullmatch(self._channel(FINAL), text, re.DOTALL))
+        """Whether a text is a sign with which an answer begins where nothing was reasoned."""
+        return False
 
     def begun(self, text: str) -> str | None:
         """What is reasoned in a text that begins so; None as long as it has not begun."""
-        if not text.startswith(self.open) or self.named not in text:
-            return None
-        text = text.removeprefix(self.open)
-        return text.partition(self.named)[2] if self.named else text
+        return text.removeprefix(self.open) if text.startswith(self.open) else None
 
     def may_begin(self, text: str) -> bool:
         """Whether more of a text may decide what it is."""
-        return self.open.startswith(text) or self.names_channel(text)
+        return self.open.startswith(text)
 
-    def names_channel(self, text: str) -> bool:
-        """Whether a text begins with the name of a channel, or part of it."""
-        return bool(self.named) and text.startswith(self.open)
+    def never_said(self, text: str) -> bool:
+        """Whether a text that was not decided is no answer, though nothing follows it."""
+        return False
 
     def parted(self, text: str) -> tuple[str, bool]:
         """A reasoning up to where it ends, and whether it does."""
-        close = re.escape(self._before) + self._channel(FINAL) if self.named else re.escape(self.close)
-        found = re.search(close, text, re.DOTALL)
-        return (text, False) if found is None else (text[: found.start()], True)
+        reasoning, closing, _ = text.partition(self.close)
+        return reasoning, bool(closing)
 
     def messages(self, reasoning: str) -> list[str]:
-        """Those of a reasoning; the last is empty where the name of its channel is still to come."""
-        if not self.named:
-            return [reasoning]
-        sign = re.escape(self._before + self.open)
-        return re.split(f"{sign}.*?(?:{re.escape(self.named)}|$)", reasoning, flags=re.DOTALL)
+        """What a reasoning consists of, without signs between."""
+        return [reasoning]
 
     def without_half(self, reasoning: str) -> str:
         """A reasoning that may go on, without what may be half of the closing sign at its end."""
         halves = (self.close[:size] for size in range(len(self.close) - 1, 0, -1))
         return reasoning.removesuffix(next((half for half in halves if reasoning.endswith(half)), ""))
+
+
+@dataclass(frozen=True)
+class Channels(Marks):
+    """Those of a model that says several messages, each on a channel, of which `final` is the answer's.
+
+    open, named: stand before and behind the name of a channel, which may have words behind it; close: behind the
+    reasoning, up to where the answer begins.
+    """
+
+    named: str
+
+    @property
+    def ending(self) -> str:
+        """All up to the answer."""
+        return self.close
+
+    def skipping(self, opening: str) -> str:
+        """The sign of the answer's channel."""
+        return self.close.removeprefix(self._before)
+
+    def answers(self, text: str) -> bool:
+        """Whether it is the sign of the answer's channel."""
+        return bool(re.fullmatch(self._final, text, re.DOTALL))
+
+    def begun(self, text: str) -> str | None:
+        """What stands behind the name of its channel."""
+        return text.partition(self.named)[2] if text.startswith(self.open) and self.named in text else None
+
+    def may_begin(self, text: str) -> bool:
+        """Also while the channel is named."""
+        return super().may_begin(text) or self.never_said(text)
+
+    def never_said(self, text: str) -> bool:
+        """Whether it names a channel, or begins to."""
+        return text.startswith(self.open)
+
+    def parted(self, text: str) -> tuple[str, bool]:
+        """Up to a message on the answer's channel."""
+        found = re.search(re.escape(self._before) + self._final, text, re.DOTALL)
+        return (text, False) if found is None else (text[: found.start()], True)
+
+    def messages(self, reasoning: str) -> list[str]:
+        """Those of a reasoning; the last is empty where the name of its channel is still to come."""
+        sign = re.escape(self._before + self.open)
+        return re.split(f"{sign}.*?(?:{re.escape(self.named)}|$)", reasoning, flags=re.DOTALL)
+
+    @property
+    def _before(self) -> str:
+        """What stands before the sign of the channel of every message but the first."""
+        return self.close[: self.close.rindex(self.open)]
+
+    @property
+    def _final(self) -> str:
+        """A pattern of the sign of the answer's channel."""
+        return rf"{re.escape(self.open)}final\b.*?{re.escape(self.named)}"
 
 
 def find_marks(tokenizer: PreTrainedTokenizerBase, opening: str = "", answered: str = "") -> Marks | None:
@@ -101,7 +136,7 @@ def find_marks(tokenizer: PreTrainedTokenizerBase, opening: str = "", answered: 
     """
     channel = CHANNEL.fullmatch(answered.removeprefix(opening))
     if channel is not None:
-        return Marks(channel["open"], answered, channel["named"])
+        return Channels(channel["open"], answered, channel["named"])
     added = " ".join(sorted(tokenizer.get_added_vocab()))
     template = tokenizer.chat_template
     for text in (added, template if isinstance(template, str) else ""):
@@ -155,7 +190,7 @@ class Speech:
 
     def end(self) -> None:
         """Nothing follows: what might have become an opening sign was said after all, unless it names a channel."""
-        if self.thinking is None and self.marks and not self.marks.names_channel(self._text()):
+        if self.thinking is None and self.marks and not self.marks.never_said(self._text()):
             self.said, self.reasoned = self.reasoned, []
 
     def _say(self, token: int) -> None:

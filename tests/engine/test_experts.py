@@ -64,7 +64,7 @@ def unpacked(network: PreTrainedModel) -> PreTrainedModel:
             assert isinstance(packed, PackedExperts)
             for stack in STACKS:
                 everything = packed.unpacked(stack, torch.arange(packed.shape(stack)[0]), torch.float32)
-                module.get_parameter(stack).data = everything.transpose(1, 2) if packed.transposed else everything
+                module.get_parameter(stack).data = packed.turned(everything)
                 if module.has_bias:
                     module.get_parameter(stack + BIAS).data = packed.get_parameter(stack + BIAS)
             other.set_submodule(name, module)
@@ -240,8 +240,8 @@ def test_checkpoints_have_their_experts_one_by_one_or_in_stacks(kind: str, quant
     owned = [module for module in plain.modules() if has_experts(module)]
     for own, packed in zip(owned, layers[0], strict=True):
         for name in STACKS:
-            for number, weight in enumerate(own.get_parameter(name)):
-                expected = PACKINGS[quantize](*packed.shape(name)[1:]).pack(weight.T if packed.transposed else weight)
+            for number, weight in enumerate(packed.turned(own.get_parameter(name))):
+                expected = PACKINGS[quantize](*packed.shape(name)[1:]).pack(weight)
                 assert torch.equal(packed.get_buffer(name)[number], expected)
 
 

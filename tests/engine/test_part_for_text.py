@@ -12,14 +12,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
 
 from engine import ModelNotFound, UnsupportedModel, load_model
-from engine.context import new_memory
-from engine.method import Method
-from engine.methods import make_method
 from engine.models.architectures import WITH_PICTURES
 from engine.models.loading import read_config
 from engine.models.skeleton import skeleton
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.test_architectures import EXTRA, SMALL
+from tests.engine.test_experts import through
 
 TEXT = {"gemma3": "gemma3_text", "internvl": "qwen2", "mistral3": "mistral"}
 VISION: dict[str, Any] = {
@@ -36,7 +34,6 @@ OWN: dict[str, dict[str, Any]] = {
     "internvl": {"image_token_id": 255, "tie_word_embeddings": False},
     "mistral3": {"image_token_index": 255, "tie_word_embeddings": False},
 }
-FULL: Method = make_method("full")
 every_kind = pytest.mark.parametrize("kind", sorted(WITH_PICTURES))
 
 
@@ -51,14 +48,9 @@ def saved(kind: str, folder: Path, **facts: Any) -> PreTrainedModel:
     return network
 
 
-def through(folder: Path, ids: torch.Tensor, **options: Any) -> torch.Tensor:
+def logits_of(folder: Path, ids: torch.Tensor, quantize: str = "none") -> torch.Tensor:
     """Logits [T, vocabulary] of tokens that pass in pieces."""
-    model = load_model(folder, "cpu", **options)
-    memory, hidden = new_memory(model, FULL), []
-    for chunk in ids.split(37):
-        hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), -1, dtype=torch.int32)))
-        memory.commit()
-    return model.logits(torch.cat(hidden))
+    return through(load_model(folder, "cpu", quantize=quantize), ids, [37, 37, 37, 37, 2])
 
 
 @every_kind
@@ -76,8 +68,8 @@ def test_a_text_is_read_as_by_the_whole(kind: str, inside: bool, tmp_path: Path)
     with torch.no_grad():
         expected = network(input_ids=ids[None]).logits[0]
     assert expected.std() > 1e-3
-    torch.testing.assert_close(through(tmp_path, ids), expected, atol=2e-6, rtol=2e-5)
-    assert 0.001 < (through(tmp_path, ids, quantize="nf4") - expected).norm() / expected.norm() < 0.5
+    torch.testing.assert_close(logits_of(tmp_path, ids), expected, atol=2e-6, rtol=2e-5)
+    assert 0.001 < (logits_of(tmp_path, ids, "nf4") - expected).norm() / expected.norm() < 0.5
 
 
 @every_kind

@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from engine import Answer, AnswerPiece, Conversation, Method, Model, Sampling
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.models.chat import INSTRUCTION, Chat
-from engine.models.thinking import Marks, Speech, find_marks
+from engine.models.thinking import Channels, Marks, Speech, find_marks
 from engine.trained import beacons
 from engine.trained.beacons import Beacons
 from engine.trained.beside import save_weights
@@ -37,7 +37,7 @@ CHANNELS = (
 EMPTY = "<think>\n\n</think>\n\n"
 ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 NEXT = "<|end|><|start|>assistant"
-CHANNEL_MARKS = Marks("<|channel|>", NEXT + FINAL, "<|message|>")
+CHANNEL_MARKS = Channels("<|channel|>", NEXT + FINAL, "<|message|>")
 
 
 def channelled() -> PreTrainedTokenizerFast:
@@ -122,15 +122,18 @@ def test_the_signs_are_found_in_tokens_or_template(added: list[str], template: s
 )
 def test_an_answer_is_parted(tokens: bool, opened: bool, text: str, reasoning: str, said: str) -> None:
     tokenizer = thinker(STRIPPED, tokens)
-    speech = Speech(tokenizer, find_marks(tokenizer), opened)
-    seen = ""
+    assert spoken(tokenizer, find_marks(tokenizer), opened, text) == (reasoning, said)
+
+
+def spoken(tokenizer: PreTrainedTokenizerFast, marks: Marks | None, opened: bool, text: str) -> tuple[str, str]:
+    """The reasoning and the answer in a text that a model says token by token."""
+    speech, seen = Speech(tokenizer, marks, opened), ""
     for token in tokenizer(text, add_special_tokens=False)["input_ids"]:
         speech.add(token)
         assert speech.reasoning.startswith(seen), "nothing that was shown is taken back"
         seen = speech.reasoning
     speech.end()
-    assert speech.reasoning == reasoning
-    assert tokenizer.decode(speech.said) == said
+    return speech.reasoning, str(tokenizer.decode(speech.said))
 
 
 @pytest.mark.parametrize(
@@ -152,16 +155,9 @@ def test_an_answer_is_parted(tokens: bool, opened: bool, text: str, reasoning: s
 )
 def test_an_answer_in_channels_is_parted(text: str, reasoning: str, said: str) -> None:
     tokenizer = channelled()
-    speech = Speech(tokenizer, Chat(tokenizer).marks, False)
-    assert speech.marks == CHANNEL_MARKS
-    seen = ""
-    for token in tokenizer(text, add_special_tokens=False)["input_ids"]:
-        speech.add(token)
-        assert speech.reasoning.startswith(seen), "nothing that was shown is taken back"
-        seen = speech.reasoning
-    speech.end()
-    assert speech.reasoning == reasoning
-    assert tokenizer.decode(speech.said) == said
+    marks = Chat(tokenizer).marks
+    assert marks == CHANNEL_MARKS
+    assert spoken(tokenizer, marks, False, text) == (reasoning, said)
 
 
 @pytest.fixture(scope="module")
