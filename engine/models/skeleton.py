@@ -7,7 +7,9 @@ loaded already is measured by the same function.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +76,17 @@ class Skeleton:
         """All weights."""
         return self.other + self.linear_weights + self.expert_weights
 
-    @property
+    @cached_property
+    def alike(self) -> Counter[tuple[int, int]]:
+        """How many linear layers have each size: a planner asks for bytes of all of them thousands of times."""
+        return Counter(self.linear)
+
+    @cached_property
     def linear_weights(self) -> int:
         """Those of the layers that quantisation reaches."""
         return sum(rows * columns for rows, columns in self.linear)
 
-    @property
+    @cached_property
     def expert_weights(self) -> int:
         """Those of all experts."""
         return sum(count * rows * columns for count, rows, columns in self.experts)
@@ -110,12 +117,12 @@ class Skeleton:
         """
         self.check(quantize)
         if self.published is not None:
-            return sum(self.published.layer_bytes(*sizes) for sizes in self.linear)
+            return sum(count * self.published.layer_bytes(*sizes) for sizes, count in self.alike.items())
         if quantize == "none":
             return self.linear_weights * self.spec.dtype.itemsize
         if quantize == "8bit":
-            return sum(eight_bit_bytes(*sizes) for sizes in self.linear)
-        return sum(four_bit_bytes(rows * columns) for rows, columns in self.linear)
+            return sum(count * eight_bit_bytes(*sizes) for sizes, count in self.alike.items())
+        return sum(count * four_bit_bytes(rows * columns) for (rows, columns), count in self.alike.items())
 
     def packing(self, quantize: str) -> type[Packing] | None:
         """How experts are held; None: as they are."""
@@ -147,7 +154,7 @@ class Skeleton:
         if not self.packed(quantize):
             return 0
         size = self.spec.dtype.itemsize
-        largest = max((rows * columns * size for rows, columns in self.linear), default=0)
+        largest = max((rows * columns * size for rows, columns in self.alike), default=0)
         packing = self.packing(quantize)
         if packing is None:
             return largest

@@ -135,13 +135,20 @@ class Planner:
         read: tokens of the text that a checkpoint holds, which is gone on from.
         """
         held = self.model.weight_bytes(quantize) if weights else 0
+        return self._with_longest(self._in_largest_passes(method, tokens, quantize, held, read), held)
+
+    def _with_longest(self, plan: Plan, held: int) -> Plan:
+        return dataclasses.replace(plan, longest=self._longest(plan.method, plan.quantize, held))
+
+    def _in_largest_passes(self, method: Method, tokens: int, quantize: str, held: int, read: int = 0) -> Plan:
+        """The plan, but for the longest text that would fit, which takes most of the time."""
         chunk, plan = default_chunk(self.machine.shared), None
         if self.model.experts and not self.machine.shared:
             chunk *= OF_MIXTURES
         while plan is None or (not plan.fits and chunk > LEAST_CHUNK):
             chunk = chunk if plan is None else chunk // 2
             plan = self._plan(method, tokens, quantize, held, chunk, read)
-        return dataclasses.replace(plan, longest=self._longest(method, quantize, held), lacks=self._lacks(method))
+        return dataclasses.replace(plan, lacks=self._lacks(method))
 
     def _lacks(self, method: Method) -> str:
         try:
@@ -235,9 +242,11 @@ class Planner:
 
     def _longest(self, method: Method, quantize: str, held: int) -> int | None:
         """The most tokens that fit in the smallest passes, by bisection; needs never fall as a text grows."""
+        machine = dataclasses.replace(self.machine, rates=None)  # how long it takes does not matter
+        untimed = Planner(self.model, machine, self.turn_tokens, self.prefix)
 
         def fits(tokens: int) -> bool:
-            return self._plan(method, tokens, quantize, held, LEAST_CHUNK).fits
+            return untimed._plan(method, tokens, quantize, held, LEAST_CHUNK).fits
 
         if fits(LONGEST):
             return None
@@ -309,7 +318,11 @@ class Planner:
 
         within = tokens <= self.model.spec.window - 512  # with room for questions and answers
         kept = (choose(fitting(each)) for choose in ([_dense] if within else []) + [_looked_up] for each in tried)
-        return next(filter(None, kept), None) or _condensed([fitting(each) for each in tried])
+        found = next(filter(None, kept), None) or _condensed([fitting(each) for each in tried])
+        if found is None:
+            return None
+        plan = self._with_longest(found.plan, self.model.weight_bytes(found.plan.quantize))
+        return dataclasses.replace(found, plan=plan)
 
     def unloaded(self, quantize: str) -> Planner:
         """The same, as if the model, which is loaded with its weights so, were not."""
@@ -317,6 +330,7 @@ class Planner:
         return Planner(self.model, machine, self.turn_tokens, self.prefix)
 
     def _candidates(self, tokens: int, quantize: str) -> Iterator[Plan]:
+        held = self.model.weight_bytes(quantize)
         for name, kind in METHODS.items():
             if kind.family == "baseline":
                 continue
@@ -324,16 +338,16 @@ class Planner:
                 yield from self._budgets(name, tokens, quantize)
             else:
                 methods = suited_stores(self.model.spec.window, name)
-                plans = (self.plan(method, tokens, quantize) for method in methods)
+                plans = (self._in_largest_passes(method, tokens, quantize, held) for method in methods)
                 yield from itertools.islice((plan for plan in plans if plan.fits), 1)
 
     def _budgets(self, name: str, tokens: int, quantize: str) -> Iterator[Plan]:
         """The largest budget that fits, no larger than the model's window, nor than the text needs."""
-        spec = self.model.spec
+        spec, held = self.model.spec, self.model.weight_bytes(quantize)
         most = min(spec.window, STRETCH * spec.reach, max(BUDGETS[-1], 1 << (tokens + 512).bit_length()))
         for budget in BUDGETS:
             if budget <= most:
-                plan = self.plan(make_method(name, budget=budget), tokens, quantize)
+                plan = self._in_largest_passes(make_method(name, budget=budget), tokens, quantize, held)
                 if plan.fits and not plan.beyond:
                     yield plan
                     return

@@ -61,7 +61,10 @@ def test_reasoning_is_streamed_kept_and_left_out_of_the_conversation(tmp_path: P
     again.close()
 
 
-def test_the_page_can_ask_for_an_answer_at_once(tmp_path: Path, thinker: Path, book: Path) -> None:
+def test_the_page_can_ask_for_an_answer_at_once(
+    tmp_path: Path, thinker: Path, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AnswerOptions, "max_reasoning", 16)  # in place of thousands
     service = Service(tmp_path / "home", str(thinker), "cpu")
     context = read_through(service, add(service, book)).id
     actions = Actions(service, Worker(service), Screen(service), [], [], [])

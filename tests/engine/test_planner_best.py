@@ -55,6 +55,7 @@ def test_best_leaves_out_what_lacks_trained_weights(tmp_path: Path) -> None:
     assert best is not None
     assert best.plan.method == largest
     assert best.plan.lacks == ""
+    assert best.plan == planner.plan(largest, 1 << 21)  # also the longest text, which is looked for last
 
 
 def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
