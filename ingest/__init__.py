@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ingest import docx, epub, fb2, html, mail, mbox, mobi, odt, pptx, text, titles, xlsx
+from ingest import epub, fb2, html, mail, mbox, mobi, odt, text, titles, xlsx
 from ingest.clean import one_line
 from ingest.detect import SUPPORTED, detect
 from ingest.document import (
@@ -54,14 +54,12 @@ _READERS: dict[str, Callable[[Path, Limits], Reading]] = {
     "mhtml": mail.read,
     "eml": mail.read,
     "mbox": mbox.read,
-    "docx": docx.read,
     "odt": odt.read,
-    "pptx": pptx.read,
     "xlsx": xlsx.read,
     "md": text.read_markdown,
     "txt": text.read_text,
 }
-"""Of formats that need nothing but the file; of PDF and EPUB see `_read`."""
+"""Of formats that need nothing but the file, and no package that is slow to load; of others see `_read`."""
 
 
 def ingest(
@@ -170,6 +168,14 @@ def _read(
         from ingest import pdf  # PyMuPDF takes a second to load, which no other format needs
 
         return pdf.read(path, limits=limits, password=password, ocr=ocr, on_page=on_page)
+    if kind == "docx":
+        from ingest import docx  # python-docx and python-pptx take longer to load than most files take to be read
+
+        return docx.read(path, limits)
+    if kind == "pptx":
+        from ingest import pptx
+
+        return pptx.read(path, limits)
     if kind == "epub":
         return epub.read(path, limits=limits, on_page=on_page)
     return _READERS[kind](path, limits)
