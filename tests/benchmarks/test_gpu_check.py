@@ -20,7 +20,7 @@ from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import attention, caches, experts, methods, parity
+from benchmarks.gpu_check import attention, caches, experts, gauge, methods, parity
 from benchmarks.gpu_check.__main__ import LENGTHS, NO_GPU, TINY_LENGTHS, main
 from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIES, cells, check_attention, memory_of
 from benchmarks.gpu_check.caches import CACHES, check_cache
@@ -61,6 +61,12 @@ NAME = "Llama-3.1-8B"
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (methods, caches):
         monkeypatch.setattr(module, "DECODED", 3)
+
+
+@pytest.fixture(autouse=True)
+def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WARMING", "REPEATS"):
+        monkeypatch.setattr(gauge, name, 1)
 
 
 @pytest.fixture

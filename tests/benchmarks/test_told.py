@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -62,13 +63,18 @@ def table(first: str) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
+@functools.cache
+def of_needle() -> list[dict[str, Any]]:
+    """All cells of `needle`, which take a while to be looked up in the results."""
+    return asked_once(rows_of(load(RESULTS), "needle"))
+
+
 def asked_of(method: str, budget: int, tokens: list[int], kinds: list[str], **how: Any) -> list[dict[str, Any]]:
     """The cells of `needle` that were asked so."""
     wanted = {"read_again": False, "page": None, "parts": None, **how}
-    rows = asked_once(rows_of(load(RESULTS), "needle"))
     return [
         row
-        for row in rows
+        for row in of_needle()
         if (row["method"], row["budget"]) == (method, budget)
         and row["tokens"] in tokens
         and row["kind"] in kinds
