@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from sessions import Store
 from tests.app.helpers import Server, book_text
@@ -294,43 +294,33 @@ def test_two_tabs_show_the_same_answer_and_one_can_stop_it(tab: Page, server: Se
 
 
 def test_reasoning_is_folded_and_stays_unfolded_while_it_grows(
-    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+    tab: Page, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = tmp_path_factory.mktemp("thinking")
-    server = Server(folder / "home", str(make_tiny_model(folder / "thinker", thinking=True))).start()
-    context = browser.new_context()
-    try:
-        tab = context.new_page()
-        server.read(("The Keeper.txt", book_text(5).encode()), method="exact", budget="320")
-        visit(tab, server)
-        tab.locator("#shelf").get_by_text("The Keeper").first.click()
-        with server.held_back():
-            ask(tab, "What is there?", 4000)  # which this model thinks about until the end
-            live = tab.locator("#live-turn .reasoning")
-            expect(live.locator("summary")).to_contain_text("Reasoning")
-            expect(live.locator("p")).to_be_hidden()
-            live.locator("summary").click()
-            before = len(live.locator("p").inner_text())
-            tab.wait_for_function(
-                f"document.querySelector('#live-turn .reasoning p').textContent.length > {before + 200}"
-            )
-            expect(live.locator("p")).to_be_visible()  # drawn anew many times since
-            tab.locator("#stop").click()
-            past = tab.locator("#past .turn .reasoning")
-            expect(past.locator("p")).to_be_visible()
-        # Drawn anew at the worst of times: right after the click that folds it, and between press and release.
-        draw = """() => { const turn = document.querySelector("#past .answer");
-            turn.innerHTML = turn.innerHTML.replace(/ (open|data-met)="[^"]*"/g, ""); }"""
-        tab.evaluate(f"document.querySelector('#past .reasoning summary').click(); ({draw})()")
-        expect(past.locator("p")).to_be_hidden()
-        past.locator("summary").hover()
-        tab.mouse.down()
-        tab.evaluate(draw)
-        tab.mouse.up()
+    thinker = make_tiny_model(tmp_path_factory.mktemp("thinking") / "thinker", thinking=True)
+    reading = server.read(("Thoughts.txt", book_text(5).encode()), model=str(thinker), method="exact", budget="320")
+    visit(tab, server, f"?context={reading['id']}")
+    with server.held_back():
+        ask(tab, "What is there?", 4000)  # which this model thinks about until the end
+        live = tab.locator("#live-turn .reasoning")
+        expect(live.locator("summary")).to_contain_text("Reasoning")
+        expect(live.locator("p")).to_be_hidden()
+        live.locator("summary").click()
+        before = len(live.locator("p").inner_text())
+        tab.wait_for_function(f"document.querySelector('#live-turn .reasoning p').textContent.length > {before + 50}")
+        expect(live.locator("p")).to_be_visible()  # drawn anew many times since
+        tab.locator("#stop").click()
+        past = tab.locator("#past .turn .reasoning")
         expect(past.locator("p")).to_be_visible()
-    finally:
-        context.close()
-        server.stop()
+    # Drawn anew at the worst of times: right after the click that folds it, and between press and release.
+    draw = """() => { const turn = document.querySelector("#past .answer");
+        turn.innerHTML = turn.innerHTML.replace(/ (open|data-met)="[^"]*"/g, ""); }"""
+    tab.evaluate(f"document.querySelector('#past .reasoning summary').click(); ({draw})()")
+    expect(past.locator("p")).to_be_hidden()
+    past.locator("summary").hover()
+    tab.mouse.down()
+    tab.evaluate(draw)
+    tab.mouse.up()
+    expect(past.locator("p")).to_be_visible()
 
 
 def test_the_number_behind_a_sentence_leads_to_the_place(tab: Page, server: Server, reading: dict[str, Any]) -> None:
