@@ -233,6 +233,8 @@ def main() -> None:
     """Do what standard input asks for."""
     _end_with_caller()
     _end_first()
+    # Of PyMuPDF it is what loads a neural network, which takes as long as all the rest, and is not asked for here.
+    sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]
     given = json.loads(sys.stdin.buffer.read())
     work = _works()[given["work"]]
     out = os.fdopen(os.dup(1), "wb")
