@@ -267,9 +267,12 @@ def test_a_refusal_names_weights_of_fewer_bits(
 
 
 @pytest.mark.parametrize("content", ["{broken", "[]"])
-def test_rates_are_measured_once_and_a_broken_file_is_replaced(tmp_path: Path, content: str) -> None:
+def test_rates_are_measured_once_and_a_broken_file_is_replaced(
+    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
 
+    monkeypatch.setattr("engine.planning.rates.LEAST_SEC", 0.001)
     here = torch.device("cpu"), torch.float32
     first = measured_rates(tmp_path, *here)
     assert measured_rates(tmp_path, *here) == first
