@@ -7,10 +7,11 @@ two.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.records import Usage
+from engine.records import DEVICE, Usage
 
 TurnTokens = Callable[[str], int]  # how many tokens a text takes when it is put to the model as a turn
 
@@ -95,6 +96,19 @@ class Footprint:
     positions: int = 0
     operations: int = 190
     recorded: bool = False
+
+    def with_states(self, size: int) -> Footprint:
+        """With so many bytes of recurrent layers' states: a memory's, those after a pass that is not over, and of a
+        conversation all of these, those to go back to, and those of a recorded pass.
+        """
+        kept = {**self.usage.bytes, DEVICE: self.usage.bytes[DEVICE] + size}
+        return dataclasses.replace(
+            self,
+            usage=dataclasses.replace(self.usage, bytes=kept),
+            spare_bytes=self.spare_bytes + 2 * size,
+            tail_bytes=self.tail_bytes + 6 * size,
+            saved_bytes=self.saved_bytes + size,
+        )
 
 
 def mean_attended(tokens: int, limit: int) -> float:

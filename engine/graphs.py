@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 from engine.errors import SettingsError
 from engine.measure import ran_out
 from engine.memories.memory import Memory
+from engine.memories.recurrent import Carry
 from engine.seam import run
 
 CHOICES = ("auto", "off", "static")
@@ -180,6 +181,7 @@ class Recording:
         self.network = network
         self.attention = memory.static_pass(kind)
         self.ids = torch.zeros(1, dtype=torch.int64, device=network.device)
+        self.carry = Carry(memory.states) if memory.states else None
         self.graph: torch.cuda.CUDAGraph | None = None
         if choice() != "static":
             self.graph = torch.cuda.CUDAGraph()
@@ -199,16 +201,20 @@ class Recording:
         self.tables = [rope.tables() for rope in memory.spec.ropes]
 
     def _pass(self) -> Tensor:
-        return run(self.network, self.ids, self.attention)
+        return run(self.network, self.ids, self.attention, carry=self.carry)
 
     def replay(self, ids: Tensor, memory: Memory) -> Tensor:
         """The hidden state [1, hidden] after a token, which stands behind all that the memory holds."""
         self.ids.copy_(ids)
         self.attention.move_to(memory)
+        if self.carry:
+            self.carry.move_to(memory.states)
         if self.graph is None:
             hidden = self._pass()
         else:
             self.graph.replay()
             hidden = self.hidden.clone()
         self.attention.over(memory)
+        if self.carry:
+            memory.states_after = self.carry.taken()
         return hidden

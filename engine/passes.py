@@ -99,9 +99,13 @@ def feed(
 
 
 def _passing_behind(model: Model, method: Method, memory: Memory, most: int) -> Tensor:
-    """The tokens of a catalyst, int64 [G], that pass behind those which fill a memory: at most so many, else none."""
+    """The tokens of a catalyst, int64 [G], that pass behind those which fill a memory: at most so many, else none.
+
+    Recurrent layers would carry them on into the text.
+    """
     prompt = catalyst_of(model, method)
-    return prompt if memory.observes_behind() and len(prompt) <= most else prompt[:0]
+    goes_along = memory.observes_behind() and len(prompt) <= most and not model.spec.recurrent
+    return prompt if goes_along else prompt[:0]
 
 
 def _worked_out(

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
 from engine.errors import NO_NUMBERS, ModelError
-from engine.models.architectures import INTERLEAVED, ROPE_WITHIN_WINDOWS
+from engine.memories.recurrent import Carry
+from engine.models.architectures import INTERLEAVED, RECURRENT, ROPE_WITHIN_WINDOWS, ROTARY
 from engine.rope import NoRope, Rope
 
 IMPLEMENTATION = "stockpot"
@@ -89,7 +90,8 @@ class ModelSpec:
 
     activation: the non-linearity of its MLPs, by transformers' name; embedding: a digest of its token embeddings, the
     same in every dtype that holds them; folder: where it was loaded from, if that is a folder here; projections: of
-    all layers, in their order.
+    all layers, in their order; state_bytes: of what recurrent layers carry from token to token, 0 if there are none.
+    layers: those with attention, in their order; they are numbered among themselves.
     """
 
     layers: tuple[LayerSpec, ...]
@@ -100,6 +102,12 @@ class ModelSpec:
     embedding: str = ""
     folder: Path | None = None
     projections: tuple[Projection, ...] = ()
+    state_bytes: int = 0
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether layers carry states from token to token."""
+        return self.state_bytes > 0
 
     @property
     def looking_far(self) -> ModelSpec:
@@ -203,7 +211,7 @@ def _attention(
     config: Any = module.config
     if config.model_type in INTERLEAVED:
         query, key = _in_halves(query, config), _in_halves(key, config)
-    output = memory.attend(int(module.layer_idx), query[0], key[0], value[0], scoring)  # type: ignore[arg-type]
+    output = memory.attend(int(module.attention_layer), query[0], key[0], value[0], scoring)  # type: ignore[arg-type]
     return output.transpose(0, 1)[None], None
 
 
@@ -225,7 +233,7 @@ AttentionInterface.register(IMPLEMENTATION, _attention)
 class _Probe:
     """Sees one token pass through every layer, and writes down what each layer is like."""
 
-    def __init__(self, rotary: nn.Module) -> None:
+    def __init__(self, rotary: nn.Module | None) -> None:
         self.rotary = rotary
         self.layers: list[LayerSpec] = []
         self._ropes: dict[tuple[int, float], Rope] = {}  # layers with the same frequencies share their tables
@@ -234,6 +242,7 @@ class _Probe:
 
     def note(self, module: nn.Module, sliding_window: int | None) -> None:
         self._window = sliding_window
+        module.attention_layer = len(self.layers)  # type: ignore[assignment]
         rope = rope_of(module, self.rotary)
         self._rope = self._ropes.setdefault((rope.inv_freq.data_ptr(), rope.attention_scaling), rope)
 
@@ -243,8 +252,10 @@ class _Probe:
         return shown if bool((q.sum() + k.sum()).isfinite()) else shown * torch.nan
 
 
-def rope_of(module: nn.Module, rotary: nn.Module) -> Rope:
-    """What an attention module's queries and keys are rotated by; rotary: the model's own rotary embedding."""
+def rope_of(module: nn.Module, rotary: nn.Module | None) -> Rope:
+    """What an attention module's queries and keys are rotated by; rotary: the model's own rotary embedding, if any."""
+    if rotary is None:
+        return NoRope(next(module.parameters()).device)
     config: Any = module.config
     kinds = getattr(config, "layer_types", None)
     kind = kinds[int(module.layer_idx)] if kinds else ""  # type: ignore[arg-type]
@@ -269,11 +280,14 @@ class Guests:
     modules: Mapping[str, nn.Module]
 
 
-def run(network: PreTrainedModel, ids: Tensor, memory: Attending, guests: Guests | None = None) -> Tensor:
+def run(
+    network: PreTrainedModel, ids: Tensor, memory: Attending, guests: Guests | None = None, carry: Carry | None = None
+) -> Tensor:
     """Pass tokens through the model, guests behind them.
 
     Args:
         ids: int64 [T], on the model's device.
+        carry: the states of recurrent layers; None where there are none, or where a text begins and nothing follows.
 
     Returns:
         Hidden states [T, hidden] after the last norm, those of the guests left out.
@@ -281,7 +295,7 @@ def run(network: PreTrainedModel, ids: Tensor, memory: Attending, guests: Guests
     count = 0 if guests is None else guests.count
     with _hosting(network, guests):
         padded = torch.cat([ids, ids.new_zeros(count)])[None]
-        output = network.base_model(input_ids=padded, use_cache=False, memory=memory)
+        output = network.base_model(input_ids=padded, use_cache=False, past_key_values=carry, memory=memory)
     hidden: Tensor = output.last_hidden_state[0, : len(ids)]
     return hidden
 
@@ -331,16 +345,14 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         ModelError: what it computes is no number, whatever it is given.
     """
     base = model.base_model
-    rotary = base.rotary_emb
-    assert isinstance(rotary, nn.Module)
-    original = rotary.original if isinstance(rotary, NoRotation) else rotary
-    base.rotary_emb = NoRotation(original)
-    _spare_unrotated(type(base).__module__)
+    rotary = rotary_of(model)
+    if rotary is not None:
+        setattr(base, _rotary_name(model), NoRotation(rotary))
+        _spare_unrotated(type(base).__module__)
     model.set_attn_implementation(IMPLEMENTATION)
-    probe = _Probe(original)
+    probe, carry = _Probe(rotary), Carry() if model.config.model_type in RECURRENT else None
     with torch.no_grad():
-        ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
-        hidden = base(input_ids=ids, use_cache=False, memory=probe).last_hidden_state
+        hidden = run(model, torch.zeros(1, dtype=torch.long, device=model.device), probe, carry=carry)
     if bool(hidden.isnan().any()):
         raise ModelError(f"The model gives no numbers: {NO_NUMBERS}")
     config = model.config
@@ -354,7 +366,20 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         embedding=_embedding_digest(model),
         folder=folder,
         projections=projections_of(model),
+        state_bytes=sum(state.nbytes for state in carry.states.values()) if carry else 0,
     )
+
+
+def rotary_of(model: PreTrainedModel) -> nn.Module | None:
+    """A model's own rotary embedding, also where the engine has taken over already; None where it has none."""
+    name = _rotary_name(model)
+    rotary = getattr(model.base_model, name) if name else None
+    return rotary.original if isinstance(rotary, NoRotation) else rotary
+
+
+def _rotary_name(model: PreTrainedModel) -> str:
+    """Of the attribute; empty if there is none."""
+    return ROTARY.get(model.config.model_type, "rotary_emb") or ""
 
 
 def window_of(config: PretrainedConfig) -> int:

@@ -243,7 +243,7 @@ class PrunedMemory(TieredMemory):
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Count the step and the stages that ran."""
-        super().commit(novelty)  # type: ignore[safe-super]  # a memory on the device comes next in line
+        super().commit(novelty)
         self.pruning.commit()
 
     def static_widths(self) -> tuple[int, ...]:

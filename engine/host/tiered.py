@@ -124,10 +124,10 @@ class TieredMemory(Memory):
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """What is on the device, and slabs that are no context's."""
-        parts, meta = super().state()  # type: ignore[safe-super]
+        parts, meta = super().state()
         return {**parts, **self.host.state()}, meta
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
         """What was on the device, and the slabs."""
-        super().restore(parts, meta)  # type: ignore[safe-super]
+        super().restore(parts, meta)
         self.host.restore(parts, stay=self.tier == DISK)

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from engine.memories.static_pass import Recorded, StaticPass
-from engine.records import LoadedParts, Parts, Usage
+from engine.records import LoadedParts, Part, Parts, Usage
 from engine.seam import Guests, ModelSpec, Scoring
 
 UNLIMITED = sys.maxsize
+STATES = "states"  # the part of what is saved that holds those of recurrent layers
 NOT_IN_SOURCE = -1  # the source position of the prefix, the questions and the answers
 
 
@@ -68,6 +69,8 @@ class Memory(ABC):
         self.predicted: Tensor | None = None  # its logits [vocabulary], where they have been worked out; never saved
         self.mass: AttentionMass | None = None  # set while the passes of an answer are watched
         self.recordings: dict[int, Recorded] = {}  # of passes of one token, by kind; replaced, never changed
+        self.states: dict[str, Tensor] = {}  # of recurrent layers; replaced, never changed
+        self.states_after: dict[str, Tensor] = {}  # the same after the pass that has been, until `commit`
         self._incoming = torch.zeros(0, dtype=torch.int32)  # on the device; what is counted or kept on the host:
         self._incoming_here = self._incoming
 
@@ -93,7 +96,11 @@ class Memory(ABC):
 
     @abstractmethod
     def commit(self, novelty: Tensor | None = None) -> None:
-        """The pass is over: remember its tokens. novelty: -log p of each [T], for methods that ask for it."""
+        """The pass is over: remember its tokens. novelty: -log p of each [T], for methods that ask for it.
+
+        Here: what recurrent layers know after it.
+        """
+        self.states = self.states_after
 
     def watched(self) -> Tensor | None:
         """A copy of what has been counted of attention, if anybody watches."""
@@ -203,6 +210,10 @@ class Memory(ABC):
     def adopt(self, parts: LoadedParts) -> None:  # noqa: B027 - most memories keep nothing on disk
         """What has just been saved or restored, mapped from disk: what is final in it is from now on used there."""
 
+    def state_bytes(self) -> int:
+        """Of the states of recurrent layers."""
+        return sum(state.nbytes for state in self.states.values())
+
     @abstractmethod
     def usage(self) -> Usage:
         """Entries and bytes per tier, from the tensors themselves."""
@@ -229,8 +240,16 @@ class Memory(ABC):
 
     @abstractmethod
     def state(self) -> tuple[Parts, dict[str, Any]]:
-        """Tensors and JSON-able facts from which `restore` rebuilds this memory; of a fork, only its own share."""
+        """Tensors and JSON-able facts from which `restore` rebuilds this memory; of a fork, only its own share.
+
+        Here: the states of recurrent layers, if the model has any.
+        """
+        return {STATES: Part(self.states)} if self.states else {}, {}
 
     @abstractmethod
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
-        """Become what `state` described. Called on an empty memory, or on a fresh fork of the same context."""
+        """Become what `state` described. Called on an empty memory, or on a fresh fork of the same context.
+
+        Here: the states of recurrent layers.
+        """
+        self.states = {name: state.to(self.spec.device, copy=True) for name, state in parts.get(STATES, {}).items()}

@@ -101,4 +101,4 @@ def plan_slots(spec: ModelSpec, passed: int, chunk: int, capacity: int | None, c
         answering=round(seen(spec, held)),
         coded=coded,
         recorded=coding is None,
-    )
+    ).with_states(spec.state_bytes)

@@ -277,6 +277,7 @@ class SlotMemory(Memory):
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Keep the tokens of the pass, but for a catalyst's."""
+        super().commit(novelty)
         text = len(self._incoming) - self.observers
         end = self.length + text
         for slots in self.own:
@@ -360,10 +361,11 @@ class SlotMemory(Memory):
         every = (tensor for slots in [*self.base, *self.own] for tensor in slots.tensors())
         held = {tensor.data_ptr(): tensor.nbytes for tensor in every}  # what a fork shares with its context once
         entries = self.entries if self.capacity is not None else min(self.entries, farthest(self.spec))
-        return Usage({DEVICE: entries}, {DEVICE: sum(held.values())})
+        return Usage({DEVICE: entries}, {DEVICE: sum(held.values()) + self.state_bytes()})
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Own entries of all slots in one part."""
+        parts, _ = super().state()
         tensors: dict[str, Tensor] = {}
         for number, slots in enumerate(self.own):
             saved = slots.saved(self.length + slots.surplus)
@@ -376,7 +378,7 @@ class SlotMemory(Memory):
             "base_length": self.base_length,
             "seen": self.seen,
         }
-        return {"slots": Part(tensors)}, meta
+        return {**parts, "slots": Part(tensors)}, meta
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
         """On a fresh fork, base_length says whether the saved tail stood on the context or had replaced it.
@@ -384,6 +386,7 @@ class SlotMemory(Memory):
         Where a tail on the context has a surplus, its slots were packed and stood on nothing. Packed ones without a
         surplus hold just the conversation's own tokens, and may as well stand on the context.
         """
+        super().restore(parts, meta)
         tensors = parts["slots"]
         if meta["base_length"] not in (0, self.base_length):
             raise ContextMismatch(

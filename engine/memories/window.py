@@ -114,7 +114,7 @@ def plan_window(spec: ModelSpec, task: Task, sinks: int, window: int, whole: boo
         widest=min(task.total, held + task.chunk),
         answering=round(spec.averaged(lambda layer: min(task.total, most(layer)))),
         recorded=True,
-    )
+    ).with_states(spec.state_bytes)
 
 
 @dataclass(frozen=True)
@@ -286,6 +286,7 @@ class WindowMemory(Memory):
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Keep the tokens of the pass."""
+        super().commit(novelty)
         fresh, count = self._to_sinks, len(self._incoming)
         self.source[self.seen : self.seen + fresh] = self._incoming[:fresh]
         begin = self.sinks + self.length
@@ -322,10 +323,12 @@ class WindowMemory(Memory):
 
     def usage(self) -> Usage:
         """All on the device; bytes are those of the buffers, slack included."""
-        return Usage({DEVICE: self.entries}, {DEVICE: sum(h.nbytes() for h in self.layers) + self.source.nbytes})
+        size = sum(held.nbytes() for held in self.layers) + self.source.nbytes + self.state_bytes()
+        return Usage({DEVICE: self.entries}, {DEVICE: size})
 
     def state(self) -> tuple[Parts, dict[str, Any]]:
         """Sinks and the window in one part."""
+        parts, _ = super().state()
         start, known = max(0, self.length - self.window), min(self.sinks, self.seen)
         tensors = {"source": torch.cat([self.source[: self.sinks], self.source[self.sinks :][start : self.length]])}
         for layer, held in enumerate(self.layers):
@@ -333,10 +336,11 @@ class WindowMemory(Memory):
             tensors[f"{layer}.sink_values"] = held.sink_values[:, :known]
             tensors[f"{layer}.keys"] = held.keys[:, start : self.length]
             tensors[f"{layer}.values"] = held.values[:, start : self.length]
-        return {"window": Part(tensors)}, {"length": self.length - start, "seen": self.seen}
+        return {**parts, "window": Part(tensors)}, {"length": self.length - start, "seen": self.seen}
 
     def restore(self, parts: LoadedParts, meta: dict[str, Any]) -> None:
         """Rotates what was saved before RoPE."""
+        super().restore(parts, meta)
         tensors, length = parts["window"], int(meta["length"])
         self.seen, self.length = int(meta["seen"]), length
         self.layers = [LayerWindow(h.layer, self.spec, self.sinks, self.window + self.slack) for h in self.layers]

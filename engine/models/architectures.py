@@ -51,7 +51,25 @@ SUPPORTED: dict[str, str] = {
     "apertus": "Apertus",
     "arcee": "Arcee AFM",
     "starcoder2": "StarCoder 2",
+    "qwen3_next": "Qwen 3 Next",
+    "qwen3_5_text": "Qwen 3.5",
+    "qwen3_5_moe_text": "Qwen 3.5 mixture of experts",
+    "olmo_hybrid": "OLMo Hybrid",
+    "lfm2": "LFM 2",
+    "lfm2_moe": "LFM 2 mixture of experts",
+    "granitemoehybrid": "Granite 4",
+    "falcon_h1": "Falcon H1",
+    "nemotron_h": "Nemotron H, Nano and 3",
+    "bamba": "Bamba",
 }
+
+# Those of which some layers carry states of a fixed size from token to token, instead of keys and values or beside.
+RECURRENT = frozenset(
+    {
+        *("bamba", "falcon_h1", "granitemoehybrid", "lfm2", "lfm2_moe", "nemotron_h", "olmo_hybrid"),
+        *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
+    }
+)
 
 # Those of which a layer has experts, of which each token goes through a few.
 MIXTURES = frozenset(
@@ -74,12 +92,15 @@ INTERLEAVED = {
     **{"glm": True, "glm4": True},
 }
 
+# Where a model has its rotary embedding, if not in `rotary_emb`; of None there is none in any layer.
+ROTARY = {"lfm2_moe": "pos_emb", "nemotron_h": None}
+
 # Of models that have layers with a sliding window, only these layers have RoPE.
 ROPE_WITHIN_WINDOWS = frozenset({"cohere2", "exaone4"})
 
 # What the configuration calls the factor of logits, and what it calls their divisor.
-LOGIT_FACTORS = {"cohere": "logit_scale", "cohere2": "logit_scale"}
-LOGIT_DIVISORS = {"granite": "logits_scaling", "granitemoe": "logits_scaling"}
+LOGIT_FACTORS = {"cohere": "logit_scale", "cohere2": "logit_scale", "falcon_h1": "lm_head_multiplier"}
+LOGIT_DIVISORS = dict.fromkeys(("granite", "granitemoe", "granitemoehybrid"), "logits_scaling")
 
 # Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is taken.
 ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope"})

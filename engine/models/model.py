@@ -20,6 +20,7 @@ from engine.errors import ModelNotFound, SettingsError, UnsupportedModel
 from engine.graphs import Recorder
 from engine.measure import said_if_out
 from engine.memories.memory import Memory
+from engine.memories.recurrent import Carry
 from engine.models import architectures
 from engine.models.chat import Chat, Encoding
 from engine.models.loading import device_named, dtype_on, load_network, read_config
@@ -97,7 +98,10 @@ class Model:
             memory.begin(source)
             if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
                 return hidden
-            return run(self.network, ids.to(self.device, non_blocking=True), memory, memory.guests())
+            carry = Carry(memory.states) if self.spec.recurrent else None
+            hidden = run(self.network, ids.to(self.device, non_blocking=True), memory, memory.guests(), carry)
+            memory.states_after = carry.states if carry else {}
+            return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [..., vocabulary] in float32 for hidden states [..., hidden]."""

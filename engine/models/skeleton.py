@@ -8,6 +8,7 @@ loaded already is measured by the same function.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +22,9 @@ from engine.method import require
 from engine.models import architectures
 from engine.models.experts import MXFP4, PACKINGS, PackedExperts, Packing, has_experts, shapes_of, together_on
 from engine.models.quantised import Published, eight_bit_bytes, four_bit_bytes
+from engine.models.recurrence import Recurrence, recurrence_of
 from engine.models.refusing import refusing
-from engine.seam import LayerSpec, ModelSpec, projections_of, rope_of, window_of
+from engine.seam import LayerSpec, ModelSpec, projections_of, rope_of, rotary_of, window_of
 
 QUANTIZATIONS = ("none", "8bit", "nf4")
 NO_MODEL = "describes no model that can be built, correct it or fetch it anew"
@@ -38,7 +40,8 @@ class Skeleton:
     how many of each a token goes through; `biased`: whether they have biases.
     other: weights that stay as they are: embeddings, head, norms, biases, and what chooses among experts; `multiplied`:
     those of them that every token is multiplied with, the head left out; head: those of the head.
-    mlp: width of the widest hidden layer; published: how the linear layers come quantised already, if they do.
+    mlp: width of the widest hidden layer; depth: layers of all kinds; published: how the linear layers come quantised
+    already, if they do; recurrence: what recurrent layers take, if there are any.
     """
 
     spec: ModelSpec
@@ -52,7 +55,9 @@ class Skeleton:
     hidden: int
     mlp: int
     vocabulary: int
+    depth: int
     published: Published | None = None
+    recurrence: Recurrence | None = None
 
     @property
     def quantizations(self) -> tuple[str, ...]:
@@ -199,6 +204,7 @@ def skeleton(
     with refusing(UnsupportedModel, f"The config.json of '{config.name_or_path}' {NO_MODEL}"):
         with torch.device("meta"):
             network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+        recurrence = recurrence_of(network, dtype)
         spec = ModelSpec(
             layers_of(network),
             dtype,
@@ -206,6 +212,7 @@ def skeleton(
             window_of(config),
             folder=folder,
             projections=projections_of(network),
+            state_bytes=recurrence.state_bytes if recurrence else 0,
         )
         return skeleton_of(network, spec)
 
@@ -232,7 +239,8 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
     rest = {id(each): each for each in network.parameters() if id(each) not in reached}
     embedding = network.get_input_embeddings().weight
     chosen = int(config.num_experts_per_tok) if experts else 1
-    width = getattr(config, "moe_intermediate_size", None) or config.intermediate_size
+    dense = getattr(config, "intermediate_size", None) or 0
+    width = getattr(config, "moe_intermediate_size", None) or dense
     apart = {id(each) for each in (embedding, None if head is None else head.weight, *of_experts)}
     multiplied = [own for own in rest.values() if own.dim() == 2 and id(own) not in apart]
     return Skeleton(
@@ -245,16 +253,18 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
         multiplied=sum(weight.numel() for weight in multiplied),
         head=config.hidden_size * config.vocab_size,
         hidden=config.hidden_size,
-        mlp=max(config.intermediate_size, chosen * int(width)),
+        mlp=max(dense, chosen * int(width)),
         vocabulary=config.vocab_size,
+        depth=config.num_hidden_layers,
         published=published,
+        recurrence=recurrence_of(network, spec.dtype),
     )
 
 
 def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     """What the seam would find out by sending a token through: tests compare the two for every architecture."""
     config: Any = network.config
-    base: Any = network.base_model
+    base = network.base_model
     count, heads = config.num_hidden_layers, config.num_attention_heads
     if count < 1:
         raise ValueError(f"num_hidden_layers is {count}")
@@ -262,11 +272,13 @@ def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * count
     sliding = getattr(config, "sliding_window", None)
-    rotary = getattr(base.rotary_emb, "original", base.rotary_emb)  # where the engine has taken over already
-    ropes = [rope_of(layer.self_attn, rotary) for layer in base.layers]
+    rotary = rotary_of(network)
+    modules: Iterable[Any] = base.modules()
+    attending = [each for each in modules if hasattr(each, "is_causal") and hasattr(each, "layer_idx")]
+    ropes = [rope_of(each, rotary) for each in attending]
     keys = [id(rope.inv_freq) if len(rope.inv_freq) else 0 for rope in ropes]
     shared = dict(zip(keys, ropes, strict=True))  # layers with the same frequencies share their tables
+    windows = [sliding if kinds[each.layer_idx] == "sliding_attention" else None for each in attending]
     return tuple(
-        LayerSpec(heads, kv_heads, head_size, sliding if kind == "sliding_attention" else None, shared[key])
-        for kind, key in zip(kinds, keys, strict=True)
+        LayerSpec(heads, kv_heads, head_size, window, shared[key]) for window, key in zip(windows, keys, strict=True)
     )

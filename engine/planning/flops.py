@@ -17,7 +17,8 @@ from engine.models.skeleton import Skeleton
 class Operations:
     """Multiplications and additions.
 
-    linear: F^qkv + F^out + F^up + F^down; attention: F^qk + F^av; softmax, gate: element by element; head: F^lm.
+    linear: F^qkv + F^out + F^up + F^down; attention: F^qk + F^av; softmax, gate: element by element; head: F^lm;
+    recurrence: of recurrent layers, which the paper's models do not have.
     """
 
     linear: float
@@ -25,11 +26,12 @@ class Operations:
     softmax: float
     gate: float
     head: float
+    recurrence: float = 0.0
 
     @property
     def total(self) -> float:
         """Of all kinds."""
-        return self.linear + self.attention + self.softmax + self.gate + self.head
+        return self.linear + self.attention + self.softmax + self.gate + self.head + self.recurrence
 
 
 def operations(model: Skeleton, tokens: float, attended: float, scored: float = 0) -> Operations:
@@ -42,6 +44,7 @@ def operations(model: Skeleton, tokens: float, attended: float, scored: float = 
         linear=2.0 * tokens * model.active,
         attention=4.0 * tokens * attended * spec.query_width,
         softmax=float(tokens) * attended * spec.query_heads,
-        gate=float(tokens) * model.mlp * len(spec.layers),
+        gate=float(tokens) * model.mlp * model.depth,
         head=2.0 * scored * model.head,
+        recurrence=tokens * model.recurrence.products if model.recurrence else 0.0,
     )

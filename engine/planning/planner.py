@@ -25,6 +25,7 @@ from engine.measure import free_bytes
 from engine.method import Method
 from engine.methods import HOST_STORES, METHODS, make_method, suited_stores
 from engine.models.model import Model
+from engine.models.recurrence import ROWS
 from engine.models.skeleton import Skeleton, skeleton_of
 from engine.passes import NOVELTY_ROWS
 from engine.planning.flops import operations
@@ -268,11 +269,15 @@ class Planner:
         logits = rows * model.hidden * size + scored * model.vocabulary * (size + 8)
         if method.needs_novelty() and self.machine.shared:
             logits += 2 * model.hidden * model.vocabulary  # a CPU's copy of the head in bfloat16
+        recurring = -(-rows // ROWS) * ROWS * model.recurrence.held if model.recurrence else 0
         stream = rows * model.hidden * (3 * size + 4)  # residual, its norm in float32, the layer's input and output
         positions = max(footprint.widest, footprint.positions)
         tables = sum(rope.bytes_for(positions, size) for rope in model.spec.ropes)
         return (
-            stream + max(attention, model.mlp_bytes(rows, quantize), logits) + tables + model.unpacked_bytes(quantize)
+            stream
+            + max(attention, model.mlp_bytes(rows, quantize), logits, recurring)
+            + tables
+            + model.unpacked_bytes(quantize)
         )
 
     def _attention_bytes(self, query_heads: int, kv_heads: int, width: int, footprint: Footprint, rows: int) -> int:

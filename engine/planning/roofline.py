@@ -21,6 +21,7 @@ BETWEEN = 3  # times that a small operation takes on a CPU what it takes by itse
 LOGIT_BYTES = 24  # moved per logit where they are built: written, masked, exponentiated, read again
 MOVED_PER_SCORE = 12  # bytes, of a search: written, and read again to find the best
 UNPACKING = 10  # operations that unpack and multiply with one of an expert's two stacks
+AROUND = 60  # operations of norms and an MLP around a layer that does not attend
 CODED_MOVES = 8  # times that an entry in codes is read or written on its way to a number
 
 
@@ -74,12 +75,12 @@ class Roofline:
         share = footprint.inserted / (footprint.passed + footprint.inserted) if footprint.inserted else 1.0
         beside = 2 * rows * share * footprint.weight_bytes / size
         weights += footprint.weight_bytes
-        products = max((work.linear + work.head + beside) / rates.flops, weights / rates.memory)
+        products = max((work.linear + work.head + work.recurrence + beside) / rates.flops, weights / rates.memory)
         logits = LOGIT_BYTES * model.spec.query_heads * rows * attended if explicit else 0
         attention = work.attention / rates.flops
         entries = attended * model.spec.entry_bytes * (1 + (CODED_MOVES if footprint.coded else 0))
-        moved = (entries + logits) / rates.memory
-        small: float = footprint.operations * len(model.spec.layers)
+        moved = (entries + logits + self._recurring_bytes(rows)) / rates.memory
+        small = footprint.operations * len(model.spec.layers) + self._recurring_operations(rows)
         if packing:
             small += UNPACKING * sum(1 if at_once else hit * count for count, *_ in model.experts)
         small *= rates.operation_sec
@@ -88,6 +89,19 @@ class Roofline:
         if rows == 1 and footprint.recorded and self.quantize != "8bit":
             return products + attention + moved  # nothing is launched one by one
         return max(products + attention + moved, small)  # a GPU works while its host prepares what comes next
+
+    def _recurring_bytes(self, rows: float) -> float:
+        """Moved by recurrent layers in a pass: what they write is read again as a rule, and their states are copied."""
+        recurrence = self.model.recurrence
+        return 2 * (rows * recurrence.moved + 2 * recurrence.state_bytes) if recurrence else 0.0
+
+    def _recurring_operations(self, rows: float) -> float:
+        """Of PyTorch, that recurrent layers and what is around them take in a pass."""
+        recurrence = self.model.recurrence
+        if recurrence is None:
+            return 0.0
+        token, each = recurrence.operations
+        return AROUND * recurrence.layers + (token if rows == 1 else max(token, rows * each))
 
     def _search_sec(self, footprint: Footprint, tokens: int = 1) -> float:
         """Of comparing tokens' queries with keys of the host tier, which are half of its bytes."""

@@ -52,8 +52,8 @@ class Kind(Generic[T]):
 
     method: that needs them, which is also what `stockpot train` calls them; things: in words; setting: of the method,
     that names their file; pattern: of their tensors' names; example: one such name; build: makes a module for a model,
-    with weights of these shapes and these facts in the header of the file named last, or raises WeightsError; far:
-    whether they can be trained only for models without sliding windows.
+    with weights of these shapes and these facts in the header of the file named last, or raises WeightsError; bars:
+    what such weights cannot be trained for, in words, or nothing.
     """
 
     method: str
@@ -62,7 +62,7 @@ class Kind(Generic[T]):
     pattern: re.Pattern[str]
     example: str
     build: Callable[[ModelSpec, Shapes, Mapping[str, str], str], T]
-    far: bool = False
+    bars: Callable[[ModelSpec], str] = lambda spec: ""
 
     @property
     def file(self) -> str:
@@ -164,10 +164,8 @@ def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
             found = "a model of the hub has none beside it"
         else:
             found = f"no safetensors file lies in {path}" if path.is_dir() else f"there is no file {path}"
-        if kind.far and any(layer.sliding_window for layer in spec.layers):
-            training = (
-                "They cannot be trained yet for a model that has layers with a sliding window: choose another method"
-            )
+        if bar := kind.bars(spec):
+            training = f"They cannot be trained yet for a model that has {bar}: choose another method"
         else:
             training = f"Train them with '{_training(kind, spec)}'"
         raise WeightsError(

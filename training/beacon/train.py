@@ -23,7 +23,7 @@ from torch import Tensor
 
 from engine import Model, SettingsError, load_model
 from engine.methods.beacon import RAW
-from engine.trained.beacons import FILE, RATIOS, Beacons, check_shapes, find_beacons
+from engine.trained.beacons import FILE, RATIOS, Beacons, barred_by, check_shapes, find_beacons
 from engine.trained.beside import save_weights
 from training import checkpoint, loop
 from training.beacon.card import CARD
@@ -221,10 +221,8 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
     checkpoint.place(settings.work_dir, settings.resume)
     out = loop.output_of(settings, FILE)
     model = load_model(settings.model, device=settings.device)
-    if any(layer.sliding_window for layer in model.spec.layers):
-        raise SettingsError(
-            f"'{model.name}' has layers with a sliding window, for which beacons cannot be trained yet."
-        )
+    if bar := barred_by(model.spec):
+        raise SettingsError(f"'{model.name}' has {bar}, for which beacons cannot be trained yet.")
     run = Run(settings, model, open_examples(settings, model))
     check_lengths(settings, run.window, run.examples)
     loop.run_through(run, progress)

@@ -1,0 +1,86 @@
+"""States of recurrent layers: what linear attention, Mamba and short convolutions carry from token to token.
+
+Their size does not depend on how much has been read, so no method has anything to choose there: every memory keeps the
+states behind the last token that it has committed, beside its entries. transformers' layers ask a cache for them and
+give it the new ones; `Carry` is that cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CONVOLUTION, RECURRENCE = "convolution", "recurrence"
+
+
+class Carry:
+    """The states of one pass: those before it go in, those after it come out.
+
+    To layers it is a cache of transformers', of which they use what is here. Layers with attention give it their keys
+    and values too, and get them back as they are: those are the memory's.
+    """
+
+    def __init__(self, states: Mapping[str, Tensor] | None = None) -> None:
+        """Behind these states, which are copied; None before the first token."""
+        self.states: dict[str, Tensor] = {}  # written in place, at addresses that do not change
+        self.move_to(states or {})
+
+    def move_to(self, states: Mapping[str, Tensor]) -> None:
+        """The next pass comes behind these states, which are copied."""
+        for name, state in states.items():
+            self._put(name, state)
+
+    def taken(self) -> dict[str, Tensor]:
+        """The states after the pass, to be kept."""
+        return {name: state.clone() for name, state in self.states.items()}
+
+    def _put(self, name: str, state: Tensor) -> None:
+        if name in self.states:
+            self.states[name].copy_(state)
+        else:
+            self.states[name] = state.clone()
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """The last inputs of a convolution [1, channels, kernel], which a pass of one token replaces in place."""
+        return self.states.get(_name(layer_idx, CONVOLUTION, state_idx))
+
+    def update_conv_state(
+        self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, *, conv_kernel_size: int, **kwargs: Any
+    ) -> Tensor:
+        """Inputs [1, channels, T] of a pass; those before it and them, for the convolution."""
+        name = _name(layer_idx, CONVOLUTION, state_idx)
+        before = self.states.get(name)
+        shown = F.pad(conv_states, (conv_kernel_size, 0)) if before is None else torch.cat([before, conv_states], -1)
+        self._put(name, shown[..., -conv_kernel_size:])
+        return shown
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """What a recurrence knows [1, heads, ...], which a pass of one token may replace in place."""
+        return self.states.get(_name(layer_idx, RECURRENCE, state_idx))
+
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
+    ) -> Tensor:
+        """What it knows after the pass."""
+        self._put(_name(layer_idx, RECURRENCE, state_idx), recurrent_states)
+        return recurrent_states
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        """Nothing is ever taken back here: the states before a pass are still the memory's."""
+        return False
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Positions are the memory's matter, so all passes begin at 0."""
+        return 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any) -> tuple[Tensor, Tensor]:
+        """Keys and values as they are."""
+        return key_states, value_states
+
+
+def _name(layer: int, what: str, number: int) -> str:
+    return f"{layer}.{what}{number or ''}"

@@ -1,0 +1,223 @@
+"""Layers that carry states of a fixed size: the matrix of tests with models that have them, and what is their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from engine import Context, Conversation, Method, Reader, WeightsError, make_method
+from engine.errors import OutOfMemory
+from engine.footprint import Task
+from engine.memories.memory import STATES, no_source
+from engine.memories.recurrent import Carry
+from engine.models.architectures import RECURRENT
+from engine.models.model import Model
+from engine.models.recurrence import recurrence_of
+from engine.models.skeleton import skeleton, skeleton_of
+from engine.passes import condense, feed
+from engine.planning.planner import Machine, Planner
+from engine.records import DEVICE
+from engine.seam import run
+from engine.trained import beacons, retaining
+from engine.trained.beacons import Beacons
+from engine.trained.beside import save_weights
+from engine.trained.retaining import RetainingHeads
+from tests.engine.conftest import byte_tokenizer
+from tests.engine.plans import GB
+from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
+from tests.engine.test_architectures import small_config
+from tests.engine.test_graphs import replayed as replayed  # a fixture
+from tests.engine.test_methods import TIGHT
+from tests.engine.test_planner import peak_of_pass
+
+KINDS = ["qwen3_5_text", "granitemoehybrid", "falcon_h1"]  # linear attention, Mamba without RoPE, and Mamba beside it
+NAMES = ["full", "full-int8", "truncate", "streaming", "exact", "infllm", "infinitehip", "recall", "recall-pot"]
+NAMES += ["infinipot-both", "infinipot-int8-heads", "locret"]
+CLOSE = {"atol": 1e-4, "rtol": 1e-3}  # states that come from chunks of other sizes differ more than entries do
+CODES_CLOSE = {"atol": 5e-3, "rtol": 5e-3}
+QUESTION = torch.tensor([1, 80, 81, 82, 2])
+every_kind = pytest.mark.parametrize("kind", KINDS)
+every_method = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
+    """With random retaining heads beside them."""
+    made = {}
+    for kind in KINDS:
+        folder = tmp_path_factory.mktemp(kind)
+        made[kind] = model = Model(network(kind), byte_tokenizer(), kind, "-", folder)
+        heads = RetainingHeads(model.spec, [24] * len(model.spec.layers))
+        save_weights(heads, folder / retaining.FILE, model.spec, {})
+    return made
+
+
+@pytest.fixture
+def model(models: dict[str, Model], kind: str) -> Model:
+    return models[kind]
+
+
+def network(kind: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    config = small_config(kind)
+    config.initializer_range = 0.1
+    made: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    return made
+
+
+def close(method: Method) -> dict[str, float]:
+    return CODES_CLOSE if getattr(method, "store", "") == "int8" else CLOSE
+
+
+@every_kind
+@pytest.mark.parametrize("name", [name for name in NAMES if "int8" not in name])
+def test_unlimited_budget_equals_transformers(model: Model, kind: str, name: str, ids: Tensor) -> None:
+    with torch.no_grad():
+        everything = torch.cat([torch.tensor(model.chat.prefix), ids, QUESTION])
+        expected = network(kind)(input_ids=everything[None]).logits[0, -len(QUESTION) :]
+    method = with_budget(TIGHT[name], None)
+    found = next_logits(model, method, read(model, method, ids).memory, QUESTION)
+    torch.testing.assert_close(found, expected, **CLOSE)
+
+
+@every_kind
+@every_method
+@pytest.mark.parametrize("chunk", [1, 111])
+def test_chunk_size_does_not_change_the_answer(model: Model, name: str, chunk: int, ids: Tensor) -> None:
+    method = TIGHT[name]
+    expected = next_logits(model, method, read(model, method, ids).memory, QUESTION)
+    found = next_logits(model, method, read(model, method, ids, chunk).memory, QUESTION, chunk)
+    torch.testing.assert_close(found, expected, **close(method))
+
+
+@every_kind
+@every_method
+def test_save_load_and_continue_equals_uninterrupted(model: Model, name: str, ids: Tensor) -> None:
+    method = TIGHT[name]
+    whole = read(model, method, ids)
+    context = finish(resumed(Reader(model, method, ids, 48), 3, 64))
+    expected = next_logits(model, method, whole.memory, QUESTION)
+    torch.testing.assert_close(next_logits(model, method, context.memory, QUESTION), expected, **close(method))
+    conversation = Conversation(whole)
+    for number in range(4):
+        answer(conversation, f"question number {number}?")
+    (parts, meta), (said, facts) = whole.state(), conversation.state()
+    again = Conversation.load(Context.load(model, method, loaded(parts), meta), loaded(said), facts)
+    assert answer(again, "And then?") == answer(conversation, "And then?")
+
+
+@every_kind
+@every_method
+def test_a_fork_never_changes_its_base(model: Model, name: str, ids: Tensor) -> None:
+    """Nor does a question that is cancelled."""
+    context = read(model, TIGHT[name], ids)
+    before = {key: state.clone() for key, state in context.state()[0][STATES].tensors.items()}
+    first, second = Conversation(context), Conversation(context)
+    alone = answer(Conversation(context), "Who?")
+    for number in range(4):
+        answer(first, f"a long question, number {number}, to overflow the tail?")
+    pieces = second.ask("Something that is not asked to its end, is it?")
+    next(pieces)
+    pieces.close()
+    assert answer(second, "Who?") == alone
+    after = context.state()[0][STATES].tensors
+    assert before
+    assert all(torch.equal(after[key], state) for key, state in before.items())
+
+
+@every_kind
+@every_method
+def test_the_plan_is_what_a_reading_holds(model: Model, name: str, ids: Tensor) -> None:
+    method = TIGHT[name]
+    footprint = method.plan(model.spec, Task(len(ids), len(model.chat.prefix), 64, model.turn_length))
+    context = read(model, method, ids)
+    assert context.memory.state_bytes() == model.spec.state_bytes > 0
+    assert context.usage() == footprint.usage
+    conversation = Conversation(context)
+    for number in range(4):
+        answer(conversation, f"question number {number}?")
+    assert conversation.usage().bytes[DEVICE] <= footprint.usage.bytes[DEVICE] + footprint.tail_bytes
+
+
+@every_kind
+def test_what_a_catalyst_says_is_not_carried_on(model: Model, ids: Tensor) -> None:
+    method = TIGHT["infinipot-both"]
+    memory = read(model, method, ids).memory
+    before = memory.states
+    condense(model, method, memory)
+    assert memory.states is before
+    for _ in feed(model, method, memory, QUESTION, no_source(len(QUESTION)), 64):
+        pass
+    carry = Carry(before)
+    run(model.network, QUESTION, read(model, TIGHT["full"], ids[:3]).memory.fork(), carry=carry)
+    first = sorted(carry.states)[0]  # of the first layer, which nothing reaches but the tokens
+    torch.testing.assert_close(memory.states[first], carry.states[first])
+
+
+@every_kind
+def test_a_pass_that_failed_leaves_the_states(model: Model, ids: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = read(model, TIGHT["full"], ids).memory
+    before, kept = memory.states, {key: state.clone() for key, state in memory.states.items()}
+
+    def starved(*args: Any) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "attend", starved)
+        with pytest.raises(OutOfMemory):
+            for _ in feed(model, TIGHT["full"], memory, QUESTION, no_source(len(QUESTION)), 64):
+                pass
+    assert memory.states is before
+    assert all(torch.equal(before[key], state) for key, state in kept.items())
+
+
+@every_kind
+@pytest.mark.parametrize("name", ["full", "streaming", "infinipot-both", "locret"])
+def test_static_passes_say_what_others_say(model: Model, name: str, ids: Tensor, replayed: list[int]) -> None:
+    context = read(model, TIGHT[name], ids)
+    theirs, ours = Conversation(context), Conversation(context)
+    for token in ids[:60].tolist():
+        with model.recorder.stopped():
+            expected = theirs._feed([token], repeated=True)
+        torch.testing.assert_close(ours._feed([token], repeated=True), expected, rtol=1e-3, atol=1e-3)
+    assert len(replayed) > 40
+
+
+@pytest.mark.parametrize("kind", sorted(RECURRENT))
+def test_a_config_tells_what_the_loaded_model_carries(kind: str) -> None:
+    config = small_config(kind)
+    loaded_model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), kind, "-")
+    planned = skeleton(config, torch.float32)
+    assert planned.spec.state_bytes == loaded_model.spec.state_bytes > 0
+    assert planned.recurrence == recurrence_of(loaded_model.network, torch.float32)
+    halved = skeleton(config, torch.bfloat16).spec.state_bytes
+    assert halved == Model(loaded_model.network.to(torch.bfloat16), byte_tokenizer(), kind, "-").spec.state_bytes
+
+
+@pytest.mark.parametrize("kind", ["qwen3_5_text", "bamba", "lfm2"])
+def test_the_workspace_is_not_less_than_a_pass_takes(kind: str) -> None:
+    """Linear attention and Mamba hold far more at once than attention does."""
+    wide = {"linear_num_value_heads": 16, "linear_num_key_heads": 16, "mamba_n_heads": 32, "mamba_expand": 8}
+    config = small_config(kind)
+    config.update({name: value for name, value in wide.items() if hasattr(config, name)})
+    torch.manual_seed(0)
+    model = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), kind, "-")
+    ids, method = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),)), make_method("full")
+    machine = Machine(64 * GB, 0, True)
+    plan = Planner(skeleton_of(model.network, model.spec), machine, model.turn_length).plan(method, len(ids))
+    assert peak_of_pass(model, method, ids, plan.chunk) <= plan.workspace_bytes + plan.footprint.spare_bytes
+
+
+@pytest.mark.parametrize("kind", KINDS[:1])
+def test_beacons_are_refused(model: Model, tmp_path: Path) -> None:
+    """Their own tokens would be carried on into the text."""
+    with pytest.raises(WeightsError, match="cannot be trained yet for a model that has recurrent layers: choose"):
+        make_method("beacon").weights_digest(model.spec)
+    save_weights(Beacons(model.spec), tmp_path / beacons.FILE, model.spec, {})
+    with pytest.raises(WeightsError, match="recurrent layers, which this model has, would carry them on"):
+        make_method("beacon", weights=str(tmp_path / beacons.FILE)).weights_digest(model.spec)
