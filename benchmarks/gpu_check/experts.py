@@ -17,7 +17,7 @@ from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds
 from benchmarks.random_models import SPREAD
 from engine.graphs import record
-from engine.models.experts import MXFP4, PACKINGS, STACKS, InRows, PackedExperts, Packing
+from engine.models.experts import MXFP4, PACKINGS, InRows, PackedExperts, Packing
 
 QWEN, GPT_OSS = "qwen3_moe", "gpt_oss"
 MODULES: dict[str, type[nn.Module]] = {QWEN: Qwen3MoeExperts, GPT_OSS: GptOssExperts}
@@ -84,7 +84,7 @@ def _experts(config: PretrainedConfig) -> nn.Module:
 def _packed(check: Check, config: PretrainedConfig, packing: type[Packing]) -> PackedExperts:
     """Experts of noise; codes that are published so are noise themselves."""
     packed = PackedExperts(_experts(config), packing)
-    for name in STACKS:
+    for name in packed.stacks:
         if issubclass(packing, InRows):
             weights = torch.randn(packed.shape(name), device=check.place, dtype=check.dtype) * SPREAD
             setattr(packed, name, packed.pack(name, weights))
@@ -104,7 +104,7 @@ def _compared(packed: PackedExperts, config: PretrainedConfig, x: Tensor, which:
     fewer = copy.deepcopy(config)
     fewer.num_experts = len(used)  # gpt-oss calls it otherwise, and knows this name too
     own = _experts(fewer)
-    for name in STACKS:
+    for name in packed.stacks:
         held = packed.turned(packed.unpacked(name, used, x.dtype))
         setattr(own, name, nn.Parameter(held.contiguous(), requires_grad=False))
     for name, bias in packed.named_parameters():

@@ -75,12 +75,12 @@ RECURRENT = frozenset(
 MIXTURES = frozenset(
     {
         *("ernie4_5_moe", "flex_olmo", "glm4_moe", "gpt_oss", "granitemoe", "mellum", "mixtral", "olmoe"),
-        *("qwen2_moe", "qwen3_moe"),
+        *("qwen2_moe", "qwen3_moe", "granitemoehybrid", "lfm2_moe", "nemotron_h", "qwen3_5_moe_text", "qwen3_next"),
     }
 )
 
 # Models for pictures as well, of which the part for text is one of these architectures, and is used alone.
-WITH_PICTURES = frozenset({"gemma3", "internvl", "mistral3"})
+WITH_PICTURES = frozenset({"gemma3", "internvl", "mistral3", "qwen3_5", "qwen3_5_moe"})
 
 # Those that are published with their experts in MXFP4.
 MXFP4 = frozenset({"gpt_oss"})

@@ -24,7 +24,8 @@ from torch.nn import functional as F
 from engine.models.quantised import BLOCK, NESTED
 from kernels import mxfp4
 
-STACKS = ("gate_up_proj", "down_proj")  # as transformers names them: [E, 2 I, H] and [E, H, I], or all transposed
+# As transformers names them: [E, 2 I, H], or without a gate [E, I, H], and [E, H, I]; or all transposed.
+STACKS = (("gate_up_proj", "down_proj"), ("up_proj", "down_proj"))
 BIAS = "_bias"  # behind a stack's name, where experts have one
 ALIGNED = 16  # bytes: what kernels read at once
 AT_A_TIME = 256  # rows of an expert in MXFP4 that are unpacked together on a CPU
@@ -257,15 +258,20 @@ class PackedExperts(nn.Module):
     def __init__(self, own: nn.Module, packing: type[Packing]) -> None:
         """own: transformers' module of experts, whose weights are still on the meta device."""
         super().__init__()
-        self.gate: Any = own._apply_gate
+        self.inner: Any = own._apply_gate if own.has_gate else own.act_fn
         self.transposed, self.has_bias = bool(own.is_transposed), bool(own.has_bias)
         self.packings: dict[str, Packing] = {}
-        for name, (count, rows, columns) in zip(STACKS, shapes_of(own), strict=True):
+        for name, (count, rows, columns) in zip(stacks_of(own), shapes_of(own), strict=True):
             self.packings[name] = packing(rows, columns)
             for end, shape in self.packings[name].shapes.items():
                 self.register_buffer(name + end, torch.empty(count, *shape, dtype=torch.uint8, device="meta"))
             if self.has_bias:
                 self.register_parameter(name + BIAS, own.get_parameter(name + BIAS))
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """The names of both."""
+        return tuple(self.packings)
 
     def stack(self, name: str) -> list[Tensor]:
         """What holds the stack of that name, see `Packing.shapes`."""
@@ -311,7 +317,7 @@ class PackedExperts(nn.Module):
         """
         if len(hidden_states) == 1 and together_on(hidden_states.device):
             return self.together(hidden_states, top_k_index, top_k_weights)
-        count, chosen = self.shape(STACKS[0])[0], top_k_index.shape[1]
+        count, chosen = self.shape(self.stacks[0])[0], top_k_index.shape[1]
         experts, order = top_k_index.reshape(-1).sort(stable=True)
         tokens, weights = order // chosen, top_k_weights.reshape(-1)[order]
         numbers = torch.arange(count + 1, device=experts.device)
@@ -331,8 +337,8 @@ class PackedExperts(nn.Module):
 
     def _expert(self, x: Tensor, which: int | Tensor) -> Tensor:
         """[..., H] of x [T, H] through one expert, or of x [K, 1, H] through an expert each."""
-        gate_up, down = STACKS
-        return self._through(self.gate(self._through(x, gate_up, which)), down, which)
+        up, down = self.stacks
+        return self._through(self.inner(self._through(x, up, which)), down, which)
 
     def _through(self, x: Tensor, name: str, which: int | Tensor) -> Tensor:
         """[..., R] of x [..., C]."""
@@ -373,13 +379,18 @@ def pack_experts(network: nn.Module, packing: type[Packing]) -> None:
 
 def has_experts(module: nn.Module) -> bool:
     """Whether it is transformers' module of the experts of a layer."""
+    return bool(stacks_of(module))
+
+
+def stacks_of(module: nn.Module) -> tuple[str, ...]:
+    """The names of the stacks that transformers' module of the experts of a layer has; none of any other."""
     own = dict(module.named_parameters(recurse=False))
-    return all(name in own and own[name].dim() == 3 for name in STACKS)
+    return next((names for names in STACKS if all(name in own and own[name].dim() == 3 for name in names)), ())
 
 
 def shapes_of(experts: nn.Module) -> list[tuple[int, int, int]]:
     """(E, R, C) of both stacks of a layer's experts, packed or not."""
     if isinstance(experts, PackedExperts):
-        return [experts.shape(name) for name in STACKS]
-    stacks = [experts.get_parameter(name) for name in STACKS]
+        return [experts.shape(name) for name in experts.stacks]
+    stacks = [experts.get_parameter(name) for name in stacks_of(experts)]
     return [tuple((each.transpose(1, 2) if experts.is_transposed else each).shape) for each in stacks]  # type: ignore[misc]

@@ -31,7 +31,7 @@ from engine.errors import ModelNotFound, OutOfMemory, SettingsError, Unsupported
 from engine.measure import free_bytes
 from engine.models import architectures
 from engine.models.checkpoint import check_files, check_loaded
-from engine.models.experts import MXFP4, PACKINGS, STACKS, PackedExperts, pack_experts
+from engine.models.experts import MXFP4, PACKINGS, PackedExperts, pack_experts
 from engine.models.hub import hub_is_silent
 from engine.models.quantised import OWN, Published
 from engine.models.refusing import cause_of, refusing
@@ -339,7 +339,7 @@ class _Ours(_OnePlace):
     def param_needs_quantization(self, model: PreTrainedModel, param_name: str, **kwargs: Any) -> bool:
         """Whether it is a weight of experts or of one of bitsandbytes' layers."""
         module, name = get_module_from_name(model, param_name)
-        ours = isinstance(module, PackedExperts) and name in STACKS
+        ours = isinstance(module, PackedExperts) and name in module.stacks
         return ours or super().param_needs_quantization(model, param_name, **kwargs)  # type: ignore[misc]
 
     def get_quantize_ops(self) -> ConversionOps:

@@ -147,7 +147,7 @@ EXTRA: dict[str, dict[str, object]] = {
     },
     "falcon_h1": {**MAMBA, "mamba_d_ssm": 128, "lm_head_multiplier": 0.5, "key_multiplier": 0.7},
     "nemotron_h": {
-        "layers_block_type": ["mamba", "attention", "mlp", "moe", "mamba", "attention"],
+        "layers_block_type": ["mamba", "moe", "attention", "moe", "mlp", "moe", "attention"],
         "head_dim": 16,
         "ssm_state_size": 16,
         "mamba_num_heads": 8,

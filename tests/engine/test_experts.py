@@ -24,7 +24,7 @@ from engine import Model, ModelNotFound, OutOfMemory, SettingsError, Unsupported
 from engine.context import new_memory
 from engine.conversation import Conversation
 from engine.models.architectures import MIXTURES, SUPPORTED
-from engine.models.experts import BIAS, MXFP4, NF4, PACKINGS, STACKS, EightBit, PackedExperts, has_experts
+from engine.models.experts import BIAS, MXFP4, NF4, PACKINGS, EightBit, PackedExperts, has_experts, stacks_of
 from engine.models.loading import load_network, read_config
 from engine.models.skeleton import skeleton, skeleton_of
 from tests.engine.conftest import byte_tokenizer
@@ -62,7 +62,7 @@ def unpacked(network: PreTrainedModel) -> PreTrainedModel:
         if has_experts(module):
             packed = other.get_submodule(name)
             assert isinstance(packed, PackedExperts)
-            for stack in STACKS:
+            for stack in packed.stacks:
                 everything = packed.unpacked(stack, torch.arange(packed.shape(stack)[0]), torch.float32)
                 module.get_parameter(stack).data = packed.turned(everything)
                 if module.has_bias:
@@ -157,7 +157,7 @@ def filled(kind: str, quantize: str) -> PackedExperts:
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(small_config(kind))
     experts = PackedExperts(next(each for each in network.modules() if has_experts(each)), PACKINGS[quantize])
-    for seed, name in enumerate(STACKS):
+    for seed, name in enumerate(experts.stacks):
         setattr(experts, name, experts.pack(name, random(*experts.shape(name), seed=seed) / 8))
     return experts
 
@@ -190,8 +190,8 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gradients_go_through_what_is_unpacked_again(kind: str, quantize: str, tokens: int) -> None:
     """Beacons are trained through a model as it is, and its weights unpacked are not kept for the way back."""
     experts = filled(kind, quantize)
-    biases = [dict(experts.named_parameters()).get(name + BIAS, torch.zeros(4, 1)) for name in STACKS]
-    plain = [experts.unpacked(name, torch.arange(4), torch.float32) for name in STACKS]
+    biases = [dict(experts.named_parameters()).get(name + BIAS, torch.zeros(4, 1)) for name in experts.stacks]
+    plain = [experts.unpacked(name, torch.arange(4), torch.float32) for name in experts.stacks]
     x = random(tokens, 64).requires_grad_()
     weights, chosen = random(tokens, 4).softmax(-1).topk(2)
     kept: list[int] = []
@@ -201,7 +201,7 @@ def test_gradients_go_through_what_is_unpacked_again(kind: str, quantize: str, t
     expected = torch.zeros_like(x)
     for token in range(tokens):
         for place, expert in enumerate(chosen[token].tolist()):
-            inner = experts.gate(plain[0][expert] @ x[token] + biases[0][expert])
+            inner = experts.inner(plain[0][expert] @ x[token] + biases[0][expert])
             made = weights[token, place] * (plain[1][expert] @ inner + biases[1][expert])
             expected = expected.index_add(0, torch.tensor([token]), made[None])
     torch.testing.assert_close(ours, expected)
@@ -236,10 +236,10 @@ def test_checkpoints_have_their_experts_one_by_one_or_in_stacks(kind: str, quant
     layers = [packed_experts(each) for each in networks]
     assert layers[0]
     for one, other in zip(*layers, strict=True):
-        assert all(torch.equal(one.get_buffer(name), other.get_buffer(name)) for name in STACKS)
+        assert all(torch.equal(one.get_buffer(name), other.get_buffer(name)) for name in one.stacks)
     owned = [module for module in plain.modules() if has_experts(module)]
     for own, packed in zip(owned, layers[0], strict=True):
-        for name in STACKS:
+        for name in packed.stacks:
             for number, weight in enumerate(packed.turned(own.get_parameter(name))):
                 expected = PACKINGS[quantize](*packed.shape(name)[1:]).pack(weight)
                 assert torch.equal(packed.get_buffer(name)[number], expected)
@@ -251,7 +251,7 @@ def test_packed_experts_take_the_planned_bytes(kind: str, quantize: str, tmp_pat
     """Also where an expert is no whole number of blocks."""
     config = read_config(saved(kind, tmp_path, moe_intermediate_size=33, intermediate_size=45))
     network = load_network(tmp_path, config, CPU, torch.float32, quantize)
-    held = sum(each.get_buffer(name).nbytes for each in packed_experts(network) for name in STACKS)
+    held = sum(each.get_buffer(name).nbytes for each in packed_experts(network) for name in each.stacks)
     planned = skeleton(config, torch.float32)
     assert held == planned.expert_bytes(quantize)
     assert held < 0.4 * planned.expert_bytes("none")
@@ -312,13 +312,13 @@ def in_mxfp4(folder: Path) -> PreTrainedModel:
     for name, module in network.named_modules():
         if not has_experts(module):
             continue
-        for stack in STACKS:
+        for stack in stacks_of(module):
             count, columns, rows = module.get_parameter(stack).shape
             codes = torch.randint(0, 256, (count, rows, columns // 32, 16), dtype=torch.uint8)
             scales = torch.randint(120, 125, codes.shape[:3], dtype=torch.uint8)
             weights |= {f"{name}.{stack}_blocks": codes, f"{name}.{stack}_scales": scales}
             module.get_parameter(stack).data = convert_moe_packed_tensors(codes, scales, dtype=torch.float32)
-    stacks = tuple(f".experts.{stack}" for stack in STACKS)
+    stacks = (".experts.gate_up_proj", ".experts.down_proj")
     weights |= {name: each for name, each in network.state_dict().items() if not name.endswith(stacks)}
     config.update({"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}})
     config.architectures = ["GptOssForCausalLM"]
@@ -350,7 +350,7 @@ def test_a_mixture_that_was_published_in_mxfp4_stays_in_it(tmp_path: Path) -> No
     assert len(experts) == 4
     config = read_config(tmp_path)
     planned = skeleton(config, torch.float32)
-    parts = [part for each in experts for name in STACKS for part in each.stack(name)]
+    parts = [part for each in experts for name in each.stacks for part in each.stack(name)]
     assert sum(part.nbytes for part in parts) == planned.expert_bytes("none")
     assert sum(part.nbytes for part in (*model.network.parameters(), *parts)) == planned.weight_bytes("none")
     assert skeleton_of(model.network, planned.spec) == planned

@@ -28,6 +28,7 @@ from engine import (
 from engine.footprint import Task
 from engine.memories.entries import Slots
 from engine.models.architectures import MIXTURES, SUPPORTED
+from engine.models.experts import has_experts
 from engine.models.skeleton import skeleton, skeleton_of
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
@@ -77,7 +78,8 @@ def test_a_token_is_multiplied_with_the_experts_that_are_chosen(kind: str) -> No
     two = skeleton(config, torch.float32).active
     config.num_experts_per_tok = 4
     network = AutoModelForCausalLM.from_config(config)
-    experts = sum(weight.numel() for weight in network.parameters() if weight.dim() == 3)
+    stacks = [each for each in network.modules() if has_experts(each)]
+    experts = sum(weight.numel() for each in stacks for weight in each.parameters() if weight.dim() == 3)
     assert experts > 0
     assert skeleton(config, torch.float32).active - two == experts / 2
 
