@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from engine.memories.recurrent import Carry
 from engine.models.architectures import RECURRENT
@@ -90,6 +91,7 @@ def recurrence_of(network: PreTrainedModel, dtype: torch.dtype) -> Recurrence | 
     if network.device.type != "meta":
         with torch.device("meta"):
             network = AutoModelForCausalLM.from_config(network.config)  # type: ignore[no-untyped-call]
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # it would tell of kernels it misses
     layers = [each for each in network.base_model.modules() if _is_recurrent(each)]
     own = layers[0].to(dtype)
     linear = sum(each.weight.numel() for each in own.modules() if isinstance(each, nn.Linear))

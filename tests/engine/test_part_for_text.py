@@ -32,7 +32,7 @@ SEEING: dict[str, dict[str, Any]] = {
     "gemma3": {"model_type": "siglip_vision_model"},
     "internvl": {"model_type": "internvl_vision", "image_size": [28, 28], "patch_size": [14, 14]},
     "mistral3": {"model_type": "pixtral", "head_dim": 16},
-    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), {"depth": 2, "num_heads": 2, "out_hidden_size": 64}),
+    **{kind: {"depth": 2, "num_heads": 2, "out_hidden_size": 64} for kind in ("qwen3_5", "qwen3_5_moe")},
 }
 OWN: dict[str, dict[str, Any]] = {
     "gemma3": {"mm_tokens_per_image": 4, "boi_token_index": 253, "eoi_token_index": 254, "image_token_index": 255},
