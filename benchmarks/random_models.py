@@ -73,8 +73,22 @@ SHAPES: dict[str, dict[str, Any]] = {
         "pad_token_id": 0,
     },
 }
-SEAM_ONLY: dict[str, dict[str, Any]] = {  # compared, and not read with; it has four of its 32 experts
-    "gpt-oss-20b": {
+SEAM_ONLY: dict[str, dict[str, Any]] = {  # compared, and not read with
+    "Qwen3.5-9B": {
+        "model_type": "qwen3_5_text",
+        "vocab_size": 248320,
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 32,
+        "layer_types": ["linear_attention", "full_attention"],  # of four layers, the last two
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "max_position_embeddings": 262144,
+    },
+    "gpt-oss-20b": {  # with four of its 32 experts
         "model_type": "gpt_oss",
         "vocab_size": 201088,
         "hidden_size": 2880,

@@ -11,7 +11,8 @@ from benchmarks.gpu_kernels import kernel_rows
 from benchmarks.random_models import config_of, random_network
 from engine import make_method
 from engine.memories.memory import no_source
-from engine.seam import attach
+from engine.memories.recurrent import Carry
+from engine.seam import attach, run
 
 SEAM = {"what": "seam, bf16"}
 KERNELS = {"kernel": "all"}
@@ -30,12 +31,12 @@ def check_seam(check: Check, name: str) -> None:
         exact = high(input_ids=ids[None], use_cache=False).logits[0]
         theirs = low(input_ids=ids[None], use_cache=False).logits[0].float()
     spec = attach(low)
-    memory = make_method("full").new_memory(spec, lambda text: 1)
+    memory, carry = make_method("full").new_memory(spec, lambda text: 1), Carry() if spec.recurrent else None
     pieces = []
     with torch.no_grad():
         for chunk in torch.split(ids, 171):
             memory.begin(no_source(len(chunk)))
-            pieces.append(low(input_ids=chunk[None], use_cache=False, memory=memory).logits[0].float())
+            pieces.append(low.lm_head(run(low, chunk, memory, carry=carry)).float())
             memory.commit()
     ours = torch.cat(pieces)
     error, allowed = float((ours - exact).norm() / exact.norm()), 2 * float((theirs - exact).norm() / exact.norm())
