@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,8 +30,17 @@ from engine.rope import NoRope, Rope
 IMPLEMENTATION = "stockpot"
 EMBEDDING = "embed_tokens"
 ROTATION = "apply_rotary_pos_emb"  # in the modules of all supported architectures
-UNROTATED = object()  # instead of cosine and sine
 PROJECTIONS = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj"})  # what makes queries, keys and values of a layer
+
+
+class _Unrotated:
+    """Instead of cosine and sine, and of any part of them."""
+
+    def __getitem__(self, part: object) -> _Unrotated:
+        return self
+
+
+UNROTATED = _Unrotated()
 
 
 @dataclass(frozen=True)
@@ -180,10 +190,13 @@ def _spare_unrotated(modeling: str) -> None:
     """
     module = sys.modules[modeling]
     rotation = getattr(module, ROTATION)
+    together = list(inspect.signature(rotation).parameters).index("cos")  # queries and keys, or either by itself
 
     @functools.wraps(rotation)
-    def rotate(q: Tensor, k: Tensor, cos: Any, sin: Any, *args: Any, **kwargs: Any) -> Any:
-        return (q, k) if cos is UNROTATED else rotation(q, k, cos, sin, *args, **kwargs)
+    def rotate(*args: Any, **kwargs: Any) -> Any:
+        if args[together] is not UNROTATED:
+            return rotation(*args, **kwargs)
+        return args[0] if together == 1 else args[:together]
 
     setattr(module, ROTATION, rotate)
 

@@ -7,6 +7,8 @@ attention, in float32, read in chunks of odd lengths.
 
 from __future__ import annotations
 
+from typing import Any
+
 from transformers import PretrainedConfig
 
 from engine.errors import UnsupportedModel
@@ -22,6 +24,8 @@ SUPPORTED: dict[str, str] = {
     "phi3": "Phi 3 and 4 mini",
     "gemma2": "Gemma 2",
     "gemma3_text": "Gemma 3 (text)",
+    "gemma4_text": "Gemma 4 (text)",
+    "gemma4_unified_text": "Gemma 4 of 12B (text)",
     "smollm3": "SmolLM 3",
     "olmo2": "OLMo 2",
     "olmo3": "OLMo 3",
@@ -74,16 +78,21 @@ RECURRENT = frozenset(
 # Those of which a layer has experts, of which each token goes through a few.
 MIXTURES = frozenset(
     {
-        *("ernie4_5_moe", "flex_olmo", "glm4_moe", "gpt_oss", "granitemoe", "mellum", "mixtral", "olmoe"),
-        *("qwen2_moe", "qwen3_moe", "granitemoehybrid", "lfm2_moe", "nemotron_h", "qwen3_5_moe_text", "qwen3_next"),
+        *("ernie4_5_moe", "flex_olmo", "gemma4_text", "glm4_moe", "gpt_oss", "granitemoe", "granitemoehybrid"),
+        *("lfm2_moe", "mellum", "mixtral", "nemotron_h", "olmoe"),
+        *("qwen2_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"),
     }
 )
 
 # Models for pictures as well, of which the part for text is one of these architectures, and is used alone.
-WITH_PICTURES = frozenset({"gemma3", "internvl", "mistral3", "qwen3_5", "qwen3_5_moe"})
+WITH_PICTURES = frozenset({"gemma3", "gemma4", "gemma4_unified", "internvl", "mistral3", "qwen3_5", "qwen3_5_moe"})
 
 # Those that are published with their experts in MXFP4.
 MXFP4 = frozenset({"gpt_oss"})
+
+# Linear layers that quantising leaves as they are, by the ends of their names: what chooses among experts. A wrong
+# choice costs more than a rounded weight.
+KEPT = {"gemma4_text": ("router.proj",)}
 
 # RoPE turns neighbouring dimensions together, and not each with the one half the rotated width away; whether it turns
 # the part of them alone that the configuration says.
@@ -103,7 +112,7 @@ LOGIT_FACTORS = {"cohere": "logit_scale", "cohere2": "logit_scale", "falcon_h1":
 LOGIT_DIVISORS = dict.fromkeys(("granite", "granitemoe", "granitemoehybrid"), "logits_scaling")
 
 # Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is taken.
-ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope"})
+ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn", "longrope", "proportional"})
 
 REFUSED_ROPES = {"dynamic": "its frequencies change with the length"}
 
@@ -144,12 +153,19 @@ def check(config: PretrainedConfig) -> None:
             f"position or more: correct it, or fetch it anew."
         )
     heads = int(getattr(config, "num_attention_heads", 0))
-    kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-    if kv_heads and heads % kv_heads:
-        raise UnsupportedModel(
-            f"The config.json of this '{kind}' says that {heads} attention heads share {kv_heads} heads of keys and "
-            f"values, and they cannot evenly: correct it, or fetch it anew."
-        )
+    for layer in range(int(getattr(config, "num_hidden_layers", 0))):
+        kv_heads = int(getattr(of_layer(config, layer), "num_key_value_heads", None) or heads)
+        if kv_heads and heads % kv_heads:
+            raise UnsupportedModel(
+                f"The config.json of this '{kind}' says that {heads} attention heads share {kv_heads} heads of keys "
+                f"and values, and they cannot evenly: correct it, or fetch it anew."
+            )
+
+
+def of_layer(config: PretrainedConfig, layer: int) -> Any:
+    """What a configuration says of one layer: in some models heads differ in number and size."""
+    each: Any = config.per_layer_config
+    return each[layer]
 
 
 def _rope_types(parameters: object) -> list[str]:

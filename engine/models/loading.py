@@ -331,6 +331,11 @@ class _Ours(_OnePlace):
     def validate_environment(self, *args: object, **kwargs: object) -> None:
         """Bitsandbytes has been looked for already."""
 
+    def get_modules_to_not_convert(self, model: PreTrainedModel, *args: Any, **kwargs: Any) -> list[str]:
+        """The head, and what the architecture keeps."""
+        own: list[str] = super().get_modules_to_not_convert(model, *args, **kwargs)  # type: ignore[misc]
+        return [*own, *architectures.KEPT.get(model.config.model_type, ())]
+
     def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
         """Put in place what the weights are to be held by."""
         super().preprocess_model(model, dtype, **kwargs)  # type: ignore[misc]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from engine.errors import UnsupportedModel
@@ -223,11 +224,12 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
     """
     config: Any = network.config
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
-    published = Published.of(config)
+    published, kept = Published.of(config), architectures.KEPT.get(config.model_type, ())
     modules: list[Any] = [
         each
         for name, each in network.named_modules()
-        if hasattr(each, "in_features") and each is not head and (published is None or published.reaches(name))
+        if hasattr(each, "in_features") and each is not head and not name.endswith(tuple(kept))
+        if published is None or published.reaches(name)
     ]
     linear = tuple((each.out_features, each.in_features) for each in modules)
     stacks = [own for own in network.modules() if isinstance(own, PackedExperts) or has_experts(own)]
@@ -237,11 +239,11 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
         id(weight) for weight in of_experts if weight.dim() == 3
     }
     rest = {id(each): each for each in network.parameters() if id(each) not in reached}
-    embedding = network.get_input_embeddings().weight
-    chosen = int(config.num_experts_per_tok) if experts else 1
+    chosen = int(getattr(config, "num_experts_per_tok", None) or config.top_k_experts) if experts else 1
     dense = getattr(config, "intermediate_size", None) or 0
     width = getattr(config, "moe_intermediate_size", None) or dense
-    apart = {id(each) for each in (embedding, None if head is None else head.weight, *of_experts)}
+    looked_up = [each.weight for each in network.modules() if isinstance(each, nn.Embedding)]
+    apart = {id(each) for each in (*looked_up, None if head is None else head.weight, *of_experts)}
     multiplied = [own for own in rest.values() if own.dim() == 2 and id(own) not in apart]
     return Skeleton(
         spec=spec,
@@ -268,8 +270,6 @@ def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     count, heads = config.num_hidden_layers, config.num_attention_heads
     if count < 1:
         raise ValueError(f"num_hidden_layers is {count}")
-    kv_heads = getattr(config, "num_key_value_heads", None) or heads
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * count
     sliding = getattr(config, "sliding_window", None)
     rotary = rotary_of(network)
@@ -278,7 +278,11 @@ def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
     ropes = [rope_of(each, rotary) for each in attending]
     keys = [id(rope.inv_freq) if len(rope.inv_freq) else 0 for rope in ropes]
     shared = dict(zip(keys, ropes, strict=True))  # layers with the same frequencies share their tables
-    windows = [sliding if kinds[each.layer_idx] == "sliding_attention" else None for each in attending]
-    return tuple(
-        LayerSpec(heads, kv_heads, head_size, window, shared[key]) for window, key in zip(windows, keys, strict=True)
-    )
+    layers = []
+    for each, key in zip(attending, keys, strict=True):
+        own = architectures.of_layer(config, each.layer_idx)
+        kv_heads = getattr(own, "num_key_value_heads", None) or heads
+        head_size = getattr(own, "head_dim", None) or config.hidden_size // heads
+        window = sliding if kinds[each.layer_idx] == "sliding_attention" else None
+        layers.append(LayerSpec(heads, kv_heads, head_size, window, shared[key]))
+    return tuple(layers)

@@ -55,6 +55,22 @@ EXTRA: dict[str, dict[str, object]] = {
     "phi": {"partial_rotary_factor": 0.5},
     "gemma2": {"head_dim": 16, "sliding_window": 40, "query_pre_attn_scalar": 16},
     "gemma3_text": {"head_dim": 16, "sliding_window": 40, "query_pre_attn_scalar": 16, "sliding_window_pattern": 2},
+    "gemma4_text": {
+        "head_dim": 16,
+        "global_head_dim": 32,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "sliding_window": 40,
+        "layer_types": TURNS,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": 260,
+        "enable_moe_block": True,
+        "num_experts": 4,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 32,
+        "final_logit_softcapping": 30.0,
+    },
+    "gemma4_unified_text": {"head_dim": 16, "global_head_dim": 32, "sliding_window": 40, "layer_types": TURNS},
     "smollm3": {"no_rope_layers": [1, 1, 1, 0]},
     "gpt_oss": {
         "head_dim": 16,
@@ -186,7 +202,7 @@ def compare(config: PretrainedConfig, kind: str) -> Model:
         hidden.append(model.forward(chunk, memory, torch.full((len(chunk),), NOT_IN_SOURCE, dtype=torch.int32)))
         memory.commit()
     assert expected.std() > 1e-3
-    torch.testing.assert_close(model.logits(torch.cat(hidden)), expected, atol=2e-6, rtol=2e-5)
+    torch.testing.assert_close(model.logits(torch.cat(hidden)), expected, atol=5e-6, rtol=2e-5)
     return model
 
 
@@ -195,6 +211,16 @@ def test_matches_eager_attention(kind: str) -> None:
     ropes = [layer.rope for layer in compare(small_config(kind), kind).spec.layers]
     # Layers with the same frequencies share their tables.
     assert len({id(rope) for rope in ropes}) == len({tuple(rope.inv_freq.tolist()) for rope in ropes})
+
+
+def test_layers_may_share_keys_and_values() -> None:
+    """The smaller models of Gemma 4: the last layers take those of the last before them of their kind."""
+    own = {"num_kv_shared_layers": 2, "use_double_wide_mlp": True, "enable_moe_block": False}
+    own |= {"attention_k_eq_v": False, "num_global_key_value_heads": None}
+    own |= {"num_hidden_layers": 6, "layer_types": [*TURNS, *TURNS[:2]]}
+    config = AutoConfig.for_model("gemma4_text", **{**SMALL, **EXTRA["gemma4_text"], **own})
+    layers = compare(config, "gemma4_text").spec.layers
+    assert [each.head_size for each in layers] == [16, 32] * 3
 
 
 def test_a_model_without_sliding_windows_has_rope_in_all_layers() -> None:
@@ -285,8 +311,8 @@ def test_a_rope_that_changes_with_length_is_refused_by_name() -> None:
     config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     with pytest.raises(UnsupportedModel, match="'dynamic' is not supported: its frequencies change with the length"):
         check(config)
-    config.rope_parameters = {"rope_type": "proportional", "rope_theta": 10000.0}
-    with pytest.raises(UnsupportedModel, match="'proportional' is not supported: it has not been shown to match"):
+    config.rope_parameters = {"rope_type": "spiral", "rope_theta": 10000.0}
+    with pytest.raises(UnsupportedModel, match="'spiral' is not supported: it has not been shown to match"):
         check(config)
 
 

@@ -117,7 +117,7 @@ def test_a_long_text_is_seen_as_by_transformers(
         assert (held.capacity < len(ids)) == (layer.sliding_window is not None)
 
 
-@every_kind
+@pytest.mark.parametrize("kind", [*KINDS, "gemma4_text"])  # of which heads differ from layer to layer, too
 @every_method
 @pytest.mark.parametrize("tokens", [30, 560, 2000])
 def test_the_plan_is_what_a_reading_holds(model: Model, method: Method, tokens: int, ids: Tensor) -> None:
