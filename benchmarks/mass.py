@@ -85,6 +85,15 @@ class Probe:
         """Passed on."""
         return self.memory.guests()
 
+    @property
+    def states(self) -> dict[str, Tensor]:
+        """Passed on."""
+        return self.memory.states
+
+    def carried(self, states: dict[str, Tensor]) -> None:
+        """Passed on."""
+        self.memory.carried(states)
+
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Passed on twice: once to see what is chosen, compared with full attention, and once for the output."""
         self.seen.clear()

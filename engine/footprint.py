@@ -98,15 +98,16 @@ class Footprint:
     recorded: bool = False
 
     def with_states(self, size: int) -> Footprint:
-        """With so many bytes of recurrent layers' states: a memory's, those after a pass that is not over, and of a
-        conversation all of these, those to go back to, and those of a recorded pass.
+        """With so many bytes of recurrent layers' states: a memory's, those on the way through a pass, and of a
+        conversation all of these, those of before the turn and before its answer, and those that are on their way
+        through a pass that was recorded.
         """
         kept = {**self.usage.bytes, DEVICE: self.usage.bytes[DEVICE] + size}
         return dataclasses.replace(
             self,
             usage=dataclasses.replace(self.usage, bytes=kept),
             spare_bytes=self.spare_bytes + 2 * size,
-            tail_bytes=self.tail_bytes + 6 * size,
+            tail_bytes=self.tail_bytes + 5 * size,
             saved_bytes=self.saved_bytes + size,
         )
 

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from engine.carry import Carry
 from engine.errors import SettingsError
 from engine.measure import ran_out
 from engine.memories.memory import Memory
-from engine.memories.recurrent import Carry
 from engine.seam import run
 
 CHOICES = ("auto", "off", "static")
@@ -61,6 +61,7 @@ class Recorder:
         self.possible = choice() == "static" or (choice() == "auto" and network.device.type == "cuda")
         self._too_large: tuple[int, ...] | None = None  # the key of what memory ran out over
         self._failed: set[tuple[type[Memory], int]] = set()  # memories and kinds of passes that cannot be recorded
+        self._carry = Carry()  # filled anew for each token
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -83,7 +84,8 @@ class Recorder:
             same = {other: each for other, each in memory.recordings.items() if each.key == key}
             memory.recordings = same  # those over what is no longer used hold it
             try:
-                memory.recordings = {**same, kind: Recording(self.network, memory, kind, key)}
+                carry = self._carry if memory.states else None
+                memory.recordings = {**same, kind: Recording(self.network, memory, kind, key, carry)}
             except RuntimeError as error:
                 log.warning("an answer goes without a CUDA graph: recording failed: %s", error)
                 if ran_out(error):  # over these addresses, and it is not tried again for each token
@@ -171,8 +173,10 @@ def record(graph: torch.cuda.CUDAGraph, call: Callable[[], Tensor]) -> Tensor:
 class Recording:
     """The pass of one token over a memory."""
 
-    def __init__(self, network: PreTrainedModel, memory: Memory, kind: int, key: tuple[int, ...]) -> None:
-        """Record it, unless graphs are only played at.
+    def __init__(
+        self, network: PreTrainedModel, memory: Memory, kind: int, key: tuple[int, ...], carry: Carry | None = None
+    ) -> None:
+        """Record it, unless graphs are only played at. carry: for the states of recurrent layers, shared by all.
 
         Raises:
             RuntimeError: something in the pass cannot be recorded.
@@ -181,7 +185,7 @@ class Recording:
         self.network = network
         self.attention = memory.static_pass(kind)
         self.ids = torch.zeros(1, dtype=torch.int64, device=network.device)
-        self.carry = Carry(memory.states) if memory.states else None
+        self.carry = carry
         self.graph: torch.cuda.CUDAGraph | None = None
         if choice() != "static":
             self.graph = torch.cuda.CUDAGraph()
@@ -196,6 +200,8 @@ class Recording:
 
     def _warm_and_record(self, graph: torch.cuda.CUDAGraph, memory: Memory) -> None:
         self.attention.move_to(memory)
+        if self.carry:
+            self.carry.move_to(memory.states)
         self.hidden = record(graph, self._pass)
         # What the graph reads at its address must outlive it, also when longer tables take its place.
         self.tables = [rope.tables() for rope in memory.spec.ropes]
@@ -216,5 +222,5 @@ class Recording:
             hidden = self.hidden.clone()
         self.attention.over(memory)
         if self.carry:
-            memory.states_after = self.carry.taken()
+            memory.carried(self.carry.taken())
         return hidden

@@ -22,14 +22,15 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
+from engine.carry import Carry
 from engine.errors import NO_NUMBERS, ModelError
-from engine.memories.recurrent import Carry
 from engine.models.architectures import INTERLEAVED, RECURRENT, ROPE_WITHIN_WINDOWS, ROTARY
 from engine.rope import NoRope, Rope
 
 IMPLEMENTATION = "stockpot"
 EMBEDDING = "embed_tokens"
 ROTATION = "apply_rotary_pos_emb"  # in the modules of all supported architectures
+RECURRENCES = ("causal_conv1d_", "mamba2_", "torch_")  # how names of what recurrent layers call begin
 PROJECTIONS = frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj"})  # what makes queries, keys and values of a layer
 
 
@@ -201,6 +202,28 @@ def _spare_unrotated(modeling: str) -> None:
     setattr(module, ROTATION, rotate)
 
 
+@functools.cache
+def spare_kernels(modeling: str) -> None:
+    """Let recurrent layers of a module of transformers call kernels of other packages for tensors on a GPU alone.
+
+    Whether there are any (flash-linear-attention, mamba_ssm, causal_conv1d) is settled as the module is imported, for
+    tensors on every device, and they run on no other.
+    """
+    module = sys.modules[modeling]
+    for name, function in list(vars(module).items()):
+        if name.startswith(RECURRENCES) and hasattr(function, "__wrapped__"):
+            setattr(module, name, _by_device(function, function.__wrapped__))
+
+
+def _by_device(kernel: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def call(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return (kernel if x.is_cuda else plain)(x, *args, **kwargs)
+
+    del call.__wrapped__  # it is not to be taken apart again
+    return call
+
+
 def _attention(
     module: nn.Module,
     query: Tensor,
@@ -360,10 +383,14 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
     base = model.base_model
     rotary = rotary_of(model)
     if rotary is not None:
-        setattr(base, _rotary_name(model), NoRotation(rotary))
+        setattr(base, ROTARY.get(model.config.model_type, "rotary_emb"), NoRotation(rotary))
         _spare_unrotated(type(base).__module__)
     model.set_attn_implementation(IMPLEMENTATION)
-    probe, carry = _Probe(rotary), Carry() if model.config.model_type in RECURRENT else None
+    carry = None
+    if model.config.model_type in RECURRENT:
+        spare_kernels(type(base).__module__)
+        carry = Carry()
+    probe = _Probe(rotary)
     with torch.no_grad():
         hidden = run(model, torch.zeros(1, dtype=torch.long, device=model.device), probe, carry=carry)
     if bool(hidden.isnan().any()):
@@ -385,14 +412,8 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
 
 def rotary_of(model: PreTrainedModel) -> nn.Module | None:
     """A model's own rotary embedding, also where the engine has taken over already; None where it has none."""
-    name = _rotary_name(model)
-    rotary = getattr(model.base_model, name) if name else None
+    rotary = getattr(model.base_model, ROTARY.get(model.config.model_type, "rotary_emb"), None)
     return rotary.original if isinstance(rotary, NoRotation) else rotary
-
-
-def _rotary_name(model: PreTrainedModel) -> str:
-    """Of the attribute; empty if there is none."""
-    return ROTARY.get(model.config.model_type, "rotary_emb") or ""
 
 
 def window_of(config: PretrainedConfig) -> int:

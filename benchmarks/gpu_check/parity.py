@@ -10,8 +10,8 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_kernels import kernel_rows
 from benchmarks.random_models import config_of, random_network
 from engine import make_method
+from engine.carry import Carry
 from engine.memories.memory import no_source
-from engine.memories.recurrent import Carry
 from engine.seam import attach, run
 
 SEAM = {"what": "seam, bf16"}

@@ -69,8 +69,9 @@ class Memory(ABC):
         self.predicted: Tensor | None = None  # its logits [vocabulary], where they have been worked out; never saved
         self.mass: AttentionMass | None = None  # set while the passes of an answer are watched
         self.recordings: dict[int, Recorded] = {}  # of passes of one token, by kind; replaced, never changed
-        self.states: dict[str, Tensor] = {}  # of recurrent layers; replaced, never changed
-        self.states_after: dict[str, Tensor] = {}  # the same after the pass that has been, until `commit`
+        self.states: dict[str, Tensor] = {}  # of recurrent layers, see `carry.py`; replaced, never changed
+        self.base_states: dict[str, Tensor] = {}  # of what it is a fork of
+        self._carried: dict[str, Tensor] = {}  # the states after the pass that has been, until `commit`
         self._incoming = torch.zeros(0, dtype=torch.int32)  # on the device; what is counted or kept on the host:
         self._incoming_here = self._incoming
 
@@ -94,13 +95,18 @@ class Memory(ABC):
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         """Attention output [HQ, T, D] for what arrives."""
 
+    def carried(self, states: dict[str, Tensor]) -> None:
+        """What recurrent layers know after the pass that has been: `commit` keeps it."""
+        self._carried = states
+
     @abstractmethod
     def commit(self, novelty: Tensor | None = None) -> None:
         """The pass is over: remember its tokens. novelty: -log p of each [T], for methods that ask for it.
 
-        Here: what recurrent layers know after it.
+        Here: what recurrent layers know after it. Subclasses end with this, as nothing is remembered by halves.
         """
-        self.states = self.states_after
+        if self._carried:
+            self.states, self._carried = self._carried, {}
 
     def watched(self) -> Tensor | None:
         """A copy of what has been counted of attention, if anybody watches."""
@@ -211,8 +217,9 @@ class Memory(ABC):
         """What has just been saved or restored, mapped from disk: what is final in it is from now on used there."""
 
     def state_bytes(self) -> int:
-        """Of the states of recurrent layers."""
-        return sum(state.nbytes for state in self.states.values())
+        """Of the states of recurrent layers; of a fork, those that it began with too."""
+        held = {state.data_ptr(): state.nbytes for state in (*self.base_states.values(), *self.states.values())}
+        return sum(held.values())
 
     @abstractmethod
     def usage(self) -> Usage:
@@ -252,4 +259,5 @@ class Memory(ABC):
 
         Here: the states of recurrent layers.
         """
-        self.states = {name: state.to(self.spec.device, copy=True) for name, state in parts.get(STATES, {}).items()}
+        saved = parts[STATES] if self.spec.recurrent else {}
+        self.states = {name: state.to(self.spec.device, copy=True) for name, state in saved.items()}

@@ -277,7 +277,6 @@ class SlotMemory(Memory):
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Keep the tokens of the pass, but for a catalyst's."""
-        super().commit(novelty)
         text = len(self._incoming) - self.observers
         end = self.length + text
         for slots in self.own:
@@ -289,6 +288,7 @@ class SlotMemory(Memory):
             self.own = [slots.settled(end + slots.surplus) for slots in self.own]  # or not at all, if memory runs out
         self.length = end
         self.seen += text
+        super().commit(novelty)
 
     def keep_best(self, scores: Mapping[int, Tensor], size: int, spared: int) -> None:
         """Keep `size` entries per head on average; the `spared` highest of each head stay, whatever the share.
@@ -338,7 +338,7 @@ class SlotMemory(Memory):
         """Shares the slots so far; only a memory that is not itself a fork can be forked."""
         assert not self.base, "a conversation is a fork of a context, not of another conversation"
         child = copy.copy(self)
-        child.base, child.base_length = list(self.own), self.length
+        child.base, child.base_length, child.base_states = list(self.own), self.length, self.states
         child.own, child.length = child._new_slots(FIRST_CAPACITY), 0
         for own, base in zip(child.own, child.base, strict=True):
             own.follow(base)

@@ -286,17 +286,18 @@ class WindowMemory(Memory):
 
     def commit(self, novelty: Tensor | None = None) -> None:
         """Keep the tokens of the pass."""
-        super().commit(novelty)
         fresh, count = self._to_sinks, len(self._incoming)
         self.source[self.seen : self.seen + fresh] = self._incoming[:fresh]
         begin = self.sinks + self.length
         self.source[begin : begin + count - fresh] = self._incoming[fresh:]
         self.length += count - fresh
         self.seen += count
+        super().commit(novelty)
 
     def fork(self) -> Self:
         """Copies the window, which is small; the sinks are shared once they are all there."""
         child = self.snapshot()
+        child.base_states = self.states
         if self.seen < self.sinks:
             for held in child.layers:
                 for name in ("sink_keys", "sink_rotated", "sink_values"):

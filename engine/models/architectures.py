@@ -101,8 +101,8 @@ INTERLEAVED = {
     **{"glm": True, "glm4": True},
 }
 
-# Where a model has its rotary embedding, if not in `rotary_emb`; of None there is none in any layer.
-ROTARY = {"lfm2_moe": "pos_emb", "nemotron_h": None}
+# Where a model has its rotary embedding, if not in `rotary_emb`.
+ROTARY = {"lfm2_moe": "pos_emb"}
 
 # Of models that have layers with a sliding window, only these layers have RoPE.
 ROPE_WITHIN_WINDOWS = frozenset({"cohere2", "exaone4"})

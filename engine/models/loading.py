@@ -95,6 +95,8 @@ def read_config(source: str | Path) -> PretrainedConfig:
         config = whole.get_text_config(decoder=True)
         assert isinstance(config, PretrainedConfig)
         architectures.check(config)
+        if part and facts.get("tie_word_embeddings"):  # some say it of the whole alone
+            config.tie_word_embeddings = True
         config.name_or_path = str(source)
     published = Published.of(whole)
     if published is None:

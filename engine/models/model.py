@@ -16,11 +16,11 @@ from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTr
 from transformers.utils.hub import cached_file
 
 from engine import graphs
+from engine.carry import Carry
 from engine.errors import ModelNotFound, SettingsError, UnsupportedModel
 from engine.graphs import Recorder
 from engine.measure import said_if_out
 from engine.memories.memory import Memory
-from engine.memories.recurrent import Carry
 from engine.models import architectures
 from engine.models.chat import Chat, Encoding
 from engine.models.loading import device_named, dtype_on, load_network, read_config
@@ -100,7 +100,8 @@ class Model:
                 return hidden
             carry = Carry(memory.states) if self.spec.recurrent else None
             hidden = run(self.network, ids.to(self.device, non_blocking=True), memory, memory.guests(), carry)
-            memory.states_after = carry.states if carry else {}
+            if carry:
+                memory.carried(carry.states)
             return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ is counted as it is done, and no architecture's arithmetic is told twice.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import weakref
 from collections import Counter
@@ -19,10 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
-from engine.memories.recurrent import Carry
+from engine.carry import Carry
 from engine.models.architectures import RECURRENT
+from engine.seam import spare_kernels
 
 ROWS = 512  # tokens of the pass that is sent: whole chunks of all of them, which are of 64 to 256 tokens
 
@@ -91,9 +92,11 @@ def recurrence_of(network: PreTrainedModel, dtype: torch.dtype) -> Recurrence | 
     if network.device.type != "meta":
         with torch.device("meta"):
             network = AutoModelForCausalLM.from_config(network.config)  # type: ignore[no-untyped-call]
-    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # it would tell of kernels it misses
+    spare_kernels(type(network).__module__)
     layers = [each for each in network.base_model.modules() if _is_recurrent(each)]
-    own = layers[0].to(dtype)
+    if not layers:  # some of a family attend in all layers
+        return None
+    own = copy.deepcopy(layers[0]).to(dtype)
     linear = sum(each.weight.numel() for each in own.modules() if isinstance(each, nn.Linear))
     carry, size = Carry(), int(network.config.hidden_size)
     many, meter, products = len(layers), *_sent(own, carry, torch.empty(1, ROWS, size, dtype=dtype, device="meta"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -205,7 +205,6 @@ def skeleton(
     with refusing(UnsupportedModel, f"The config.json of '{config.name_or_path}' {NO_MODEL}"):
         with torch.device("meta"):
             network = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-        recurrence = recurrence_of(network, dtype)
         spec = ModelSpec(
             layers_of(network),
             dtype,
@@ -213,9 +212,10 @@ def skeleton(
             window_of(config),
             folder=folder,
             projections=projections_of(network),
-            state_bytes=recurrence.state_bytes if recurrence else 0,
         )
-        return skeleton_of(network, spec)
+        sizes = skeleton_of(network, spec)
+        states = sizes.recurrence.state_bytes if sizes.recurrence else 0
+        return replace(sizes, spec=replace(spec, state_bytes=states))
 
 
 def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
@@ -264,7 +264,11 @@ def skeleton_of(network: PreTrainedModel, spec: ModelSpec) -> Skeleton:
 
 
 def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
-    """What the seam would find out by sending a token through: tests compare the two for every architecture."""
+    """What the seam would find out by sending a token through: tests compare the two for every architecture.
+
+    Raises:
+        UnsupportedModel: no layer attends.
+    """
     config: Any = network.config
     base = network.base_model
     count, heads = config.num_hidden_layers, config.num_attention_heads
@@ -285,4 +289,6 @@ def layers_of(network: PreTrainedModel) -> tuple[LayerSpec, ...]:
         head_size = getattr(own, "head_dim", None) or config.hidden_size // heads
         window = sliding if kinds[each.layer_idx] == "sliding_attention" else None
         layers.append(LayerSpec(heads, kv_heads, head_size, window, shared[key]))
+    if not layers:
+        raise UnsupportedModel(f"No layer of this '{config.model_type}' attends to tokens: choose another model.")
     return tuple(layers)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from engine import Context, Conversation, Method, Reader, WeightsError, make_method
-from engine.errors import OutOfMemory
+from engine.carry import Carry
+from engine.errors import ContextMismatch, OutOfMemory, UnsupportedModel
 from engine.footprint import Task
 from engine.memories.memory import STATES, no_source
-from engine.memories.recurrent import Carry
 from engine.models.architectures import RECURRENT
 from engine.models.model import Model
 from engine.models.recurrence import recurrence_of
@@ -22,7 +26,7 @@ from engine.models.skeleton import skeleton, skeleton_of
 from engine.passes import condense, feed
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
-from engine.seam import run
+from engine.seam import run, spare_kernels
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
 from engine.trained.beside import save_weights
@@ -30,7 +34,7 @@ from engine.trained.retaining import RetainingHeads
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import GB
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
-from tests.engine.test_architectures import small_config
+from tests.engine.test_architectures import EXTRA, SMALL, compare, small_config
 from tests.engine.test_graphs import replayed as replayed  # a fixture
 from tests.engine.test_methods import TIGHT
 from tests.engine.test_planner import peak_of_pass
@@ -68,6 +72,10 @@ def network(kind: str) -> PreTrainedModel:
     config.initializer_range = 0.1
     made: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     return made
+
+
+def granite(**facts: Any) -> PretrainedConfig:
+    return AutoConfig.for_model("granitemoehybrid", **{**SMALL, **EXTRA["granitemoehybrid"], **facts})
 
 
 def close(method: Method) -> dict[str, float]:
@@ -157,6 +165,59 @@ def test_what_a_catalyst_says_is_not_carried_on(model: Model, ids: Tensor) -> No
     run(model.network, QUESTION, read(model, TIGHT["full"], ids[:3]).memory.fork(), carry=carry)
     first = sorted(carry.states)[0]  # of the first layer, which nothing reaches but the tokens
     torch.testing.assert_close(memory.states[first], carry.states[first])
+
+
+@every_kind
+def test_a_context_without_its_states_is_refused(model: Model, ids: Tensor) -> None:
+    """It was opened as if nothing had been read, and answered otherwise."""
+    parts, meta = read(model, TIGHT["full"], ids).state()
+    del parts[STATES]
+    with pytest.raises(ContextMismatch, match="does not fit this model and method"):
+        Context.load(model, TIGHT["full"], loaded(parts), meta)
+
+
+@every_kind
+def test_a_conversations_own_states_are_counted(model: Model, ids: Tensor) -> None:
+    context = read(model, TIGHT["full"], ids)
+    conversation = Conversation(context)
+    assert conversation.memory.state_bytes() == model.spec.state_bytes
+    answer(conversation, "Who?")
+    assert conversation.memory.state_bytes() == 2 * model.spec.state_bytes
+
+
+def test_some_of_a_family_attend_in_all_layers() -> None:
+    """Granite 4 of 350M to 3B: its plan was refused as one of no model."""
+    config = granite(layer_types=["attention"] * 4, position_embedding_type="rope", num_local_experts=0)
+    spec = compare(config, "granitemoehybrid").spec
+    assert len(spec.layers) == 4
+    assert not spec.recurrent
+    assert skeleton(config, torch.float32).recurrence is None
+
+
+def test_where_no_layer_attends_there_is_nothing_to_remember() -> None:
+    with pytest.raises(UnsupportedModel, match="No layer of this 'granitemoehybrid' attends to tokens"):
+        skeleton(granite(layer_types=["mamba"] * 4), torch.float32)
+
+
+def test_kernels_of_other_packages_are_called_on_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers calls them for tensors anywhere, once they are installed: planning and a CPU had no such models."""
+
+    def plain(x: Tensor, *, twice: bool = False) -> Tensor:
+        return x * 2 if twice else x
+
+    @functools.wraps(plain)
+    def kernel(x: Tensor, *, twice: bool = False) -> Tensor:
+        raise ValueError("cannot be accessed from Triton")
+
+    module: Any = types.ModuleType("modeling")
+    module.torch_chunk_rule, module.causal_conv1d_fn, module.other = kernel, kernel, kernel
+    monkeypatch.setitem(sys.modules, "modeling", module)
+    spare_kernels("modeling")
+    assert module.torch_chunk_rule(torch.ones(1)) == 1
+    assert module.causal_conv1d_fn(torch.ones(1), twice=True) == 2
+    assert module.other is kernel
+    with pytest.raises(ValueError, match="Triton"):
+        module.torch_chunk_rule(MagicMock(is_cuda=True))
 
 
 @every_kind
