@@ -289,6 +289,8 @@ def tiling_of(queries: int, width: int, dtype: torch.dtype, coded: bool) -> Tili
     """What spills no registers, or the fewest, fits the shared memory of a consumer GPU, and reads rows of lists, which
     may lie in host memory, for as many queries of their block at once as can be.
     """
+    if width > 256:
+        return Tiling(min(16, padded(queries)), 16 if coded or dtype == torch.float32 else 32, 8)
     if dtype == torch.float32:  # no tensor cores
         return Tiling(min(32, padded(queries)), 16, 8)
     together = min(64 if width > 128 else 128, padded(queries))

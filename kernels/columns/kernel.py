@@ -16,8 +16,8 @@ from kernels.attention.reference import Lists, Span
 from kernels.paged.kernel import CHANGING, factor_dtype, factors_of, load_key, logits_of, rows_of, table, widths
 from kernels.rows import Slabs, plain
 
-QUERIES, FLOAT32_QUERIES = 32, 16  # at a time; those of float32 take twice the shared memory
-TILE = 64  # keys of one program
+QUERIES, FEW_QUERIES = 32, 16  # at a time; those of float32 take twice the shared memory, and so do wide ones
+TILE, SMALL_TILE = 64, 32  # keys of one program; small for heads wider than 256
 
 
 @triton.jit(do_not_specialize=CHANGING)
@@ -112,7 +112,9 @@ def column_sums(
     blocks, listed = (1, key_table.rows) if lists is None else lists.index.shape
     shown = listing(span, lists)
     out = torch.empty(query_heads, blocks, listed, dtype=torch.float32, device=q.device)
-    _column_sums[(triton.cdiv(listed, TILE), blocks, heads)](
+    wide = width > 256
+    tile, queries = SMALL_TILE if wide else TILE, FEW_QUERIES if wide or q.dtype == torch.float32 else QUERIES
+    _column_sums[(triton.cdiv(listed, tile), blocks, heads)](
         q.contiguous(),
         *shown.pointers,
         total.float().contiguous(),
@@ -131,7 +133,7 @@ def column_sums(
         **key_table.constants("KEY"),
         DOT=factor_dtype(q.dtype),
         **widths(width, shown.half),
-        QUERIES=FLOAT32_QUERIES if q.dtype == torch.float32 else QUERIES,
-        TILE=TILE,
+        QUERIES=queries,
+        TILE=tile,
     )
     return out

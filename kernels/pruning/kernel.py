@@ -160,6 +160,7 @@ def chunk_scores(q: Tensor, slabs: Slabs, starts: Tensor, limits: Tensor, size: 
         QUERIES_PAD=padded(queries),
         **widths(width, places.cos.shape[1]),
         TILE=tile,
+        num_warps=8 if width > 256 else 4,
     )
     return out.amax(dim=0)
 

@@ -4,7 +4,7 @@
 
 Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys; presets: per
 kernel with the blocks of 64 queries that InfiniteHiP's presets have, and pruning also for a single one; widest: per
-kernel with heads of 256, in bfloat16 and in float32): name, the bytes of shared memory that a block of it takes, those
+kernel with heads of 256, in bfloat16 and in float32, and of 512): name, the bytes of shared memory that a block of it takes, those
 that each thread puts into local memory for want of registers, and a hash of what was compiled. A process of its own,
 because Triton must know before it is imported that it does not interpret.
 """
@@ -142,12 +142,12 @@ def launch_presets() -> None:
 def launch_widest() -> None:
     """Those that take the most of what a GPU has."""
     attention.shares_of = lambda *_: 1
-    for dtype in (BF16, torch.float32):
+    for width, dtype in ((256, BF16), (256, torch.float32), (512, BF16)):
         for block in (16, 0):
-            given = case((8, 2), 256, 128 if block else 0, dtype, count=64, block=block)
+            given = case((8, 2), width, width // 2 if block else 0, dtype, count=64, block=block)
             attention.attend(given.q, given.keys, given.values, given.span, given.lists, 0.1)
         columns.column_sums(given.q, given.keys, given.span, given.lists, torch.zeros(8, 64), 0.1)
-        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, 256, 128, 64, BRANCH, dtype)
+        q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, width, width // 2, 64, BRANCH, dtype)
         pruning.chunk_scores(q, slabs, starts, limits, 11, places)
 
 

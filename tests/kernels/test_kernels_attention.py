@@ -22,6 +22,7 @@ CASES = {
     "size-48-short-block": case((3, 3), 48, 24, torch.float32, count=7, block=5),
     "partial-rotation": case((2, 1), 96, 24, torch.float32, block=6),
     "no-rotation": case((3, 3), 64, 0, torch.float32, count=5, block=5),
+    "size-512": case((8, 1), 512, 256, torch.bfloat16, count=20, block=5),
     "size-256": case((4, 1), 256, 128, torch.float32, count=3, block=3),
     "half": case((4, 2), 64, 32, torch.float16, block=8),
     "bfloat16": case((5, 1), 96, 48, torch.bfloat16, block=7),

@@ -19,6 +19,7 @@ CASES = {
     "heads-shown-other-rows": case((4, 2), 64, 32, torch.float32, count=7, block=5, by_head=True),
     "half": case((4, 2), 64, 0, torch.float16),
     "bfloat16-size-256": case((5, 1), 256, 0, torch.bfloat16, count=20),
+    "bfloat16-size-512": case((5, 1), 512, 0, torch.bfloat16, count=20),
     "int8": case((4, 2), 96, 24, torch.float32, count=7, block=5, coding=Coding(torch.int8)),
     "int4-rows": case((8, 1), 48, 24, torch.bfloat16, count=1, block=1, coding=Coding(torch.quint4x2, 1)),
 }

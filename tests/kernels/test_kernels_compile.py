@@ -43,12 +43,14 @@ def test_every_kernel_compiles_and_fits_a_consumer_gpu() -> None:
 
 
 def test_kernels_fit_a_consumer_gpu_with_the_widest_heads() -> None:
-    """Those in float32, which have no tensor cores, took more shared memory than there is, and refused to run."""
+    """Those in float32, which have no tensor cores, took more shared memory than there is, and refused to run; so did
+    heads of 512, which Gemma 4 has.
+    """
     pytest.importorskip("triton")
     made = compiled("widest")
-    assert [each["kernel"] for each in made] == ["_attend", "_attend", "_column_sums", "_chunk_scores"] * 2
+    assert [each["kernel"] for each in made] == ["_attend", "_attend", "_column_sums", "_chunk_scores"] * 3
     assert all(each["shared"] <= CONSUMER_SHARED for each in made), made
-    assert all(each["local"] <= SPILLED for each in made[:4]), made
+    assert all(each["local"] <= SPILLED for each in [*made[:4], *made[8:]]), made
 
 
 def test_kernels_spill_no_registers_with_the_blocks_of_the_presets() -> None:

@@ -70,10 +70,11 @@ def case(
         ((3, 3), 48, 24, 7, TOKEN, torch.float32, torch.quint4x2),
         ((2, 1), 96, 32, 5, CONSTANT, torch.float16, torch.quint4x2),
         ((5, 1), 256, 0, 1, BRANCH, torch.bfloat16, torch.float8_e4m3fn),
+        ((5, 1), 512, 256, 3, BRANCH, torch.bfloat16, None),
     ],
     ids=[
         *("group-2", "group-8-one-query", "size-48", "partial-rotation", "no-rotation", "half", "bfloat16"),
-        *("int8", "int8-bfloat16-one-query", "int4-size-48", "int4-half", "fp8-size-256"),
+        *("int8", "int8-bfloat16-one-query", "int4-size-48", "int4-half", "fp8-size-256", "size-512"),
     ],
 )
 def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(
