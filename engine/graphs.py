@@ -29,6 +29,7 @@ from engine.carry import Carry
 from engine.errors import SettingsError
 from engine.measure import ran_out
 from engine.memories.memory import Memory
+from engine.models.architectures import SCALED_BY_PLACE
 from engine.seam import run
 
 CHOICES = ("auto", "off", "static")
@@ -186,6 +187,8 @@ class Recording:
         self.attention = memory.static_pass(kind)
         self.ids = torch.zeros(1, dtype=torch.int64, device=network.device)
         self.carry = carry
+        scaled = network.config.model_type in SCALED_BY_PLACE
+        self.place = torch.zeros_like(self.ids) if scaled else None
         self.graph: torch.cuda.CUDAGraph | None = None
         if choice() != "static":
             self.graph = torch.cuda.CUDAGraph()
@@ -207,11 +210,13 @@ class Recording:
         self.tables = [rope.tables() for rope in memory.spec.ropes]
 
     def _pass(self) -> Tensor:
-        return run(self.network, self.ids, self.attention, carry=self.carry)
+        return run(self.network, self.ids, self.attention, carry=self.carry, places=self.place)
 
     def replay(self, ids: Tensor, memory: Memory) -> Tensor:
         """The hidden state [1, hidden] after a token, which stands behind all that the memory holds."""
         self.ids.copy_(ids)
+        if self.place is not None:
+            self.place.copy_(memory.places(1))
         self.attention.move_to(memory)
         if self.carry:
             self.carry.move_to(memory.states)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
@@ -317,13 +318,19 @@ class Guests:
 
 
 def run(
-    network: PreTrainedModel, ids: Tensor, memory: Attending, guests: Guests | None = None, carry: Carry | None = None
+    network: PreTrainedModel,
+    ids: Tensor,
+    memory: Attending,
+    guests: Guests | None = None,
+    carry: Carry | None = None,
+    places: Tensor | None = None,
 ) -> Tensor:
     """Pass tokens through the model, guests behind them.
 
     Args:
         ids: int64 [T], on the model's device.
         carry: the states of recurrent layers; None where there are none, or where a text begins and nothing follows.
+        places: int64 [T], where tokens stand, for models that scale queries by it; None for 0, 1, 2, ...
 
     Returns:
         Hidden states [T, hidden] after the last norm, those of the guests left out.
@@ -331,7 +338,10 @@ def run(
     count = 0 if guests is None else guests.count
     with _hosting(network, guests):
         padded = torch.cat([ids, ids.new_zeros(count)])[None]
-        output = network.base_model(input_ids=padded, use_cache=False, past_key_values=carry, memory=memory)
+        positions = None if places is None else F.pad(places, (0, count))[None]
+        output = network.base_model(
+            input_ids=padded, position_ids=positions, use_cache=False, past_key_values=carry, memory=memory
+        )
     hidden: Tensor = output.last_hidden_state[0, : len(ids)]
     return hidden
 

@@ -117,6 +117,12 @@ class Memory(ABC):
         if self.mass is not None and watched is not None:
             self.mass.sums.copy_(watched)
 
+    @abstractmethod
+    def places(self, tokens: int) -> Tensor:
+        """Where tokens of the next pass stand in what is remembered, int64 [T] on the host: before each there are as
+        many entries as it may see, but for what is looked up. Of a memory without a budget, their numbers.
+        """
+
     def room(self) -> int:
         """How many tokens the next pass may carry; 0 means that the memory must be condensed first."""
         return UNLIMITED

@@ -118,6 +118,10 @@ class SlotMemory(Memory):
             require_memory(needed, self.spec.device, f"Keeping {tokens:,} tokens on the device")
             self.own = self._new_slots(max(tokens, FIRST_CAPACITY))
 
+    def places(self, tokens: int) -> Tensor:
+        """Behind all entries."""
+        return torch.arange(self.entries, self.entries + tokens)
+
     def begin(self, source: Tensor) -> None:
         """What the queries of the last pass saw is over. Slots that are full are packed, where something has left a
         `near_window`.

@@ -163,6 +163,10 @@ class WindowMemory(Memory):
         self._to_sinks = 0  # tokens of the incoming pass that become sinks
         self._views: dict[int | None, _View] = {}
 
+    def places(self, tokens: int) -> Tensor:
+        """At the end of the cache, once it is full."""
+        return torch.arange(self.seen, self.seen + tokens).clamp_max(self.sinks + self.window)
+
     def begin(self, source: Tensor) -> None:
         """Make sure that the buffer holds the pass."""
         super().begin(source)

@@ -17,6 +17,7 @@ SUPPORTED: dict[str, str] = {
     "llama": "Llama, and the pocket model",
     "mistral": "Mistral",
     "ministral": "Ministral",
+    "ministral3": "Ministral 3",
     "qwen2": "Qwen 2 and 2.5",
     "qwen3": "Qwen 3",
     "qwen3_moe": "Qwen 3 mixture of experts",
@@ -103,6 +104,9 @@ INTERLEAVED = {
 
 # Where a model has its rotary embedding, if not in `rotary_emb`.
 ROTARY = {"lfm2_moe": "pos_emb"}
+
+# Queries are scaled by where they stand (`Memory.places`).
+SCALED_BY_PLACE = frozenset({"ministral3"})
 
 # Of models that have layers with a sliding window, only these layers have RoPE.
 ROPE_WITHIN_WINDOWS = frozenset({"cohere2", "exaone4"})

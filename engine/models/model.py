@@ -99,7 +99,10 @@ class Model:
             if repeated and len(ids) == 1 and (hidden := self.recorder.step(ids, memory)) is not None:
                 return hidden
             carry = Carry(memory.states) if self.spec.recurrent else None
-            hidden = run(self.network, ids.to(self.device, non_blocking=True), memory, memory.guests(), carry)
+            scaled = self.network.config.model_type in architectures.SCALED_BY_PLACE
+            places = memory.places(len(ids)).to(self.device, non_blocking=True) if scaled else None
+            ids = ids.to(self.device, non_blocking=True)
+            hidden = run(self.network, ids, memory, memory.guests(), carry, places)
             if carry:
                 memory.carried(carry.states)
             return hidden

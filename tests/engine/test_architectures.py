@@ -49,6 +49,10 @@ MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chu
 EXTRA: dict[str, dict[str, object]] = {
     "mistral": {"sliding_window": 40, "head_dim": 16},
     "ministral": {"sliding_window": 40, "head_dim": 16},
+    "ministral3": {
+        "head_dim": 16,
+        "rope_parameters": {**YARN, "original_max_position_embeddings": 32, "llama_4_scaling_beta": 0.5},
+    },
     "qwen2": {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 2},
     "qwen3": {"head_dim": 16},
     "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},

@@ -14,6 +14,7 @@ from unittest.mock import MagicMock, call
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from engine import Answer, Conversation, Method, Model, Sampling, SettingsError, graphs, load_model, make_method
 from engine.footprint import Footprint, Task
@@ -22,7 +23,9 @@ from engine.memories.slots import SlotMemory
 from engine.methods.infinitehip import InfiniteHiPMemory
 from engine.methods.recall import RecallingMemory
 from kernels import choice
+from tests.engine.conftest import byte_tokenizer
 from tests.engine.reading import answer, read
+from tests.engine.test_architectures import small_config
 
 
 def hip(**settings: Any) -> Method:
@@ -90,6 +93,24 @@ def talk(model: Model, conversation: Conversation) -> list[Answer]:
         assert isinstance(last, Answer)
         said.append(last)
     return said
+
+
+@pytest.mark.parametrize(
+    "method", [make_method("full"), make_method("streaming", budget=100)], ids=lambda each: each.name
+)
+def test_queries_that_are_scaled_by_their_place_are_so_in_static_passes(
+    method: Method, ids: Tensor, replayed: list[int]
+) -> None:
+    torch.manual_seed(0)
+    network = AutoModelForCausalLM.from_config(small_config("ministral3"))
+    model = Model(network, byte_tokenizer(), "ministral3", "-")
+    context = read(model, method, ids)
+    theirs, ours = Conversation(context), Conversation(context)
+    for token in ids[:50].tolist():
+        with model.recorder.stopped():
+            expected = theirs._feed([token], repeated=True)
+        torch.testing.assert_close(ours._feed([token], repeated=True), expected)
+    assert len(replayed) == 50
 
 
 @pytest.mark.parametrize("name", STATIC)

@@ -155,7 +155,7 @@ def test_unlimited_budget_equals_full_attention(model: Model, ids: Tensor, metho
         assert 0 < (logits - expected).norm() <= ROUNDED[method.settings()["store"]] * expected.norm()
 
 
-@pytest.mark.parametrize("kind", ["cohere2", "exaone4", "gemma4_text", "glm4", "gpt_oss", "olmo3"])
+@pytest.mark.parametrize("kind", ["cohere2", "exaone4", "gemma4_text", "glm4", "gpt_oss", "ministral3", "olmo3"])
 @pytest.mark.parametrize("name", ["streaming", "truncate", "exact", "infllm", "infinitehip", "infinipot-cap"])
 def test_so_it_does_where_layers_differ_in_rope_and_window(kind: str, name: str, ids: Tensor) -> None:
     """Command R7B and EXAONE 4 have RoPE in layers with a sliding window only, OLMo 3 has two kinds of it, and gpt-oss

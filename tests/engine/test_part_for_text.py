@@ -95,6 +95,18 @@ def test_only_the_part_for_text_takes_memory(kind: str, tmp_path: Path) -> None:
     assert held == skeleton(config, torch.float32).weight_bytes() < sum(each.nbytes for each in whole.parameters())
 
 
+def test_that_embeddings_are_tied_may_be_said_of_the_whole_alone(tmp_path: Path) -> None:
+    saved("qwen3_5", tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    facts = json.loads((tmp_path / "config.json").read_text())
+    assert not facts["text_config"].get("tie_word_embeddings")
+    (tmp_path / "config.json").write_text(json.dumps({**facts, "tie_word_embeddings": True}))
+    network = load_model(tmp_path, "cpu").network
+    assert torch.equal(network.lm_head.weight, network.get_input_embeddings().weight)
+
+
 def test_its_chat_template_may_lie_in_a_file_of_its_own(tmp_path: Path) -> None:
     saved("mistral3", tmp_path)
     template = byte_tokenizer().chat_template

@@ -4,9 +4,9 @@
 
 Prints a line of JSON per kernel and kind of slab (lengths: per kernel and number of queries and keys; presets: per
 kernel with the blocks of 64 queries that InfiniteHiP's presets have, and pruning also for a single one; widest: per
-kernel with heads of 256, in bfloat16 and in float32, and of 512): name, the bytes of shared memory that a block of it takes, those
-that each thread puts into local memory for want of registers, and a hash of what was compiled. A process of its own,
-because Triton must know before it is imported that it does not interpret.
+kernel with heads of 256, in bfloat16 and in float32, and of 512): name, the bytes of shared memory that a block of it
+takes, those that each thread puts into local memory for want of registers, and a hash of what was compiled. A process
+of its own, because Triton must know before it is imported that it does not interpret.
 """
 
 from __future__ import annotations
