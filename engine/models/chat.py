@@ -162,7 +162,7 @@ class Chat:
 
     def opens_reasoning(self, first: bool) -> bool:
         """Whether the opening ends in the sign after which the model reasons."""
-        return self.marks is not None and self._openings[not first].rstrip().endswith(self.marks.open)
+        return self.marks is not None and self.marks.opens(self._openings[not first])
 
     def closing(self) -> list[int]:
         """Ids that end a reasoning from outside; empty for a model that does not reason."""

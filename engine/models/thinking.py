@@ -1,19 +1,22 @@
 """Models that reason before they answer: where the reasoning begins and ends, found in the model's own words.
 
 Which signs a model puts around its reasoning is read from its tokenizer and chat template (`</think>`, `[/THINK]`,
-`</reasoning>` and the like name themselves), so no model is known here by name. Reasoning stands at the beginning of an
-answer: the model writes the opening sign, or its template has written it already. A model may instead say several
-messages, and name the channel of each: the last, `final`, is its answer, and what comes before is reasoning.
+`</reasoning>` and the like name themselves, and so does a channel of thought), so no model is known here by name.
+Reasoning stands at the beginning of an answer: the model writes the opening sign, or its template has written it
+already. A model may instead say several messages, and name the channel of each: the last, `final`, is its answer, and
+what comes before is reasoning.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from transformers import PreTrainedTokenizerBase
 
 CLOSING = re.compile(r"(?P<left>[<\[])/(?P<name>[A-Za-z_]*(?:think|reason|thought)[A-Za-z_]*)(?P<right>[>\]])", re.I)
+
+THOUGHT = ("<|channel>", "<channel|>")  # tokens around the name of a channel and what is said on it: Gemma 4's
 
 CHANNEL = re.compile(r"(?P<open><[^<>]+>)final(?P<named><[^<>]+>)")
 
@@ -24,22 +27,27 @@ MOST_BLANK = 32  # tokens of line ends between reasoning and answer
 class Marks:
     """The signs around a model's reasoning, as text.
 
-    open: stands before it; close: behind it.
+    open: stands before it; close: behind it; gap: between a sign that stands by itself and what follows.
     """
 
     open: str
     close: str
+    gap: str = field(default="\n", kw_only=True)
 
     @property
     def ending(self) -> str:
         """What ends a reasoning from outside."""
-        return f"\n{self.close}\n\n"
+        return f"\n{self.close}{2 * self.gap}"
+
+    def opens(self, opening: str) -> bool:
+        """Whether an opening ends in the sign after which the model reasons."""
+        return opening.rstrip().endswith(self.open.rstrip())
 
     def skipping(self, opening: str) -> str:
         """What follows an opening where the model is to answer at once."""
         if opening.rstrip().endswith(self.close):
             return ""
-        return self.ending if opening.rstrip().endswith(self.open) else f"{self.open}\n{self.ending}"
+        return self.ending if self.opens(opening) else f"{self.open.rstrip()}{self.gap}{self.ending}"
 
     def answers(self, text: str) -> bool:
         """Whether a text is a sign with which an answer begins where nothing was reasoned."""
@@ -137,7 +145,10 @@ def find_marks(tokenizer: PreTrainedTokenizerBase, opening: str = "", answered: 
     channel = CHANNEL.fullmatch(answered.removeprefix(opening))
     if channel is not None:
         return Channels(channel["open"], answered, channel["named"])
-    added = " ".join(sorted(tokenizer.get_added_vocab()))
+    vocabulary = tokenizer.get_added_vocab()
+    if all(sign in vocabulary for sign in THOUGHT):
+        return Marks(f"{THOUGHT[0]}thought\n", THOUGHT[1], gap="")
+    added = " ".join(sorted(vocabulary))
     template = tokenizer.chat_template
     for text in (added, template if isinstance(template, str) else ""):
         found = CLOSING.search(text)

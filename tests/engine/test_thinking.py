@@ -38,6 +38,7 @@ EMPTY = "<think>\n\n</think>\n\n"
 ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 NEXT = "<|end|><|start|>assistant"
 CHANNEL_MARKS = Channels("<|channel|>", NEXT + FINAL, "<|message|>")
+THOUGHT = Marks("<|channel>thought\n", "<channel|>", gap="")
 
 
 def channelled() -> PreTrainedTokenizerFast:
@@ -98,6 +99,7 @@ def joined(pieces: list[AnswerPiece], reasoning: bool) -> str:
         ([], STRIPPED, Marks("<think>", "</think>")),
         (["</tool>"], TEMPLATE.replace("}<|end|>", "}</reasoning><|end|>"), Marks("<reasoning>", "</reasoning>")),
         (["</tool>"], TEMPLATE, None),
+        (["<|channel>", "<channel|>"], TEMPLATE, THOUGHT),
     ],
 )
 def test_the_signs_are_found_in_tokens_or_template(added: list[str], template: str, marks: Marks | None) -> None:
@@ -123,6 +125,26 @@ def test_the_signs_are_found_in_tokens_or_template(added: list[str], template: s
 def test_an_answer_is_parted(tokens: bool, opened: bool, text: str, reasoning: str, said: str) -> None:
     tokenizer = thinker(STRIPPED, tokens)
     assert spoken(tokenizer, find_marks(tokenizer), opened, text) == (reasoning, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "said"),
+    [
+        ("<|channel>thought\nHm.\n<channel|>Yes.", "Hm.", "Yes."),
+        ("<|channel>thought\n<channel|>Yes.", "", "Yes."),
+        ("Yes, a <|channel>.", "", "Yes, a <|channel>."),
+        ("<|channel>thou", "", "<|channel>thou"),
+    ],
+)
+def test_a_thought_on_a_channel_is_parted(text: str, reasoning: str, said: str) -> None:
+    """As Gemma 4 says it, whose template puts an empty one before an answer that is to come at once."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = STRIPPED
+    tokenizer.add_tokens(["<|channel>", "<channel|>"])
+    assert spoken(tokenizer, find_marks(tokenizer), False, text) == (reasoning, said)
+    chat = Chat(tokenizer)
+    assert tokenizer.decode(chat.opening(reasoning=False)).endswith("<|assistant|><|channel>thought\n<channel|>")
+    assert tokenizer.decode(chat.closing()) == "\n<channel|>"
 
 
 def spoken(tokenizer: PreTrainedTokenizerFast, marks: Marks | None, opened: bool, text: str) -> tuple[str, str]:
