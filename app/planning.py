@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -93,17 +94,15 @@ def measured_rates(home: Path, device: "torch.device", dtype: "torch.dtype") -> 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu x{torch.get_num_threads()}"
     key = f"{name}, {str(dtype).removeprefix('torch.')}, torch {importlib.metadata.version('torch')}"
     path = home / RATES_FILE
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+    known: dict[str, Any] = {}
+    with suppress(OSError, ValueError, TypeError):  # what is broken is replaced
+        known = dict(json.loads(path.read_text(encoding="utf-8")))
+    with suppress(KeyError, TypeError):
         return Rates(**known[key])
-    except (OSError, ValueError, KeyError, TypeError):
-        rates = measure_rates(device, dtype)
-    try:
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    rates = measure_rates(device, dtype)
+    with suppress(OSError):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, json.dumps({**known, key: asdict(rates)}, indent=2).encode())
-    except (OSError, ValueError, TypeError):
-        path.unlink(missing_ok=True)
     return rates
 
 
