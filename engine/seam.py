@@ -174,7 +174,8 @@ class NoRotation(nn.Module):
         """Keeps the original module, whose frequencies the engine reads."""
         super().__init__()
         self.original = original
-        self._asked: set[str | None] = set()  # types of layers
+        self.layer_types: list[str] = list(getattr(original, "layer_types", []))  # some models go through them
+        self._asked: set[str | None] = set()  # of these
 
     def forward(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> tuple[object, object]:
         """In place of cosine and sine, what `_spare_unrotated` is about."""

@@ -60,8 +60,11 @@ SUPPORTED: dict[str, str] = {
     "qwen3_5_text": "Qwen 3.5",
     "qwen3_5_moe_text": "Qwen 3.5 mixture of experts",
     "olmo_hybrid": "OLMo Hybrid",
+    "cwm": "Code World Model",
+    "hyperclovax": "HyperCLOVA X SEED",
     "lfm2": "LFM 2",
     "lfm2_moe": "LFM 2 mixture of experts",
+    "lfm3": "LFM 3",
     "granitemoehybrid": "Granite 4",
     "falcon_h1": "Falcon H1",
     "nemotron_h": "Nemotron H, Nano and 3",
@@ -71,7 +74,7 @@ SUPPORTED: dict[str, str] = {
 # Those of which some layers carry states of a fixed size from token to token, instead of keys and values or beside.
 RECURRENT = frozenset(
     {
-        *("bamba", "falcon_h1", "granitemoehybrid", "lfm2", "lfm2_moe", "nemotron_h", "olmo_hybrid"),
+        *("bamba", "falcon_h1", "granitemoehybrid", "lfm2", "lfm2_moe", "lfm3", "nemotron_h", "olmo_hybrid"),
         *("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next"),
     }
 )
@@ -112,7 +115,10 @@ SCALED_BY_PLACE = frozenset({"ministral3"})
 ROPE_WITHIN_WINDOWS = frozenset({"cohere2", "exaone4"})
 
 # What the configuration calls the factor of logits, and what it calls their divisor.
-LOGIT_FACTORS = {"cohere": "logit_scale", "cohere2": "logit_scale", "falcon_h1": "lm_head_multiplier"}
+LOGIT_FACTORS = {
+    **{"cohere": "logit_scale", "cohere2": "logit_scale"},
+    **{"falcon_h1": "lm_head_multiplier", "hyperclovax": "logits_scaling"},
+}
 LOGIT_DIVISORS = dict.fromkeys(("granite", "granitemoe", "granitemoehybrid"), "logits_scaling")
 
 # Frequencies that stay what they are at every length. Of the two sets of "longrope" the one for long texts is taken.

@@ -149,7 +149,14 @@ EXTRA: dict[str, dict[str, object]] = {
     "qwen3_5_text": DELTA,
     "qwen3_5_moe_text": {**DELTA, **SHARED},
     "olmo_hybrid": {name: value for name, value in DELTA.items() if name != "head_dim"},
+    "cwm": {"head_dim": 16, "sliding_window": 40, "layer_types": TURNS},
+    "hyperclovax": {"logits_scaling": 0.5, "embedding_multiplier": 3.0, "attention_multiplier": 0.3},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
+    "lfm3": {
+        "head_dim": 16,
+        "sliding_window": 40,
+        "layer_types": ["conv", "sliding_attention", "conv", "full_attention"],
+    },
     "lfm2_moe": {
         "layer_types": ["conv", "full_attention"] * 2,
         "num_experts": 4,
