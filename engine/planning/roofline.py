@@ -58,14 +58,14 @@ class Roofline:
     def _pass_sec(self, footprint: Footprint, rows: float, attended: float, head: int, explicit: bool) -> float:
         """Of one pass through the model: its weights are read once, of experts those that a token goes through.
 
-        Experts in codes are unpacked at every pass as a rule, linear layers if several tokens share them.
+        Experts in codes are unpacked at every pass as a rule, linear layers on a GPU if several tokens share them.
         """
         model, rates = self.model, self.rates
         size = model.spec.dtype.itemsize
         hit = model.hit(rows)
         weights: float = model.linear_bytes(self.quantize) + hit * model.expert_bytes(self.quantize)
         weights += (model.multiplied + head) * size
-        if model.packed(self.quantize) and rows > 1:
+        if model.packed(self.quantize) and (rows > 1 or self.shared):
             weights += 2 * model.linear_weights * size
         packing, at_once = model.packing(self.quantize), rows == 1 and together_on(model.spec.device)
         if packing and not (at_once and packing.direct):
