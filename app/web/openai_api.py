@@ -91,7 +91,7 @@ class ChatRequest(Given):
     """What a client asks for; of other fields nothing is promised, and nothing needed.
 
     reasoning_effort: none, minimal, low, medium, high or xhigh, of a model that reasons first: tokens that it may take
-    for it, 0, 256, 1,024, 4,096, 16,384 or 65,536.
+    for it, 0, 256, 1,024, 4,096, 16,384 or 65,536; without it 4,096, or as many as the answer may have if that is less.
     store: whether the turn is kept once it is answered, or the client has gone away.
     """
 
@@ -129,12 +129,15 @@ class ChatRequest(Given):
         if wrong := next((name for name, asked in refused.items() if asked), None):
             raise UsageError(f"Stockpot does not support {wrong}: leave it out.")
         usual = AnswerOptions()
-        most = self.max_completion_tokens or self.max_tokens or 0
+        most, reasoning = MOST_TOKENS, usual.max_reasoning
+        if (given := self.max_completion_tokens or self.max_tokens or 0) > 0:
+            most = min(given, LONGEST)
+            reasoning = min(reasoning, most)
         return AnswerOptions(
             usual.temperature if self.temperature is None else self.temperature,
             usual.top_p if self.top_p is None else self.top_p,
-            min(most, LONGEST) if most > 0 else MOST_TOKENS,
-            EFFORTS[effort] if effort else usual.max_reasoning,
+            most,
+            EFFORTS[effort] if effort else reasoning,
             seed=None if self.seed is None or self.seed < 0 else self.seed,
             stop=[self.stop] if isinstance(self.stop, str) else self.stop,
         )

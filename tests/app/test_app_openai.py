@@ -374,5 +374,8 @@ def test_an_effort_says_how_much_a_model_may_reason() -> None:
     usual = AnswerOptions.max_reasoning
     for effort, most in ((None, usual), ("", usual), ("medium", usual), ("none", 0), ("Low", 1024), (" HIGH", 16384)):
         assert ChatRequest(model="m", messages=[], reasoning_effort=effort).options().max_reasoning == most
+    for effort, most in ((None, 30), ("low", 1024)):  # whoever wants a short answer does not wait for long thoughts
+        asked_for = ChatRequest(model="m", messages=[], reasoning_effort=effort, max_tokens=30)
+        assert asked_for.options().max_reasoning == most
     with pytest.raises(UsageError, match="reasoning_effort other than none, minimal, low, medium, high, xhigh"):
         ChatRequest(model="m", messages=[], reasoning_effort="off").options()
