@@ -20,7 +20,7 @@ class LocalModel:
     """
 
     name: str
-    place: str  # "shipped" | "home" | "cache"
+    place: str  # "shipped" | "home" | "cache" | "named"
     architecture: str = ""
     reason: str = ""
     parameters: int = 0
@@ -33,9 +33,13 @@ class LocalModel:
         return {**asdict(self), "usable": not self.reason}
 
 
-def local_models(home: Path) -> list[LocalModel]:
-    """Every model that is found; weights are not read."""
-    return [_examine(*found) for found in _find(home)]
+def local_models(home: Path, named: str = "") -> list[LocalModel]:
+    """Every model that is found, and the one that is named wherever on this machine it lies; weights are not read."""
+    found = list(_find(home))
+    folder = local_folder(named) if named else None
+    if folder is not None and folder.resolve() not in [each.resolve() for *_, each in found]:
+        found.append((named, "named", folder))
+    return [_examine(*each) for each in found]
 
 
 def local_folder(name: str) -> Path | None:

@@ -6,6 +6,7 @@
     │   ├── ModelNotFound       no model at that path or id
     │   ├── UnsupportedModel    an architecture the engine has not been shown to match
     │   └── WeightsError        trained weights beside the model: missing, damaged, or for another model
+    │       └── NoSuchWeights       there can be none for this model
     ├── ContextMismatch     saved state that belongs to another model, method or text
     └── OutOfMemory         the device or host memory does not suffice
 
@@ -41,6 +42,10 @@ class UnsupportedModel(ModelError):
 
 class WeightsError(ModelError):
     """Weights that a method needs beside the model's own are missing, damaged, or made for another model."""
+
+
+class NoSuchWeights(WeightsError):
+    """No weights of that kind can be for this model, whoever trains them."""
 
 
 class ContextMismatch(EngineError):

@@ -163,6 +163,8 @@ def _archive(path: Path, named: str, limits: Limits) -> str:
     for member, what in _ZIP_KINDS:
         if member in names:
             raise UnsupportedFormat(_refusal(path, what))
+    if named in _OFFICE_KINDS.values():
+        raise BrokenFile(f"{path.name} is no {SUPPORTED[named]}, or the most of it is missing. Fetch it again.")
     raise UnsupportedFormat(
         _refusal(path, f"a ZIP archive of {count(len(names), 'file')}: unpack it and add the documents in it")
     )

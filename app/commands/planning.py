@@ -67,7 +67,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         parents=[shared],
         help="list the models on this machine and their needs",
         description="List the models on this machine (the pocket model, folders under `models` in the home, the hub's "
-        "cache), the bytes of their weights in each form, and those of a token's keys and values.",
+        "cache) and the one that --model names, the bytes of their weights in each form, and those of a token's keys "
+        "and values.",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run_models)
@@ -144,7 +145,7 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
         "device": byte_size(plan["bytes"]["device"]),
         "host": byte_size(plan["bytes"]["host"]),
         "reading": clock(plan["reading_seconds"]),
-        "first": "?" if first is None else f"{first:.1f} s",
+        "first": "?" if first is None else short_seconds(first),
         "answer": "?" if answer is None else speed(answer),
     }
 
@@ -184,7 +185,7 @@ def run_models(arguments: Arguments) -> int:
     from app.home import home_folder
     from app.local_models import local_models
 
-    found = local_models(home_folder(arguments.home))
+    found = local_models(home_folder(arguments.home), arguments.model or "")
     if arguments.json:
         print_json([each.to_json() for each in found])
         return 0

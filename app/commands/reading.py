@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from app.service import Service
     from sessions import ContextRow, DocumentRow
 
-UNLOCK = "Name the password of an encrypted file with --password."
+UNLOCK = "Give the password of an encrypted file in STOCKPOT_PASSWORD, or with --password, which others may see."
 KEPT = "A document that is kept is named by its id: `stockpot list documents`."
 
 

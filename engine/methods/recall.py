@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from engine.errors import WeightsError
 from engine.footprint import Footprint, Task
 from engine.host.pruning import LayerRule, PrunedMemory, Pruning, compared, parse_stages
 from engine.host.retrieving import EMPTY, pickable, picked, picked_in_pass
@@ -127,7 +128,13 @@ class Recall(Method):
 
     def weights_digest(self, spec: ModelSpec) -> str:
         """As the gist."""
-        return self.condensing().weights_digest(spec)
+        try:
+            return self.condensing().weights_digest(spec)
+        except WeightsError as error:
+            raise WeightsError(
+                "recall condenses with locret, which has no heads for this model that can be used ('stockpot plan "
+                "--method locret' says why): --set gist=infinipot needs none."
+            ) from error
 
     def passing(self, spec: ModelSpec) -> int:
         """As the gist."""

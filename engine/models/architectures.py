@@ -7,6 +7,7 @@ attention, in float32, read in chunks of odd lengths.
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -134,9 +135,10 @@ def check_kind(kind: str) -> None:
         UnsupportedModel: naming it, and what is supported.
     """
     if kind not in SUPPORTED:
-        known = ", ".join(sorted(SUPPORTED))
+        alike = ", ".join(difflib.get_close_matches(kind, SUPPORTED, 3))
         raise UnsupportedModel(
-            f"The architecture '{kind}' has not been shown to match transformers in Stockpot. Supported: {known}."
+            f"The architecture '{kind}' has not been shown to match transformers in Stockpot. docs/models.md lists "
+            f"those that have{f'; names like it are {alike}' if alike else ''}."
         )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.errors import WeightsError
+from engine.errors import NoSuchWeights, WeightsError
 from engine.footprint import Footprint, Task, TurnTokens
 from engine.measure import free_bytes
 from engine.method import Method
@@ -76,7 +76,7 @@ class Plan:
 
     longest: the most tokens that would fit with this method, 0 if none, None for no limit. lacks: what of trained
     weights the method lacks for this model; beyond: that it has the model attend to more at once than the model was
-    trained for; a sentence each, empty if there is nothing to say.
+    trained for; a sentence each, empty if there is nothing to say. possible: whether there can be what it lacks.
     disk_bytes: while the reading is saved, what is written anew each time beside what was saved before.
     """
 
@@ -98,6 +98,7 @@ class Plan:
     first_token_sec: float | None
     answer_tokens_per_sec: float | None
     lacks: str = ""
+    possible: bool = True
     beyond: str = ""
 
     @property
@@ -139,6 +140,8 @@ class Planner:
         return self._with_longest(self._in_largest_passes(method, tokens, quantize, held, read), held)
 
     def _with_longest(self, plan: Plan, held: int) -> Plan:
+        if not plan.possible:
+            return dataclasses.replace(plan, longest=0)
         return dataclasses.replace(plan, longest=self._longest(plan.method, plan.quantize, held))
 
     def _in_largest_passes(self, method: Method, tokens: int, quantize: str, held: int, read: int = 0) -> Plan:
@@ -146,17 +149,16 @@ class Planner:
         chunk, plan = default_chunk(self.machine.shared), None
         if self.model.experts and not self.machine.shared:
             chunk *= OF_MIXTURES
-        while plan is None or (not plan.fits and chunk > LEAST_CHUNK):
+        while plan is None or (plan.device_bytes > plan.device_limit and chunk > LEAST_CHUNK):
             chunk = chunk if plan is None else chunk // 2
             plan = self._plan(method, tokens, quantize, held, chunk, read)
-        return dataclasses.replace(plan, lacks=self._lacks(method))
-
-    def _lacks(self, method: Method) -> str:
         try:
             method.weights_digest(self.model.spec)
+        except NoSuchWeights as error:
+            return dataclasses.replace(plan, lacks=str(error), fits=False, possible=False)
         except WeightsError as error:
-            return str(error)
-        return ""
+            return dataclasses.replace(plan, lacks=str(error))
+        return plan
 
     def _plan(self, method: Method, tokens: int, quantize: str, held: int, chunk: int, read: int = 0) -> Plan:
         task = Task(tokens, self.prefix, chunk, self.turn_tokens, read)

@@ -74,25 +74,27 @@ def find_beacons(spec: ModelSpec, given: str) -> Beacons:
 
 
 def barred_by(spec: ModelSpec) -> str:
-    """What a model has for which beacons cannot be trained, in words; nothing if they can be."""
-    if any(layer.sliding_window for layer in spec.layers):
-        return "layers with a sliding window"
-    return "recurrent layers" if spec.recurrent else ""
+    """What a model has for which beacons cannot be trained yet, in words; nothing if they can be."""
+    return "layers with a sliding window" if any(layer.sliding_window for layer in spec.layers) else ""
+
+
+def never_for(spec: ModelSpec) -> str:
+    """Why a model cannot have beacons, in words; nothing if it can."""
+    if not spec.recurrent:
+        return ""
+    return "puts tokens of its own between those of a text, and this model's recurrent layers would carry them on"
 
 
 def _build(spec: ModelSpec, shapes: Shapes, facts: Mapping[str, str], where: str) -> Beacons:
-    if spec.recurrent:
-        raise WeightsError(
-            "beacon puts tokens of its own between those of a text, and recurrent layers, which this model has, would "
-            "carry them on: choose another method."
-        )
     beacons = Beacons(spec)
     check_shapes(shapes, {name: tuple(weight.shape) for name, weight in beacons.named_weights().items()}, where)
     beacons.window = int(facts.get("window", 0))
     return beacons
 
 
-KIND = Kind("beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight", _build, barred_by)
+KIND = Kind(
+    "beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight", _build, barred_by, never_for
+)
 FILE = KIND.file  # where beacons lie beside a model
 
 

@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from engine.errors import WeightsError
+from engine.errors import NoSuchWeights, WeightsError
 from engine.seam import ModelSpec
 
 Shapes = Mapping[str, tuple[int, ...]]  # by published names
@@ -53,7 +53,7 @@ class Kind(Generic[T]):
     method: that needs them, which is also what `stockpot train` calls them; things: in words; setting: of the method,
     that names their file; pattern: of their tensors' names; example: one such name; build: makes a module for a model,
     with weights of these shapes and these facts in the header of the file named last, or raises WeightsError; bars:
-    what such weights cannot be trained for, in words, or nothing.
+    what of a model keeps them from being trained, in words, or nothing; never: why there can be none for it, likewise.
     """
 
     method: str
@@ -63,6 +63,7 @@ class Kind(Generic[T]):
     example: str
     build: Callable[[ModelSpec, Shapes, Mapping[str, str], str], T]
     bars: Callable[[ModelSpec], str] = lambda spec: ""
+    never: Callable[[ModelSpec], str] = lambda spec: ""
 
     @property
     def file(self) -> str:
@@ -157,7 +158,10 @@ def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
 
     Raises:
         WeightsError: there is none.
+        NoSuchWeights: there can be none.
     """
+    if reason := kind.never(spec):
+        raise NoSuchWeights(f"{kind.method} {reason}: choose another method.")
     path = Path(given).expanduser() if given else spec.folder and spec.folder / kind.file
     if path is None or not _files(path):
         if path is None:

@@ -174,7 +174,8 @@ def test_methods_that_lack_trained_weights_are_planned_and_not_recommended(
     result = planned(capsys, *given)
     lacking = {plan["method"]: plan["lacks"] for plan in result["plans"] if plan["lacks"]}
     assert set(lacking) == {"locret", "recall", "beacon"}
-    assert "stockpot train locret" in lacking["recall"]
+    assert "--set gist=infinipot needs none" in lacking["recall"]
+    assert "stockpot train locret" in lacking["locret"]
     assert "stockpot train beacon" in lacking["beacon"]
     text = run(capsys, *given)[1]
     assert "if trained" in text
@@ -222,14 +223,16 @@ def test_weights_that_a_method_lacks_are_missed_before_the_model_is_loaded(
     whole, broken = str(tiny), tmp_path / "no weights"
     shutil.copytree(tiny, broken)
     (broken / "model.safetensors").write_bytes(b"never read")
-    with pytest.raises(engine.WeightsError, match="stockpot train locret"):
+    with pytest.raises(engine.WeightsError, match="--set gist=infinipot needs none"):
         begin(service, [], "recall", {}, whole)
+    with pytest.raises(engine.WeightsError, match="stockpot train locret"):
+        begin(service, [], "locret", {}, whole)
     with pytest.raises(AppError, match="stockpot train beacon"):
         estimate(whole, engine.make_method("beacon"), service.home, "cpu", loaded=False)
     assert service.models.held is None
     given = ("--home", str(tmp_path / "home"), "--model", str(broken), "--device", "cpu", "ingest", str(book))
     assert main([*given, "--method", "recall"]) == 1
-    assert "stockpot train locret" in capsys.readouterr().err
+    assert "--set gist=infinipot needs none" in capsys.readouterr().err
     assert main([*given, "--method", "full"]) == 1
     assert "damaged" in capsys.readouterr().err
 
@@ -497,5 +500,8 @@ def test_models_that_are_here_are_listed_with_their_needs(
     status, text = run(capsys, "models", "--home", home)
     assert status == 0
     assert "pocket" in text
+    assert str(tiny) not in text
+    named = run(capsys, "models", "--home", home, "--model", tiny)[1]
+    assert [line for line in named.splitlines() if str(tiny) in line and "named" in line]
     listed = json.loads(run(capsys, "models", "--home", home, "--json")[1])
     assert {each["name"]: each["usable"] for each in listed}["some/one"]

@@ -374,6 +374,15 @@ def test_a_pass_is_made_smaller_until_it_fits() -> None:
     assert tight.workspace_bytes < ample.workspace_bytes
 
 
+def test_passes_are_no_smaller_where_the_host_has_no_room() -> None:
+    """They would be slower and free nothing: a text that lacked host memory was said to take fifty times as long."""
+    planner, method = llama(), make_method("exact")
+    ample = planner.plan(method, 400_000, "nf4")
+    tight = Planner(planner.model, dataclasses.replace(planner.machine, host=GB)).plan(method, 400_000, "nf4")
+    assert (ample.fits, tight.fits) == (True, False)
+    assert (tight.chunk, tight.reading_sec) == (ample.chunk, ample.reading_sec)
+
+
 def test_loaded_weights_do_not_count_again() -> None:
     planner = llama()
     method = make_method("infinipot")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -14,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
-from engine import Context, Conversation, Method, Reader, WeightsError, make_method
+from engine import Context, Conversation, Method, Reader, make_method
 from engine.carry import Carry
-from engine.errors import ContextMismatch, OutOfMemory, UnsupportedModel
+from engine.errors import ContextMismatch, NoSuchWeights, OutOfMemory, UnsupportedModel
 from engine.footprint import Task
 from engine.memories.memory import STATES, no_source
 from engine.models.architectures import RECURRENT
@@ -27,8 +26,7 @@ from engine.passes import condense, feed
 from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE
 from engine.seam import run, spare_kernels
-from engine.trained import beacons, retaining
-from engine.trained.beacons import Beacons
+from engine.trained import retaining
 from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
 from tests.engine.conftest import byte_tokenizer
@@ -275,10 +273,11 @@ def test_the_workspace_is_not_less_than_a_pass_takes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS[:1])
-def test_beacons_are_refused(model: Model, tmp_path: Path) -> None:
-    """Their own tokens would be carried on into the text."""
-    with pytest.raises(WeightsError, match="cannot be trained yet for a model that has recurrent layers: choose"):
-        make_method("beacon").weights_digest(model.spec)
-    save_weights(Beacons(model.spec), tmp_path / beacons.FILE, model.spec, {})
-    with pytest.raises(WeightsError, match="recurrent layers, which this model has, would carry them on"):
-        make_method("beacon", weights=str(tmp_path / beacons.FILE)).weights_digest(model.spec)
+def test_beacons_are_refused(model: Model) -> None:
+    """Their own tokens would be carried on into the text. A plan said that the method fits once it is trained."""
+    method = make_method("beacon")
+    with pytest.raises(NoSuchWeights, match="this model's recurrent layers would carry them on: choose another method"):
+        method.weights_digest(model.spec)
+    plan = Planner(skeleton_of(model.network, model.spec), Machine(64 * GB, 0, True)).plan(method, 1000)
+    assert (plan.fits, plan.possible, plan.longest) == (False, False, 0)
+    assert "carry them on" in plan.lacks
