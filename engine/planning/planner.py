@@ -381,7 +381,8 @@ def _looked_up(fitting: list[Plan]) -> Choice | None:
     chosen = quick[0] if known else min(quick, key=lambda plan: plan.footprint.searched)
     store = chosen.method.settings()["store"]
     kept = "" if store == HOST_STORES[0] else f" as {store}"
-    return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question")
+    exactly = ", exactly since that is fast enough" if known and chosen.method.family == "yardstick" else ""
+    return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question{exactly}")
 
 
 def _condensed(tried: list[list[Plan]]) -> Choice | None:
