@@ -29,6 +29,11 @@ class Carry:
         self.states: dict[str, Tensor] = {}  # written in place, at addresses that do not change
         self.move_to(states or {})
 
+    @property
+    def nbytes(self) -> int:
+        """Of the states."""
+        return sum(state.nbytes for state in self.states.values())
+
     def move_to(self, states: Mapping[str, Tensor]) -> None:
         """The next pass comes behind these states, which are copied."""
         for name, state in states.items():

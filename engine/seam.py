@@ -417,7 +417,7 @@ def attach(model: PreTrainedModel, folder: Path | None = None) -> ModelSpec:
         embedding=_embedding_digest(model),
         folder=folder,
         projections=projections_of(model),
-        state_bytes=sum(state.nbytes for state in carry.states.values()) if carry else 0,
+        state_bytes=carry.nbytes if carry else 0,
     )
 
 

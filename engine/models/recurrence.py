@@ -103,7 +103,7 @@ def recurrence_of(network: PreTrainedModel, dtype: torch.dtype) -> Recurrence | 
     token, _ = _sent(own, carry, torch.empty(1, 1, size, dtype=dtype, device="meta"))
     return Recurrence(
         layers=many,
-        state_bytes=many * sum(state.nbytes for state in carry.states.values()),
+        state_bytes=many * carry.nbytes,
         held=-(-meter.most // ROWS),
         moved=many * meter.moved // ROWS,
         products=many * (products / ROWS - 2 * linear),

@@ -73,12 +73,12 @@ def find_beacons(spec: ModelSpec, given: str) -> Beacons:
     return find(KIND, spec, given)
 
 
-def barred_by(spec: ModelSpec) -> str:
+def _barred_by(spec: ModelSpec) -> str:
     """What a model has for which beacons cannot be trained yet, in words; nothing if they can be."""
     return "layers with a sliding window" if any(layer.sliding_window for layer in spec.layers) else ""
 
 
-def never_for(spec: ModelSpec) -> str:
+def _never_for(spec: ModelSpec) -> str:
     """Why a model cannot have beacons, in words; nothing if it can."""
     if not spec.recurrent:
         return ""
@@ -93,7 +93,7 @@ def _build(spec: ModelSpec, shapes: Shapes, facts: Mapping[str, str], where: str
 
 
 KIND = Kind(
-    "beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight", _build, barred_by, never_for
+    "beacon", "beacon weights", "weights", PATTERN, "model.beacon_embed_tokens.weight", _build, _barred_by, _never_for
 )
 FILE = KIND.file  # where beacons lie beside a model
 

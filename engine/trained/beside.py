@@ -160,8 +160,7 @@ def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
         WeightsError: there is none.
         NoSuchWeights: there can be none.
     """
-    if reason := kind.never(spec):
-        raise NoSuchWeights(f"{kind.method} {reason}: choose another method.")
+    require_possible(kind, spec)
     path = Path(given).expanduser() if given else spec.folder and spec.folder / kind.file
     if path is None or not _files(path):
         if path is None:
@@ -177,6 +176,16 @@ def _locate(kind: Kind[Any], spec: ModelSpec, given: str) -> Path:
             f"ones with --method {kind.method} --weights PATH (setting {kind.setting})."
         )
     return path
+
+
+def require_possible(kind: Kind[Any], spec: ModelSpec) -> None:
+    """Refuse a model for which there can be no such weights.
+
+    Raises:
+        NoSuchWeights: saying why.
+    """
+    if reason := kind.never(spec):
+        raise NoSuchWeights(f"{kind.method} {reason}: choose another method.")
 
 
 def _training(kind: Kind[Any], spec: ModelSpec) -> str:

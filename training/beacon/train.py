@@ -22,10 +22,9 @@ import torch
 from torch import Tensor
 
 from engine import Model, SettingsError, load_model
-from engine.errors import NoSuchWeights
 from engine.methods.beacon import RAW
-from engine.trained.beacons import FILE, RATIOS, Beacons, barred_by, check_shapes, find_beacons, never_for
-from engine.trained.beside import save_weights
+from engine.trained.beacons import FILE, KIND, RATIOS, Beacons, check_shapes, find_beacons
+from engine.trained.beside import require_possible, save_weights
 from training import checkpoint, loop
 from training.beacon.card import CARD
 from training.beacon.examples import Example, Examples, check_lengths, open_examples, window_of
@@ -222,9 +221,8 @@ def train(settings: BeaconSettings, progress: Callable[[Progress], None] | None 
     checkpoint.place(settings.work_dir, settings.resume)
     out = loop.output_of(settings, FILE)
     model = load_model(settings.model, device=settings.device)
-    if reason := never_for(model.spec):
-        raise NoSuchWeights(f"beacon {reason}: '{model.name}' cannot have beacons.")
-    if bar := barred_by(model.spec):
+    require_possible(KIND, model.spec)
+    if bar := KIND.bars(model.spec):
         raise SettingsError(f"'{model.name}' has {bar}, for which beacons cannot be trained yet.")
     run = Run(settings, model, open_examples(settings, model))
     check_lengths(settings, run.window, run.examples)
