@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from benchmarks.options import variant
-from engine import Model, Reader, SettingsError, WeightsError, load_model, make_method
+from engine import EngineError, Model, Reader, SettingsError, WeightsError, load_model, make_method
 from engine.memories.memory import NOT_IN_SOURCE
 from engine.passes import feed
 from engine.trained.beacons import FILE, RATIOS, find_beacons
 from engine.trained.beside import save_weights
+from tests.engine.conftest import byte_tokenizer
+from tests.engine.test_architectures import small_config
 from tests.training.resuming import bench_command, trained_and_resumed
 from training.beacon import BeaconSettings, train
 from training.beacon.examples import Example, Generated, Rows
@@ -285,6 +287,18 @@ def test_examples_must_outlast_a_window(
     rows.write_text((short + "\n") * 35 + (long + "\n") * 5)
     train(dataclasses.replace(chosen, data=rows, window=512, max_tokens=1024, steps=1, warmup=0))
     assert "examples only 5 are longer than a window of 512 tokens" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("lfm2", "recurrent layers would carry them on"), ("gemma2", "has layers with a sliding window")]
+)
+def test_models_that_cannot_have_beacons_are_refused(
+    chosen: BeaconSettings, tmp_path: Path, kind: str, why: str
+) -> None:
+    AutoModelForCausalLM.from_config(small_config(kind)).save_pretrained(tmp_path / kind)
+    byte_tokenizer().save_pretrained(tmp_path / kind)
+    with pytest.raises(EngineError, match=why):
+        train(dataclasses.replace(chosen, model=str(tmp_path / kind)))
 
 
 @pytest.mark.parametrize(
