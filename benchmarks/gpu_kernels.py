@@ -32,7 +32,7 @@ from torch import Tensor
 from benchmarks import gpu_inputs
 from benchmarks.gpu_check.gauge import computed_in, median_seconds
 from benchmarks.gpu_inputs import ON_DEVICE, STORES, Heads, Inputs, Source
-from kernels import attention, columns, gathering, mxfp4, pruning, quantise
+from kernels import attention, columns, gathering, mxfp4, pruning, quantise, scoring
 from kernels.gathering import Room
 from kernels.pruning import Places
 from kernels.rows import PAGE
@@ -182,6 +182,17 @@ class _Bench:
             if kind != torch.float8_e4m3fn or self.device.type == "cuda":
                 yield self._quantised(f"pages of {page}", x, kind)
             yield self._dequantised(f"pages of {page}", x, kind)
+            yield self._scored(f"one query, pages of {page}", kind, page, 1)
+        yield self._scored(f"{self.few} queries, pages of 1", kind, 1, self.few)
+        if kind == torch.quint4x2:  # what else a host tier is sketched in
+            yield from self._sketched(torch.quint2x4)
+
+    def _sketched(self, kind: torch.dtype) -> Iterator[Row]:
+        x = self.source.noise(self.heads.kv * self.length, 1, self.heads.size)
+        yield self._quantised("2 bits", x, kind)
+        yield self._dequantised("2 bits", x, kind)
+        yield self._scored("one query, 2 bits", kind, 1, 1)
+        yield self._scored(f"{self.few} queries, 2 bits", kind, 1, self.few)
 
     def _chosen(self) -> Iterator[Row]:
         yield self._attention("prefill", self.source.chosen(self.count, self.few))
@@ -381,6 +392,28 @@ class _Bench:
             return _compared([kernel.dequantise(*given)], [reference.dequantise(*given)], [exact])
 
         return self._row("dequantise", what, compare, lambda: quantise.dequantise(*given), None)
+
+    def _scored(self, what: str, kind: torch.dtype, page: int, queries: int) -> Row:
+        from kernels.scoring import kernel, reference
+
+        heads, group = self.heads, queries * (self.heads.query // self.heads.kv)
+        shape = heads.kv, -(-self.length // page) * page, heads.size
+        codes, scale = quantise.quantise(self.source.noise(*shape).view(-1, page, heads.size), kind)
+        codes, scale = codes.view(*shape[:2], -1), scale.view(heads.kv, -1)
+        q, shift = self.source.noise(heads.kv, group, heads.size).float(), self.source.noise(heads.kv, group).float()
+
+        def scored(module: Any) -> Tensor:
+            out = torch.empty(heads.kv, group, self.length, device=self.device)
+            module.scores(q, codes, scale, shift, kind, self.source.dtype, out)
+            return out
+
+        def compare() -> Compared:
+            numbers = quantise.unpack(codes[:, : self.length], kind, torch.float64)
+            numbers *= scale.repeat_interleave(page, dim=1)[:, : self.length, None]
+            exact = q.double() @ numbers.transpose(1, 2) + shift[..., None]
+            return _compared([scored(kernel)], [scored(reference)], [exact])
+
+        return self._row("scoring", what, compare, lambda: scored(scoring), queries)
 
 
 def _compared(found: Outputs, plain: Outputs, exact: Outputs, share: float = 1.0, slack: float = SLACK) -> Compared:

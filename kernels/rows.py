@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels import quantise
+from kernels import quantise, scoring
+from kernels.scoring.reference import STEP
 
 PAGE = 64  # rows of a head that share a scale
-STEP = 4096  # rows that become numbers at a time to be scored, so that a core's cache holds these; whole pages
 BANKS = ("keys", "values")  # of a layer, as they are named on disk
 PINNED = "known_to_be_pinned"  # a tensor's attribute
 FLATTEST = 0.25  # of the mean spread, what a channel's counts for at least: it may vary more later than at first
@@ -128,19 +128,9 @@ class Pages:
     def score(self, q: Tensor, out: Tensor) -> None:
         """See `score`: codes are multiplied as they are, and each product by the scale of its page."""
         centre, spread = self.levels.on(q.device)
-        turned, shift = q * spread[:, None], q @ centre[..., None]
-        if q.device.type != "cpu":  # in what it multiplies fast, which holds every code and whose range none leaves
-            wide = torch.float32 if self.dtype == torch.float32 else torch.bfloat16
-            numbers = quantise.unpack(self.codes[:, : out.shape[2]], self.kind, wide)
-            scale = self.scale[:, None].repeat_interleave(self.page, dim=2)[..., : out.shape[2]]
-            torch.mul(turned.to(wide) @ numbers.transpose(1, 2), scale, out=out).add_(shift)
-            return
-        for at in range(0, out.shape[2], STEP):
-            part = out[..., at : at + STEP]
-            count, pages = part.shape[2], slice(at // self.page, (at + STEP) // self.page)
-            found = quantise.products(turned, self.codes[:, at : at + count], self.kind)
-            scale = self.scale[:, None, pages].repeat_interleave(self.page, dim=2)[..., :count]
-            torch.addcmul(shift, found, scale, out=part)
+        wide = torch.float32 if self.dtype == torch.float32 else torch.bfloat16  # none leaves its range
+        shift = (q @ centre[..., None])[..., 0]
+        scoring.scores(q * spread[:, None], self.codes, self.scale, shift, self.kind, wide, out)
 
 
 Bank = Tensor | Pages

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.quantise.reference import LARGEST, stored, width
+from kernels.quantise.reference import BELL, LARGEST, LOWEST, SHARING, stored, width
 
 
 @triton.jit
@@ -27,7 +27,7 @@ def _quantise(
     p_x, p_codes, p_scale, rows, LARGEST: tl.constexpr, FLOAT: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr,
     ROWS_PAD: tl.constexpr, WIDTH_PAD: tl.constexpr,
 ):  # fmt: skip
-    """SPLIT: 2 where two channels share a byte, else 1; WIDTH: bytes of a row."""
+    """SPLIT: channels that share a byte, 1 or 2; WIDTH: bytes of a row."""
     page = tl.program_id(0).to(tl.int64)
     row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
     mask = (row < rows) & (column < WIDTH)
@@ -53,11 +53,39 @@ def _quantise(
 
 
 @triton.jit
-def _dequantise(
-    p_codes, p_scale, p_out, rows, SPLIT: tl.constexpr, WIDTH: tl.constexpr, ROWS_PAD: tl.constexpr,
+def _quantise_in_two_bits(
+    p_x, p_codes, p_scale, rows, STEP: tl.constexpr, WIDTH: tl.constexpr, ROWS_PAD: tl.constexpr,
     WIDTH_PAD: tl.constexpr,
 ):  # fmt: skip
-    """SPLIT, WIDTH: as above."""
+    """STEP: distance of two codes, in root mean squares; WIDTH: bytes of a row."""
+    page = tl.program_id(0).to(tl.int64)
+    row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
+    mask = (row < rows) & (column < WIDTH)
+    p_row = p_x + (page * rows + row) * (WIDTH * 4)
+    squares = 0.0
+    for part in tl.static_range(4):
+        b_x = tl.load(p_row + part * WIDTH + column, mask=mask, other=0.0).to(tl.float32)
+        squares += tl.sum(b_x * b_x)
+    step = tl.maximum(STEP * tl.sqrt(squares / (rows * WIDTH * 4)), 1.1754943508222875e-38)
+    b_byte = tl.zeros((ROWS_PAD, WIDTH_PAD), tl.int32)
+    along, size = 0.0, 0.0
+    for part in tl.static_range(4):
+        b_x = tl.load(p_row + part * WIDTH + column, mask=mask, other=0.0).to(tl.float32)
+        b_code = tl.minimum(tl.maximum(_round(b_x / step - 0.5), -2.0), 1.0)
+        b_number = tl.where(mask, b_code + 0.5, 0.0)
+        along += tl.sum(b_x * b_number)
+        size += tl.sum(b_number * b_number)
+        b_byte |= (b_code + 2).to(tl.int32) << (2 * part)
+    tl.store(p_scale + page, along / size)
+    tl.store(p_codes + (page * rows + row) * WIDTH + column, b_byte.to(tl.uint8), mask=mask)
+
+
+@triton.jit
+def _dequantise(
+    p_codes, p_scale, p_out, rows, SPLIT: tl.constexpr, LOWEST: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS_PAD: tl.constexpr, WIDTH_PAD: tl.constexpr,
+):  # fmt: skip
+    """SPLIT: channels that share a byte; LOWEST: what their codes are stored above; WIDTH: bytes of a row."""
     page = tl.program_id(0).to(tl.int64)
     row, column = tl.arange(0, ROWS_PAD)[:, None], tl.arange(0, WIDTH_PAD)[None, :]
     mask = (row < rows) & (column < WIDTH)
@@ -67,9 +95,11 @@ def _dequantise(
     if SPLIT == 1:
         tl.store(p_row + column, b_codes.to(tl.float32) * scale, mask=mask)
     else:
-        b_both = b_codes.to(tl.int32)
-        tl.store(p_row + column, ((b_both & 15) - 8).to(tl.float32) * scale, mask=mask)
-        tl.store(p_row + WIDTH + column, ((b_both >> 4) - 8).to(tl.float32) * scale, mask=mask)
+        BITS: tl.constexpr = 8 // SPLIT
+        b_byte = b_codes.to(tl.int32)
+        for part in tl.static_range(SPLIT):
+            b_number = ((b_byte >> (BITS * part)) & ((1 << BITS) - 1)).to(tl.float32) - LOWEST
+            tl.store(p_row + part * WIDTH + column, b_number * scale, mask=mask)
 
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -77,9 +107,18 @@ def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
     pages, rows, size = x.shape
     codes = torch.empty(pages, rows, width(kind, size), dtype=stored(kind), device=x.device)
     scale = torch.empty(pages, dtype=torch.float32, device=x.device)
-    if codes.numel():
+    if codes.numel() and kind == torch.quint2x4:
+        _quantise_in_two_bits[(pages,)](x.contiguous(), codes, scale, rows, BELL, **_sizes(codes))
+    elif codes.numel():
         _quantise[(pages,)](
-            x.contiguous(), codes, scale, rows, LARGEST[kind], kind == torch.float8_e4m3fn, **_sizes(codes, size)
+            x.contiguous(),
+            codes,
+            scale,
+            rows,
+            LARGEST[kind],
+            kind == torch.float8_e4m3fn,
+            SHARING.get(kind, 1),
+            **_sizes(codes),
         )
     return codes, scale
 
@@ -87,14 +126,19 @@ def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
 def dequantise(codes: Tensor, scale: Tensor, kind: torch.dtype, dtype: torch.dtype) -> Tensor:
     """See `reference.dequantise`."""
     pages, rows, bytes_ = codes.shape
-    size = bytes_ * (2 if kind == torch.quint4x2 else 1)
-    out = torch.empty(pages, rows, size, dtype=dtype, device=codes.device)
+    share = SHARING.get(kind, 1)
+    out = torch.empty(pages, rows, bytes_ * share, dtype=dtype, device=codes.device)
     if out.numel():
-        _dequantise[(pages,)](codes.contiguous(), scale.contiguous(), out, rows, **_sizes(codes, size))
+        _dequantise[(pages,)](
+            codes.contiguous(), scale.contiguous(), out, rows, share, LOWEST.get(kind, 0.0), **_sizes(codes)
+        )
     return out
 
 
-def _sizes(codes: Tensor, size: int) -> dict[str, int]:
+def _sizes(codes: Tensor) -> dict[str, int]:
     _, rows, bytes_ = codes.shape
-    padded = {"ROWS_PAD": triton.next_power_of_2(rows), "WIDTH_PAD": triton.next_power_of_2(bytes_)}
-    return {"SPLIT": size // bytes_, "WIDTH": bytes_, **padded}
+    return {
+        "WIDTH": bytes_,
+        "ROWS_PAD": triton.next_power_of_2(rows),
+        "WIDTH_PAD": triton.next_power_of_2(bytes_),
+    }

@@ -29,11 +29,16 @@ PLAIN = [
     *("attention, decode, all", *LISTED),
 ]
 CODED = ["attention, 8 queries, all", "attention, decode, all", "columns, 8 queries, all"]
-PAGES = [f"{kernel}, pages of {rows}" for rows in (1, 64) for kernel in ("quantise", "dequantise")]
+PAGES = [
+    f"{kernel}, pages of {rows}" for rows in (1, 64) for kernel in ("quantise", "dequantise", "scoring, one query")
+]
+MANY = "scoring, 8 queries, pages of 1"
+SKETCHED = ("quantise, 2 bits", "dequantise, 2 bits", "scoring, one query, 2 bits", "scoring, 8 queries, 2 bits")
 EXPECTED = {
     "device": [*PLAIN, *BY_HEAD, "mxfp4, product", "mxfp4, unpack"],
-    **{f"device {kind}": [*CODED, *PAGES] for kind in ("int8", "int4")},
-    "device fp8": [*CODED, *(each for each in PAGES if DEVICE.type == "cuda" or each.startswith("de"))],
+    "device int8": [*CODED, *PAGES, MANY],
+    "device int4": [*CODED, *PAGES, MANY, *SKETCHED],
+    "device fp8": [*CODED, *(each for each in PAGES if DEVICE.type == "cuda" or not each.startswith("quant")), MANY],
     **{f"host{kind}": [PRUNED, *CHOSEN, *LISTED, *BY_HEAD] for kind in ("", " int8")},
     **{f"host {kind}": [PRUNED, *CHOSEN, *LISTED] for kind in ("int4", "fp8")},
 }
@@ -102,19 +107,19 @@ def test_no_entry_point_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("module", "name", "kernel"),
-    [("columns", "column_sums", "columns"), ("quantise", "quantise", "quantise")],
+    [("columns", "column_sums", "columns"), ("quantise", "quantise", "quantise"), ("scoring", "scores", "scoring")],
 )
 def test_a_wrong_kernel_is_seen(module: str, name: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.import_module(f"kernels.{module}.kernel")
     right = getattr(found, name)
-    monkeypatch.setattr(found, name, lambda *arguments: _spoilt(right(*arguments)))
+    monkeypatch.setattr(found, name, lambda *arguments: _spoilt(right(*arguments), arguments[-1]))
     assert {row["kernel"] for row in rows(30) if not row["agrees"]} == {kernel}
 
 
-def _spoilt(found: Any) -> Any:
-    """One sum is wrong, or one code by two."""
-    if isinstance(found, Tensor):
-        found[0, 0, 0] += 0.01
+def _spoilt(found: Any, written: Tensor) -> Any:
+    """One sum is wrong, or one code by two; written: what a kernel that gives back nothing has written to."""
+    if found is None or isinstance(found, Tensor):
+        (written if found is None else found)[0, 0, 0] += 0.01
         return found
     codes = found[0].view(torch.uint8)
     codes[0, 0, 0] = codes[0, 0, 0] ^ 2
@@ -148,7 +153,7 @@ def test_a_kernel_that_reads_codes_wrongly_is_seen(monkeypatch: pytest.MonkeyPat
 
     for name in ("attention", "columns", "gathering", "pruning"):
         monkeypatch.setattr(f"kernels.{name}.kernel.table", wrong)
-    found = [row for row in rows(30) if not row["kernel"].endswith("quantise")]
+    found = [row for row in rows(30) if row["kernel"] not in ("quantise", "dequantise", "scoring")]
     coded = {name for name, store in STORES.items() if store.kind is not None}
     assert {row["bank"] for row in found if not row["agrees"]} == coded
     assert not any(row["agrees"] for row in found if row["bank"] in ("host int8", "device int8"))

@@ -33,10 +33,11 @@ from kernels.mxfp4 import kernel as mxfp4
 from kernels.pruning import BRANCH
 from kernels.pruning import kernel as pruning
 from kernels.quantise import kernel as quantise
+from kernels.scoring import kernel as scoring
 from tests.kernels import test_kernels_pruning
 from tests.kernels.banks import Coding, case
 
-INT8, INT4, FP8 = torch.int8, torch.quint4x2, torch.float8_e4m3fn
+INT8, INT4, FP8, INT2 = torch.int8, torch.quint4x2, torch.float8_e4m3fn, torch.quint2x4
 BF16 = torch.bfloat16
 
 
@@ -98,9 +99,11 @@ def launch_all() -> None:
     room = Room(*(torch.zeros(2, 5, 128, dtype=BF16) for _ in range(3)))
     gathering.gather(coded.keys, coded.values, index, angles, angles, room)
     gathering.taken(dense.keys, index, index.device, BF16)
-    for kind in (INT4, FP8):
+    for kind in (INT4, FP8, INT2):
         codes, scale = quantise.quantise(room.keys, kind)
         quantise.dequantise(codes, scale, kind, BF16)
+        q, found = torch.zeros(2, 20, 128), torch.zeros(2, 20, 5)
+        scoring.scores(q, codes, scale[:, None], q[..., 0], kind, BF16, found)
     blocks, scales = torch.zeros(4, 5760, 90, 16, dtype=torch.uint8), torch.zeros(4, 5760, 90, dtype=torch.uint8)
     which = torch.zeros(4, dtype=torch.int64)
     mxfp4.product(torch.zeros(4, 2880, dtype=BF16), blocks, scales, which)
@@ -149,6 +152,10 @@ def launch_widest() -> None:
         columns.column_sums(given.q, given.keys, given.span, given.lists, torch.zeros(8, 64), 0.1)
         q, slabs, starts, limits, places = test_kernels_pruning.case(8, 2, width, width // 2, 64, BRANCH, dtype)
         pruning.chunk_scores(q, slabs, starts, limits, 11, places)
+        for kind in (INT8, INT2):
+            codes = torch.zeros(2, 64, quantise.width(kind, width), dtype=quantise.stored(kind))
+            q = torch.zeros(2, 64, width)
+            scoring.scores(q, codes, torch.zeros(2, 64), q[..., 0], kind, dtype, torch.zeros(2, 64, 64))
 
 
 if __name__ == "__main__":

@@ -6,12 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels import rows as banks
 from kernels.quantise import KINDS, reference, stored, width
-from kernels.rows import Levels, Pages
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-NAMES = {torch.int8: "int8", torch.quint4x2: "int4", torch.float8_e4m3fn: "fp8"}
+NAMES = {torch.int8: "int8", torch.quint4x2: "int4", torch.float8_e4m3fn: "fp8", torch.quint2x4: "int2"}
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES.get)
 
 
@@ -38,6 +36,9 @@ def test_no_number_is_off_by_more_than_its_code_allows(
     step = (largest / reference.LARGEST[kind])[:, None, None]
     if kind == torch.float8_e4m3fn:  # three bits behind the point, and a fixed step below 2^-6
         assert bool((error <= torch.maximum(x.float().abs() / 16, step * 2**-10) * 1.001).all())
+    elif kind == torch.quint2x4:  # a single number may be off by anything; of a bell the mean square by 0.119 of it
+        bells = x[:3].float()
+        assert bool((error[:3].square().mean(dim=(1, 2)) < 0.15 * bells.square().mean(dim=(1, 2))).all())
     else:
         assert bool((error <= 0.501 * step).all())
     assert bool((error[3] == 0).all())  # zeros stay zeros
@@ -64,23 +65,7 @@ def test_the_kernel_equals_the_reference(kind: torch.dtype, rows: int, size: int
     torch.testing.assert_close(kernel.dequantise(codes, scale, kind, dtype), numbers, rtol=1e-2, atol=1e-30)
 
 
-@every_kind
-@pytest.mark.parametrize("count", [128, 300, 320])
-def test_scores_of_codes_are_those_of_the_numbers_that_they_stand_for(
-    kind: torch.dtype, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(banks, "STEP", 128)
-    x = torch.randn(2, 320, 48, generator=torch.Generator().manual_seed(1)) + 3
-    codes = torch.empty(2, 320, width(kind, 48), dtype=stored(kind))
-    bank = Pages(codes, torch.empty(2, 5), Levels.of(x), kind, torch.float32)
-    bank.write(0, x)
-    q, found = torch.randn(2, 3, 48, generator=torch.Generator().manual_seed(2)), torch.full((2, 3, 400), -1.0)
-    banks.score(bank, q, found[..., 40 : 40 + count])
-    numbers = banks.take([(bank, 320)], torch.arange(count).expand(2, -1))
-    torch.testing.assert_close(found[..., 40 : 40 + count], q @ numbers.transpose(1, 2), rtol=1e-4, atol=1e-4)
-    assert bool((found[..., :40] == -1).all() and (found[..., 40 + count :] == -1).all())
-
-
-def test_an_odd_head_size_has_no_four_bit_codes() -> None:
-    with pytest.raises(ValueError, match="47 is odd"):
-        reference.quantise(torch.ones(1, 4, 47), torch.quint4x2)
+@pytest.mark.parametrize(("kind", "size"), [(torch.quint4x2, 47), (torch.quint2x4, 46)], ids=["int4", "int2"])
+def test_codes_that_would_not_fill_their_bytes_are_refused(kind: torch.dtype, size: int) -> None:
+    with pytest.raises(ValueError, match=f"a head size of {size} is no multiple"):
+        reference.quantise(torch.ones(1, 4, size), kind)

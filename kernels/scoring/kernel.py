@@ -1,0 +1,81 @@
+"""Scores of rows in codes in Triton: one program per tile of rows and KV head, each code read once for all queries.
+
+Signature and meaning are those of `reference.py`. Prefixes: p_ pointer, b_ loaded value, m_ mask.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.paged.kernel import CHANGING, factor_dtype, padded
+from kernels.quantise.reference import LOWEST, SHARING
+
+MOST_ROWS = 128  # per program,
+TILE_BYTES = 32 << 10  # of which so many may be in shared memory
+QUERIES = 16  # that are multiplied at once
+
+
+@triton.jit(do_not_specialize=CHANGING)
+def _scores(
+    p_q, p_codes, p_scale, p_shift, p_out, queries, rows, head_step, scale_step, out_head_step, out_query_step,
+    PAGE: tl.constexpr, SPLIT: tl.constexpr, LOWEST: tl.constexpr, WIDTH: tl.constexpr, WIDTH_PAD: tl.constexpr,
+    DOT: tl.constexpr, ROWS: tl.constexpr, QUERIES: tl.constexpr,
+):  # fmt: skip
+    """SPLIT: channels that share a byte; LOWEST: what their codes are stored above; WIDTH: bytes of a row."""
+    row, head = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.program_id(1).to(tl.int64)
+    column, m_row = tl.arange(0, WIDTH_PAD), row < rows
+    m_column = column < WIDTH
+    b_codes = tl.load(
+        p_codes + head * head_step + row[:, None] * WIDTH + column[None, :], mask=m_row[:, None] & m_column[None, :]
+    )
+    b_scale = tl.load(p_scale + head * scale_step + row // PAGE, mask=m_row)
+    for first in range(0, queries, QUERIES):
+        query = first + tl.arange(0, QUERIES)
+        m_query = query < queries
+        p_query = p_q + (head * queries + query)[:, None] * (WIDTH * SPLIT) + column[None, :]
+        b_found = tl.zeros((QUERIES, ROWS), tl.float32)
+        for part in tl.static_range(SPLIT):
+            b_q = tl.load(p_query + part * WIDTH, mask=m_query[:, None] & m_column[None, :], other=0.0)
+            if SPLIT == 1:
+                b_number = b_codes.to(tl.float32)
+            else:
+                b_digit = (b_codes.to(tl.int32) >> (8 // SPLIT * part)) & ((1 << (8 // SPLIT)) - 1)
+                b_number = b_digit.to(tl.float32) - LOWEST
+            b_number = tl.where(m_row[:, None] & m_column[None, :], b_number, 0.0)
+            b_found = tl.dot(b_q.to(DOT), tl.trans(b_number.to(DOT)), acc=b_found, input_precision="ieee")
+        p_to = p_out + head * out_head_step + query[:, None] * out_query_step + row[None, :]
+        b_shift = tl.load(p_shift + head * queries + query, mask=m_query)
+        tl.store(p_to, b_found * b_scale[None, :] + b_shift[:, None], mask=m_query[:, None] & m_row[None, :])
+
+
+def scores(
+    q: Tensor, codes: Tensor, scale: Tensor, shift: Tensor, kind: torch.dtype, wide: torch.dtype, out: Tensor
+) -> None:
+    """See `reference.scores`. Codes, scales and `out` must be on the device of the queries."""
+    heads, queries, rows = out.shape
+    share, width = SHARING.get(kind, 1), codes.shape[2]
+    tile = max(16, min(MOST_ROWS, TILE_BYTES // (padded(width) * share * wide.itemsize)))
+    _scores[(triton.cdiv(rows, tile), heads)](
+        q.contiguous(),
+        codes,
+        scale,
+        shift.contiguous(),
+        out,
+        queries,
+        rows,
+        codes.stride(0),
+        scale.stride(0),
+        out.stride(0),
+        out.stride(1),
+        PAGE=codes.shape[1] // scale.shape[1],
+        SPLIT=share,
+        LOWEST=LOWEST.get(kind, 0.0),
+        WIDTH=width,
+        WIDTH_PAD=padded(width),
+        DOT=factor_dtype(wide),
+        ROWS=tile,
+        QUERIES=QUERIES,
+    )
