@@ -70,7 +70,7 @@ def _divided(x: Tensor, by: Tensor) -> Tensor:
 
 def _packed(numbers: Tensor, kind: torch.dtype) -> Tensor:
     digits, bits = (numbers + LOWEST[kind]).to(torch.uint8), 8 // SHARING[kind]
-    first, *others = digits.split(width(kind, numbers.shape[-1]), dim=-1)
+    first, *others = torch.split(digits, width(kind, numbers.shape[-1]), dim=-1)
     for number, other in enumerate(others, start=1):
         first = first | (other << (bits * number))
     return first
@@ -94,7 +94,7 @@ def products(q: Tensor, codes: Tensor, kind: torch.dtype) -> Tensor:
     """Dot products [H, R, N] of q [H, R, D] with codes [H, N, W] as numbers, not scaled."""
     if kind not in SHARING:
         return q @ codes.to(q.dtype).transpose(1, 2)
-    parts = zip(q.split(codes.shape[2], dim=2), _digits(codes, kind), strict=True)
+    parts = zip(torch.split(q, codes.shape[2], dim=2), _digits(codes, kind), strict=True)
     first, *others = (part @ digits.to(q.dtype).transpose(1, 2) for part, digits in parts)
     for other in others:
         first += other

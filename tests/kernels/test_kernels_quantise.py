@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.quantise import KINDS, reference, stored, width
+from kernels.quantise import KINDS, reference, width
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 NAMES = {torch.int8: "int8", torch.quint4x2: "int4", torch.float8_e4m3fn: "fp8", torch.quint2x4: "int2"}
