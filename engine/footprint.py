@@ -58,6 +58,8 @@ class Footprint:
     answering: entries that a token of an answer attends to.
     searched: entries of the host tier that each token of an answer is compared with, unless it looks only where its
         question found something.
+    sketched, candidates: of those that are compared by sketches on the device, bytes of an entry's in all layers; and
+        how many entries' keys each query head fetches then, to compare them as they are.
     in_place: whether whoever computes attention searches, a GPU over the link; else the host does.
     asked_together: queries of a question that one search serves, at most: so many are in a pass.
     picking: query heads for each KV head, where each of them picks by itself what is brought for it, for each token of
@@ -80,6 +82,8 @@ class Footprint:
     widest: int
     answering: int
     searched: int = 0
+    sketched: int = 0
+    candidates: int = 0
     in_place: bool = False
     asked_together: int = 1 << 30
     picking: float = 0.0

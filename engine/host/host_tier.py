@@ -17,14 +17,15 @@ import torch
 from torch import Tensor
 
 from engine.host import tier_plan
-from engine.host.search import best_among, best_of_all
+from engine.host.search import best_among, best_by_sketch, best_of_all
+from engine.host.sketch import Sketch
 from engine.host.slabs import Slab, page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
 from engine.host.transfers import Staging, homeward, pin_exactly
 from engine.measure import require_memory
 from engine.records import LoadedParts, Part, Parts
 from engine.seam import LayerSpec, ModelSpec
-from kernels import quantise
+from kernels import quantise, rows
 from kernels.gathering import taken
 from kernels.rows import BANKS, Bank, Levels, Pages, Slabs, take
 
@@ -58,6 +59,7 @@ class HostTier:
     levels: list[tuple[Levels, Levels]] = field(default_factory=list)  # per layer of keys and values
     mirror: tuple[Tensor | None, int] = (None, 0)  # source positions on the device, and how many are known there
     arriving: Arriving | None = None  # the last pass, where it comes from a device and has not been waited for
+    sketch: Sketch | None = None  # of the keys, by which they are searched
     staging: Staging = field(default_factory=Staging, init=False)  # where it comes to
 
     def __post_init__(self) -> None:
@@ -74,6 +76,11 @@ class HostTier:
         """Entries in slabs: those that may be looked at."""
         waiting = 0 if self.waiting is None else len(self.waiting[2])
         return self.length - waiting - (0 if self.arriving is None else len(self.arriving.source))
+
+    @property
+    def together(self) -> int:
+        """Entries that can be looked at together, or not yet: windows must be so much longer than passes."""
+        return self.page if self.sketch is None else rows.PAGE
 
     @property
     def pinned(self) -> bool:
@@ -184,6 +191,7 @@ class HostTier:
         slabs, last = len(self.slabs), self.slabs[-1].length if self.slabs else 0
         try:
             self._filled(keys, values, source)
+            self._sketch_rest()
         except BaseException:
             del self.slabs[slabs:]
             if slabs:
@@ -200,6 +208,12 @@ class HostTier:
             slab.put([k[:, there] for k in keys], [v[:, there] for v in values], source[there])
             done = there.stop
 
+    def _sketch_rest(self) -> None:
+        """Of what is in slabs."""
+        if self.sketch is not None:
+            keys = [self.keys(layer) for layer in range(len(self.spec.layers))]
+            self.sketch.extend(keys, sum(slab.length for slab in self.slabs), self.expected)
+
     def fork(self) -> HostTier:
         """Sees all entries so far; appends into slabs of its own. What waits in the context fills its first page."""
         assert not self.forked, "a conversation is a fork of a context, not of another conversation"
@@ -214,18 +228,20 @@ class HostTier:
             length=self.length,
             waiting=self.waiting,
             levels=self.levels,
+            sketch=self.sketch and self.sketch.fork(),
         )
 
     def snapshot(self) -> HostTier:
         """As it is now; appending to either writes behind what the other sees."""
         self.settle()
         slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
-        return dataclasses.replace(self, slabs=slabs, expected=0)
+        return dataclasses.replace(self, slabs=slabs, expected=0, sketch=self.sketch and self.sketch.snapshot())
 
     def search(
         self, layer: int, q: Tensor, limits: Tensor, top: int, among: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The `top` entries by dot product for each query; of keys in bfloat16 see `search.py`.
+        """The `top` entries by dot product for each query; of keys in bfloat16 see `search.py`. With a sketch, the best
+        of the candidates by that.
 
         Args:
             q: [HQ, T, D], as the keys are kept: rotated to what their position is. It is searched where they are.
@@ -237,6 +253,8 @@ class HostTier:
             Entry numbers int64 [HQ, T, K], and whether they hold anything bool [HQ, T, K], where the queries are;
             K = min(top, entries).
         """
+        if among is None and self.sketch is not None:
+            return best_by_sketch(self.sketch, layer, self.keys(layer), q, limits, top)
         if among is None:
             return best_of_all(self.keys(layer), q, limits, top, int(limits[-1]))
         keys = taken(self.keys(layer), among.expand(self.spec.layers[layer].kv_heads, -1), q.device, torch.float32)
@@ -300,9 +318,10 @@ class HostTier:
         sizes = [slab.nbytes() for slab in self.slabs if not slab.mapped] + [arriving.nbytes if arriving else 0]
         return sum(sizes) + waiting + levels
 
-    def mirrored_bytes(self) -> int:
-        """Bytes of source positions on the device."""
-        return 0 if self.mirror[0] is None else self.mirror[0].nbytes
+    def device_bytes(self) -> int:
+        """Bytes on the device: of sketches, and of source positions."""
+        mirrored = 0 if self.mirror[0] is None else self.mirror[0].nbytes
+        return mirrored + (0 if self.sketch is None else self.sketch.nbytes())
 
     def on_disk(self) -> tuple[int, int]:
         """Entries and bytes of the slabs that are mapped."""
@@ -381,6 +400,7 @@ class HostTier:
         if names and self.expected > self.length and self.slabs[-1].length < tier_plan.SLAB // tier_plan.SMALL:
             last = self.slabs.pop()
             self.slabs.append(last.moved(self._new_slab(self.stored - last.length)))
+        self._sketch_rest()
 
     def _loaded(self, tensors: dict[str, Tensor]) -> Slab:
         return Slab.loaded(tensors, self.spec, self.dtype, self.levels)

@@ -248,7 +248,7 @@ class PrunedMemory(TieredMemory):
 
     def static_widths(self) -> tuple[int, ...]:
         """How much the stages chose."""
-        return self.pruning.widths()
+        return (*self.pruning.widths(), *super().static_widths())
 
     def fork(self) -> Self:
         """With runs of its own."""

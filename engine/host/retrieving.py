@@ -24,7 +24,9 @@ from engine.memories.coded import check_codes
 from engine.memories.window import LayerWindow, WindowMemory, parted
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
+from engine.rope import Rope
 from engine.seam import ModelSpec, Scoring
+from kernels.gathering import taken
 from kernels.rows import Slabs
 
 EMPTY = 1 << 60  # stands where there is no entry
@@ -65,10 +67,16 @@ def picked(
     """
     rope = host.spec.layers[layer].rope
     turned = rope.to_constant(q, distance)
-    index, found = host.search(layer, rope.towards_kept(turned), limits, top, among)
-    keys, values = host.gather(layer, index, q.device)
+    index, held = host.search(layer, rope.towards_kept(turned), limits, top, among)
+    return fetched(rope, turned, host.keys(layer), host.values(layer), index, held), index
+
+
+def fetched(rope: Rope, q: Tensor, keys: Slabs, values: Slabs, index: Tensor, held: Tensor) -> Picked:
+    """What queries [HQ, T, D], turned to where they stand, see of the entries [HQ, T, K] that each found for itself."""
+    rows = index.reshape(keys[0][0].shape[0], -1)
+    k, v = (taken(bank, rows, q.device, q.dtype).view(*index.shape, q.shape[2]) for bank in (keys, values))
     # Keys stand at position 0, where rotation is the identity (or a scale).
-    return Picked(turned, rope.to_constant(keys, 0), values, found), index
+    return Picked(q, rope.to_constant(k, 0), v, held)
 
 
 class RetrievingMemory(TieredMemory, WindowMemory):
@@ -86,9 +94,10 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         query_block: int = 1,
         tier: str = HOST,
         looks: int = 1,
+        sketch: torch.dtype | None = None,
     ) -> None:
         """dtype: of the host tier; query_block: queries of a pass that choose together; tier: where full slabs go;
-        looks: how often a question is asked at most.
+        looks: how often a question is asked at most; sketch: kind of sketches by which the host tier is searched.
 
         Raises:
             SettingsError: codes that this model or its device cannot have.
@@ -98,7 +107,7 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         self.spec = spec
         self.wide = [WindowMemory(wide, 0, longest)] if longest else []  # of layers with a longer window, if any
         check_codes(spec, dtype)
-        self.keep_on_host(dtype, looks, tier)
+        self.keep_on_host(dtype, looks, tier, sketch)
         self.cache: DeviceCache | None = None
         # Of this pass, by layer: what the cache was asked for, and what it was given [NB, N]
         self._looked: dict[int, Tensor] = {}
@@ -115,10 +124,10 @@ class RetrievingMemory(TieredMemory, WindowMemory):
         return 0
 
     def pass_limit(self) -> int:
-        """No more than the window: what a pass carries is not in the host tier yet, nor a page that is not full. And no
-        more than what its queries pick has room for. Whole blocks of queries, if there is room for one.
+        """No more than the window: what a pass carries is not in the host tier yet, nor a page that is not whole. And
+        no more than what its queries pick has room for. Whole blocks of queries, if there is room for one.
         """
-        most = min(super().pass_limit(), self.window - self.host.page + 1)
+        most = min(super().pass_limit(), self.window - self.host.together + 1)
         if picks := self.picks():
             most = min(most, pickable(self.spec, picks))
         return max(most // self.query_block * self.query_block, min(most, self.query_block))
@@ -272,6 +281,19 @@ class RetrievingMemory(TieredMemory, WindowMemory):
     def static_kind(self) -> int | None:
         """What is chosen changes from token to token."""
         return None
+
+    def static_addresses(self) -> tuple[int, ...]:
+        """Of slabs too."""
+        wide = (address for each in self.wide for address in each.static_addresses())
+        return (*super().static_addresses(), *wide, *self.host.addresses())
+
+    def static_widths(self) -> tuple[int, ...]:
+        """Where on the device the source positions are, beside what else there is."""
+        device = self.spec.device
+        known: tuple[int, ...] = ()
+        if self.mass is not None and device.type != "cpu":
+            known = (self.host.mirrored(device).data_ptr(),)  # brought up to date, so that the pass fetches nothing
+        return (*known, *super().static_widths())
 
     def _attended(self, layer: int, given: list[Tensor]) -> None:
         """What the cache wants to know, once the pass is over."""

@@ -18,23 +18,30 @@ import torch
 from torch import Tensor
 
 from engine.host import tier_plan
+from engine.host.sketch import CANDIDATES, Sketch
 from engine.host.slabs import page_of
 from engine.host.transfers import STREAMED, streamed
 from engine.seam import ModelSpec
 from kernels import rows
+from kernels.gathering import taken
 from kernels.rows import Bank, Slabs, sent
 
 SCORE_BYTES = 256 << 20  # room that the scores of a search may take, unless those of a query in one slab need more
 BLOCK = 64  # entries whose best score stands for them in the first step of a search
 
 
-def searching_bytes(spec: ModelSpec, dtype: torch.dtype, queries: int, far: int) -> int:
+def searching_bytes(
+    spec: ModelSpec, dtype: torch.dtype, queries: int, far: int, top: int = 0, sketch: torch.dtype | None = None
+) -> int:
     """What a search takes beside what it finds, among `far` entries in a dtype for so many queries: scores and those of
-    them that are sorted; on a GPU also keys.
+    them that are sorted; on a GPU also keys. By sketches, keys of the candidates for `top` entries.
     """
     widest = max(spec.layers, key=lambda layer: layer.query_heads)
     slab, each = min(far, tier_plan.SLAB), 4 * widest.query_heads
     scores = min(each * queries * far, max(each * slab, SCORE_BYTES))
+    if sketch is not None:
+        found = found_bytes(widest.query_heads, widest.head_size, min(far, CANDIDATES[sketch] * top))
+        return 2 * scores + min(queries * found, max(found, SCORE_BYTES))
     if spec.device.type != "cuda":
         return 2 * scores
     keys = tier_plan.slab_bytes(spec.with_heads(lambda layer: layer is widest), dtype, slab) // 2
@@ -104,16 +111,22 @@ def _together(slabs: Slabs, queries: int) -> Iterator[Slabs]:
 
 def _scored(slabs: Iterable[tuple[Bank, int]], q: Tensor, limits: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """Scores [HQ, T, N] of the `count` entries of some slabs, in whole blocks; -inf where a query sees no entry."""
+    scores = _products(slabs, q, count, dtype)
+    first = int(limits[0].clamp(0, count))
+    if first < scores.shape[2]:
+        late = torch.arange(first, scores.shape[2]) >= limits.clamp_max(count)[:, None]
+        scores[..., first:].masked_fill_(sent(late, q.device), float("-inf"))
+    return scores
+
+
+def _products(slabs: Iterable[tuple[Bank, int]], q: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """The same of all entries; behind the last one anything."""
     scores = torch.empty(*q.shape[:2], -(-count // BLOCK) * BLOCK, dtype=dtype, device=q.device)
     at = 0
     for bank, length in slabs:
         grouped = q.float().reshape(bank.shape[0], -1, q.shape[2])
         rows.score(bank, grouped, scores.view(*grouped.shape[:2], -1)[..., at : at + length])
         at += length
-    first = int(limits[0].clamp(0, count))
-    if first < scores.shape[2]:
-        late = torch.arange(first, scores.shape[2]) >= limits.clamp_max(count)[:, None]
-        scores[..., first:].masked_fill_(sent(late, q.device), float("-inf"))
     return scores
 
 
@@ -127,6 +140,48 @@ def _best_of(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
     candidates = grid.gather(2, chosen[..., None].expand(-1, -1, -1, BLOCK)).flatten(2)
     best, place = candidates.topk(top, dim=2)
     return best, chosen.gather(2, place // BLOCK) * BLOCK + place % BLOCK
+
+
+def best_by_sketch(
+    sketch: Sketch, layer: int, keys: Slabs, q: Tensor, limits: Tensor, top: int
+) -> tuple[Tensor, Tensor]:
+    """As `HostTier.search`, of the entries that look best by their sketches."""
+    room = SCORE_BYTES // (4 * q.shape[0] * q.shape[1])
+    banks, wanted = sketch.banks(layer, room), CANDIDATES[sketch.kind] * top
+    index, held = best_of_all(banks, sketch.turned(layer, q), limits, wanted, int(limits[-1]))
+    step = max(1, SCORE_BYTES // found_bytes(q.shape[0], q.shape[2], index.shape[2]))
+    return _joined(
+        _best_found(keys, index[:, at : at + step], held[:, at : at + step], q[:, at : at + step], top)
+        for at in range(0, q.shape[1], step)
+    )
+
+
+def best_by_all_sketches(
+    sketch: Sketch, layer: int, keys: Slabs, q: Tensor, late: Tensor, top: int
+) -> tuple[Tensor, Tensor]:
+    """As `best_by_sketch` of a token's queries [HQ, 1, D], in shapes that do not change: all sketches are compared for
+    which there is room.
+
+    late: bool [N], those that the token does not see, on the device.
+    """
+    scores = _products(sketch.whole(layer), sketch.turned(layer, q), len(late), torch.float32)
+    best, index = _best_of(scores.masked_fill_(late, float("-inf")), min(CANDIDATES[sketch.kind] * top, len(late)))
+    held = best > float("-inf")
+    return _best_found(keys, index.masked_fill_(~held, 0), held, q, top)
+
+
+def found_bytes(query_heads: int, size: int, entries: int) -> int:
+    """What the keys take of so many candidates for a query, in float32."""
+    return 4 * query_heads * size * entries
+
+
+def _best_found(keys: Slabs, index: Tensor, held: Tensor, q: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """The best of some entries [HQ, T, C], each query's own."""
+    found = taken(keys, index.reshape(keys[0][0].shape[0], -1), q.device, torch.float32).view(*index.shape, -1)
+    scores = (found @ q.float()[..., None])[..., 0].masked_fill_(~held, float("-inf"))
+    best, place = scores.topk(min(top, index.shape[2]), dim=2)
+    held = best > float("-inf")
+    return index.gather(2, place).masked_fill_(~held, 0), held
 
 
 def best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:

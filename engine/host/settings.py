@@ -10,6 +10,7 @@ import torch
 from engine.footprint import Footprint, Task
 from engine.host.retrieving import pickable, picked_in_pass
 from engine.host.search import searching_bytes
+from engine.host.sketch import CANDIDATES, entry_sketch_bytes, sketch_bytes, sketched, sketching_bytes
 from engine.host.slabs import page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB, host_usage, mapped_entries, slab_bytes, waiting_bytes
 from engine.memories.coded import CODES
@@ -17,6 +18,7 @@ from engine.memories.window import plan_window
 from engine.method import require
 from engine.records import DEVICE, DISK, HOST, Usage
 from engine.seam import ModelSpec
+from kernels.rows import PAGE
 
 DTYPES = {
     "bfloat16": torch.bfloat16,
@@ -54,9 +56,11 @@ def check_cache(wanted: int | None, needed: int) -> None:
     )
 
 
-def least_window(store: str, query_block: int) -> int:
-    """Entries that the window needs at least: a block of queries, and where codes are kept, a page that is not full."""
-    return max(query_block, 16) + page_of(DTYPES[store]) - 1
+def least_window(store: str, query_block: int, sketched: bool = False) -> int:
+    """Entries that the window needs at least: a block of queries, and where keys are coded or sketched, a page that is
+    not whole.
+    """
+    return max(query_block, 16) + (PAGE if sketched else page_of(DTYPES[store])) - 1
 
 
 def on_their_way(spec: ModelSpec, chunk: int) -> int:
@@ -154,16 +158,37 @@ def with_host_tier(
     )
 
 
-def searching_everything(plain: Footprint, spec: ModelSpec, task: Task, store: str, top: int) -> Footprint:
-    """A footprint as it is if each query is compared with all that is far, of which it sees the best `top` entries."""
+def searching_everything(
+    plain: Footprint, spec: ModelSpec, task: Task, store: str, top: int, sketch: torch.dtype | None = None
+) -> Footprint:
+    """A footprint as it is if each query is compared with all that is far, of which it sees the best `top` entries.
+
+    sketch: kind of the sketches by which they are found, None for none.
+    """
     looking, far, together = spec.looking_far, plain.searched, pickable(spec, top)
     if not far or not looking.query_heads:
         return plain
-    searching = searching_bytes(looking, DTYPES[store], min(task.chunk, together), far)
+    searching = searching_bytes(looking, DTYPES[store], min(task.chunk, together), far, top, sketch)
+    if sketch is not None:
+        plain = _with_sketches(plain, looking, task, top, sketch)
     return dataclasses.replace(
         plain,
         in_place=True,
         asked_together=together,
         picking=looking.query_heads / sum(layer.kv_heads for layer in looking.layers),
         tail_bytes=plain.tail_bytes + searching,
+    )
+
+
+def _with_sketches(plain: Footprint, spec: ModelSpec, task: Task, top: int, sketch: torch.dtype) -> Footprint:
+    """With sketches of all that is far, for which there is room for all that is expected, and of conversations."""
+    kept = sketch_bytes(spec, sketch, task.total) if sketched(plain.searched) else 0
+    usage = Usage(plain.usage.entries, {**plain.usage.bytes, DEVICE: plain.usage.bytes[DEVICE] + kept})
+    return dataclasses.replace(
+        plain,
+        usage=usage,
+        spare_bytes=plain.spare_bytes + sketching_bytes(spec, plain.searched),
+        tail_bytes=plain.tail_bytes + 2 * FIRST_OF_CONVERSATION * entry_sketch_bytes(spec, sketch),
+        sketched=entry_sketch_bytes(spec, sketch),
+        candidates=min(CANDIDATES[sketch] * top, plain.searched),
     )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.focus import WIDEST, Focus, Gaze
 from engine.host.host_tier import HostTier
+from engine.host.sketch import Sketch
 from engine.memories.memory import Memory
 from engine.records import DEVICE, DISK, HOST, LoadedParts, Parts, Usage
 from kernels import choice
@@ -21,12 +22,14 @@ from kernels import choice
 class TieredMemory(Memory):
     """Laid over a memory on the device."""
 
-    def keep_on_host(self, dtype: torch.dtype, looks: int, tier: str = HOST) -> None:
+    def keep_on_host(self, dtype: torch.dtype, looks: int, tier: str = HOST, sketch: torch.dtype | None = None) -> None:
         """Set up, once, before anything is read.
 
-        dtype: of the host tier; looks: how often a question is asked at most; tier: where full slabs go.
+        dtype: of the host tier; looks: how often a question is asked at most; tier: where full slabs go; sketch: kind
+        of its keys' sketches, None for none.
         """
-        self.host = HostTier(self.spec.looking_far, dtype)
+        looking = self.spec.looking_far
+        self.host = HostTier(looking, dtype, sketch=None if sketch is None else Sketch(looking, sketch))
         self.tier = tier
         self.looks = looks
         self.answering = False  # in a conversation
@@ -107,7 +110,7 @@ class TieredMemory(Memory):
         entries, size = self.host.on_disk()
         usage = Usage(
             {DEVICE: device.entries[DEVICE], HOST: self.host.length - entries},
-            {DEVICE: device.bytes[DEVICE] + self.host.mirrored_bytes(), HOST: self.host.nbytes()},
+            {DEVICE: device.bytes[DEVICE] + self.host.device_bytes(), HOST: self.host.nbytes()},
         )
         if not entries:
             return usage

@@ -97,7 +97,7 @@ def streamed(slabs: Slabs, device: torch.device) -> Iterator[tuple[Bank, int]]:
     A copy is on its way while the slab before it is used, and begins when that before the last has been: so what copies
     lie in can be given back in the order of the passes' stream.
     """
-    if device.type == "cpu":
+    if all(bank.device == device for bank, _ in slabs):
         yield from slabs
         return
     here, way = torch.cuda.current_stream(device), _way(device, home=False)

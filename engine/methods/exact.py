@@ -14,6 +14,7 @@ LogN-Scaling (https://arxiv.org/abs/2309.16609; Chiang and Cholak, https://arxiv
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,10 +34,12 @@ from engine.host.settings import (
     plan_retrieving,
     searching_everything,
 )
+from engine.host.sketch import KINDS, NONE, SKETCHES
 from engine.memories.attention import Segment
 from engine.memories.memory import UNLIMITED, Memory
 from engine.memories.slots import SlotMemory
 from engine.method import Method, TurnTokens, require
+from engine.methods.static_sketched import StaticSketched
 from engine.records import HOST
 from engine.seam import ModelSpec
 
@@ -47,7 +50,7 @@ class Exact(Method):
 
     sinks: first tokens, always seen; top_k: far entries per query and query head; looks: see `LOOKS`; logn:
     whether scores grow with the logarithm of what has been read, beyond the model's window; store: a key of `DTYPES`;
-    tier: host, or disk for full slabs.
+    tier: host, or disk for full slabs; sketch: of the keys, on the device, by which the best are found (`sketch.py`).
     """
 
     name: ClassVar[str] = "exact"
@@ -58,7 +61,12 @@ class Exact(Method):
         "wide": {"budget": 6144, "sinks": 128, "top_k": 2048, "looks": 1},  # sees as much as the papers' methods do
     }
     long_window: ClassVar[str | None] = "wide"
-    choices: ClassVar[Mapping[str, Collection[Any]]] = {"looks": LOOKS, "store": DTYPES, "tier": TIERS}
+    choices: ClassVar[Mapping[str, Collection[Any]]] = {
+        "looks": LOOKS,
+        "store": DTYPES,
+        "tier": TIERS,
+        "sketch": SKETCHES,
+    }
 
     budget: int | None = 512
     sinks: int = 4
@@ -67,13 +75,14 @@ class Exact(Method):
     logn: bool = True
     store: str = "bfloat16"
     tier: str = HOST
+    sketch: str = NONE
 
     def __post_init__(self) -> None:
         """There must be a window beside sinks and top-k."""
         super().__post_init__()
         require(self.sinks >= 0, f"sinks cannot be negative ({self.sinks}).")
         require(self.top_k >= 1, f"top_k is at least 1, not {self.top_k}.")
-        least = self.sinks + self.top_k + 16 + least_window(self.store, 1)
+        least = self.sinks + self.top_k + 16 + least_window(self.store, 1, sketched=self.sketch != NONE)
         require(
             self.budget is None or self.budget >= least,
             f"A budget of {self.budget} leaves no window beside {self.sinks} sinks and the {self.top_k} best entries: "
@@ -104,7 +113,9 @@ class Exact(Method):
             tier=self.tier,
             looks=self.looks,
         )
-        return searching_everything(plain, spec, task, self.store, self.top_k)
+        recorded = self.sketch != NONE and self.looks == 1 and self.tier == HOST
+        plain = dataclasses.replace(plain, recorded=recorded and bool(plain.searched))
+        return searching_everything(plain, spec, task, self.store, self.top_k, KINDS.get(self.sketch))
 
 
 class ExactMemory(RetrievingMemory):
@@ -113,7 +124,8 @@ class ExactMemory(RetrievingMemory):
     def __init__(self, spec: ModelSpec, settings: Exact, window: int) -> None:
         """window: W, in tokens."""
         dtype = DTYPES[settings.store]
-        super().__init__(spec, settings.sinks, window, dtype, tier=settings.tier, looks=settings.looks)
+        sketch = KINDS.get(settings.sketch)
+        super().__init__(spec, settings.sinks, window, dtype, 1, settings.tier, settings.looks, sketch)
         self.settings = settings
         self._growth: Tensor | None = None  # of this pass: what its queries are multiplied by, [T, 1]
 
@@ -143,8 +155,30 @@ class ExactMemory(RetrievingMemory):
     def begin(self, source: Tensor) -> None:
         """Scores grow by ln(tokens so far) / ln(tokens that the model is used to), but not at a second look."""
         super().begin(source)
-        used_to, end = max(self.spec.window, self.sinks + self.window), self.seen + len(source)
-        self._growth = None
-        if self.settings.logn and self.answering and self.looked_at is None and end > used_to:
-            count = torch.arange(self.seen + 1, end + 1, device=self.spec.device, dtype=torch.float32)
-            self._growth = (count.log() / math.log(used_to)).clamp_min(1).to(self.spec.dtype)[:, None]
+        self._growth, end = None, self.seen + len(source)
+        if self.settings.logn and self.answering and self.looked_at is None and end > self.used_to:
+            count = torch.arange(self.seen + 1, end + 1, device=self.spec.device)
+            self._growth = self.growth(count)
+
+    @property
+    def used_to(self) -> int:
+        """Tokens among which the model finds its way."""
+        return max(self.spec.window, self.sinks + self.window)
+
+    def growth(self, count: Tensor) -> Tensor:
+        """What scores are multiplied by [T, 1] where so many tokens [T] have been read."""
+        return (count.float().log() / math.log(self.used_to)).clamp_min(1).to(self.spec.dtype)[:, None]
+
+    def static_kind(self) -> int | None:
+        """By sketches, once something is far and before anything stands out."""
+        sketch = self.host.sketch
+        searching = self.answering and self.looked_at is None and int(self.evicted(1)[0]) > 0
+        return 0 if searching and sketch is not None and sketch.length and self.read_in_place() else None
+
+    def static_addresses(self) -> tuple[int, ...]:
+        """Of sketches too."""
+        return (*super().static_addresses(), *(self.host.sketch.addresses() if self.host.sketch else ()))
+
+    def static_pass(self, kind: int) -> StaticSketched:
+        """Over buffers, slabs and sketches as they are now."""
+        return StaticSketched(self)

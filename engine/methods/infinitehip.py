@@ -249,19 +249,6 @@ class InfiniteHiPMemory(PrunedMemory, RetrievingMemory):
             return None
         return self.pruning.restart()
 
-    def static_addresses(self) -> tuple[int, ...]:
-        """Of slabs too."""
-        wide = (address for each in self.wide for address in each.static_addresses())
-        return (*super().static_addresses(), *wide, *self.host.addresses())
-
-    def static_widths(self) -> tuple[int, ...]:
-        """How much the stages chose, and where on the device the source positions are."""
-        device = self.spec.device
-        known: tuple[int, ...] = ()
-        if self.mass is not None and device.type != "cpu":
-            known = (self.host.mirrored(device).data_ptr(),)  # brought up to date, so that the pass fetches nothing
-        return (*known, *super().static_widths())
-
     def static_pass(self, kind: int) -> StaticPruned:
         """Over buffers and slabs as they are now."""
         return StaticPruned(self, kind)

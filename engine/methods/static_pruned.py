@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 
 from engine.host.pruning import Pruning
+from engine.host.static_retrieving import StaticRetrieving
 from engine.memories.attention import Segment
 from engine.memories.static_slots import StaticSlots
-from engine.memories.static_window import StaticWindow
-from engine.memories.window import WindowMemory
 from engine.positions import QueryBlocks
-from engine.seam import Scoring
 from kernels.rows import Fixed, Slabs
 
 if TYPE_CHECKING:
@@ -71,21 +69,17 @@ def changing(block: QueryBlocks, number: Tensor, evicted: Tensor) -> QueryBlocks
     return dataclasses.replace(block.known, number=number, evicted=evicted, fits=fits, here=block.known)
 
 
-class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
+class StaticPruned(StaticRetrieving["InfiniteHiPMemory"]):
     """`InfiniteHiPMemory.attend` for one token whose block sees far entries, none of them at a true position."""
 
     def __init__(self, memory: InfiniteHiPMemory, begin: int) -> None:
         """begin: see `StaticStages`."""
         super().__init__(memory)
-        self.evicted = torch.zeros_like(self.number)
         self.stages = StaticStages(memory.pruning, begin)
-        self.far, self.behind_sinks = [], []  # by layer: keys; keys and values behind the sinks
-        for layer, held in enumerate(memory.layers):
-            keys, values = _growing(memory.host.keys(layer)), _growing(memory.host.values(layer))
-            sinks = (held.sink_keys, memory.sinks), (held.sink_values, memory.sinks)
-            self.far.append(keys)
-            self.behind_sinks.append((Fixed([sinks[0], *keys]), Fixed([sinks[1], *values])))
-        self.wide: list[StaticWindow[WindowMemory]] = [StaticWindow(each) for each in memory.wide]
+        self.behind_sinks = [  # by layer: keys and values
+            (Fixed([(held.sink_keys, memory.sinks), *keys]), Fixed([(held.sink_values, memory.sinks), *values]))
+            for held, (keys, values) in zip(memory.layers, self.far, strict=True)
+        ]
         always, device = memory.settings.extend_always, memory.spec.device
         self.blocks = {
             size: changing(memory.query_blocks(1, size, always, device), self.number, self.evicted)
@@ -93,20 +87,9 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
         }
 
     def move_to(self, memory: InfiniteHiPMemory) -> None:
-        """The next token sees what is chosen now, of the host tier as it is now."""
+        """The next token sees what is chosen now."""
         super().move_to(memory)
-        for mine, each in zip(self.wide, memory.wide, strict=True):
-            mine.move_to(each)
-        self.evicted.fill_(memory.far)
-        self.memory.host = memory.host
         self.stages.move_to(memory.pruning)
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        """In layers with a longer window, over that."""
-        for each in self.wide:
-            if each.memory.spec.layers[layer].kv_heads:
-                return each.attend(layer, q, k, v, scoring)
-        return super().attend(layer, q, k, v, scoring)
 
     def over(self, memory: InfiniteHiPMemory) -> None:
         """What was chosen anew."""
@@ -119,20 +102,12 @@ class StaticPruned(StaticWindow["InfiniteHiPMemory"]):
         segments, sources = self.near(layer, q, with_sinks=False)  # which are listed with what is chosen
         blocks = self.blocks[memory.stages[-1].query_block]
         if layer in self.stages.before:
-            index = self.stages.choose(memory.pruning, layer, q, self.blocks, self.far[layer])
+            index = self.stages.choose(memory.pruning, layer, q, self.blocks, self.far[layer][0])
         else:
             index = memory.recent(blocks, static=True)
         keys, values = self.behind_sinks[layer]
         far, source = memory.listed(layer, q, blocks, index, memory.settings.attention, keys, values)
         return [*segments, far], [*sources, source]
-
-
-def _growing(slabs: Slabs) -> Fixed:
-    """The last slab counts whole, as what comes next goes there. Fixed, so that what a kernel has been told of them is
-    held by who repeats it.
-    """
-    *others, (last, _) = slabs
-    return Fixed([*others, (last, last.shape[1])])
 
 
 class StaticRecalling(StaticSlots["RecallingMemory"]):

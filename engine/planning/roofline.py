@@ -104,13 +104,21 @@ class Roofline:
         return AROUND * recurrence.layers + (token if rows == 1 else max(token, rows * each))
 
     def _search_sec(self, footprint: Footprint, tokens: int = 1) -> float:
-        """Of comparing tokens' queries with keys of the host tier, which are half of its bytes."""
+        """Of comparing tokens' queries with keys of the host tier, which are half of its bytes, or with sketches of all
+        and the keys of some.
+        """
         spec, rates = self.model.spec.looking_far, self.rates
         if not footprint.searched or not spec.query_heads:
             return 0.0
-        keys = math.ceil(tokens / footprint.asked_together) * _entry_bytes(footprint) / 2 * footprint.searched
+        passes, each = math.ceil(tokens / footprint.asked_together), _entry_bytes(footprint) / 2
+        keys = passes * each * footprint.searched
         products = 2 * tokens * footprint.searched * spec.query_width
         scores = MOVED_PER_SCORE * tokens * spec.query_heads * footprint.searched
+        if footprint.sketched:
+            looked_at = passes * footprint.sketched * footprint.searched
+            fetched = tokens * footprint.picking * footprint.candidates * each
+            flops = rates.host_flops if self.shared else rates.flops
+            return products / flops + (looked_at + scores) / rates.memory + fetched / rates.link
         if footprint.in_place and not self.shared:  # it compares some keys while others come
             return max(products / rates.flops + scores / rates.memory, keys / rates.link)
         return products / rates.host_flops + (keys + scores) / rates.host_memory

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from kernels import choice
 from kernels.quantise import reference
-from kernels.quantise.reference import KINDS, products, stored, unpack, width
+from kernels.quantise.reference import KINDS, SHARING, products, stored, unpack, width
 
-__all__ = ["KINDS", "dequantise", "products", "quantise", "stored", "unpack", "width"]
+__all__ = ["KINDS", "SHARING", "dequantise", "products", "quantise", "stored", "unpack", "width"]
 
 
 def quantise(x: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:

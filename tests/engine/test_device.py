@@ -49,6 +49,7 @@ COSTS = {
     "streaming": (0, 5, 0, 5),
     "exact": (1, 5, 7, 21),
     "exact-int8": (1, 5, 7, 26),
+    "exact-sketched": (1, 8, 10, 18),
     "infllm": (7, 35, 4, 39),
     "infllm-cached": (8, 50, 5, 21),
     "infinitehip": (34, 54, 34, 55),
@@ -59,8 +60,9 @@ COSTS = {
     "locret-int4-all": (0, 8, 0, 8),
     "beacon": (0, 4, 0, 4),
 }
-# By how many stages there are, from each of which on choosing may begin anew
+# By how many kinds of passes there are: stages, from each of which on choosing may begin anew, or a single one
 PRUNED = {"infinitehip": 3, "infinitehip-recent": 2, "infinitehip-int8": 2, "recall": 3, "recall-chunks": 2}
+IN_PLACE = {**PRUNED, "exact-sketched": 1, "exact-sketched-int4": 1}
 Elsewhere = Callable[..., Any]
 
 
@@ -248,17 +250,17 @@ def costs_of_a_recorded_pass(name: str, kernels: str, few_bytes: int, kinds: int
     ("name", "kernels", "few_bytes"),
     [
         # what is recorded of beacons is what is recorded of full, between tokens that are not
-        *((name, "reference", attention.FEW_BYTES) for name in STATIC if name not in ("beacon", *PRUNED)),
+        *((name, "reference", attention.FEW_BYTES) for name in STATIC if name not in ("beacon", *IN_PLACE)),
         ("locret-all", "reference", 0),
         ("locret-all", "triton", attention.FEW_BYTES),
-        *((name, "triton", attention.FEW_BYTES) for name in PRUNED),
+        *((name, "triton", attention.FEW_BYTES) for name in IN_PLACE),
     ],
 )
 def test_a_pass_that_is_recorded_neither_waits_nor_copies(
     elsewhere: Elsewhere, name: str, kernels: str, few_bytes: int
 ) -> None:
     """Else recording it on a GPU would fail. Kernels compute nothing here: only what is around them is seen."""
-    assert elsewhere(costs_of_a_recorded_pass, name, kernels, few_bytes, PRUNED.get(name, 1)) == []
+    assert elsewhere(costs_of_a_recorded_pass, name, kernels, few_bytes, IN_PLACE.get(name, 1)) == []
 
 
 def recorded_where(name: str, kernels: str, tier: str) -> bool:
@@ -277,7 +279,7 @@ def recorded_where(name: str, kernels: str, tier: str) -> bool:
     return bool(conversation.memory.recordings)
 
 
-@pytest.mark.parametrize("name", ["infinitehip", "recall"])
+@pytest.mark.parametrize("name", ["exact-sketched", "infinitehip", "recall"])
 @pytest.mark.parametrize(
     ("kernels", "tier", "recorded"),
     [("triton", "host", True), ("triton", "disk", False), ("reference", "host", False)],

@@ -51,6 +51,8 @@ STATIC: dict[str, Method] = {
     "recall-chunks": make_method(
         "recall", budget=160, stages="8:8:48:4 8:4:24:2", pruning="chunk", attention="infllm", looks=1
     ),
+    "exact-sketched": make_method("exact", budget=160, top_k=24, store="float32", looks=1, sketch="int2"),
+    "exact-sketched-int4": make_method("exact", budget=160, top_k=32, looks=1, sketch="int4"),
     "infinitehip-int8": hip(stages="8:8:48:4 8:4:24:2", first_keep=16, store="int8", attention="infllm"),
 }
 OTHERS: dict[str, Method] = {

@@ -1,0 +1,193 @@
+"""Sketches of the host tier's keys, on the device: 2 or 4 bits a number, by which it is found what is worth fetching.
+
+To compare a query with every key a GPU would have to fetch all of them. Compared with their sketches instead, those few
+times as many as are wanted that score best are fetched, and compared as they are. Of what is found so, little is not
+the best: see docs/methods/exact.md.
+
+Keys are centred on the mean of the first page and turned by one random rotation, after which no channel varies more
+than the others, as in RaBitQ (https://arxiv.org/abs/2405.12497) and TurboQuant (https://arxiv.org/abs/2504.19874); then
+each is coded with a scale of its own. A sketch depends on nothing but what slabs hold, so it is never saved.
+
+Sizes: HQ query heads, H KV heads, T queries, N entries, D head size.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from engine.errors import SettingsError
+from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB
+from engine.seam import LayerSpec, ModelSpec
+from kernels import quantise
+from kernels.gathering import taken
+from kernels.rows import PAGE, Levels, Pages, Slabs
+
+NONE = "none"
+KINDS = {"int4": torch.quint4x2, "int2": torch.quint2x4}
+SKETCHES = (NONE, *KINDS)
+"""Of a host tier's keys; the larger ones find more."""
+CANDIDATES = {torch.quint4x2: 2, torch.quint2x4: 4}  # times as many are fetched as are wanted
+AT_ONCE = 8192  # entries that are sketched together
+SEED = 1  # of the rotations
+
+
+def check_sketch(spec: ModelSpec, kind: torch.dtype) -> None:
+    """Refuse sketches that a model cannot have.
+
+    Raises:
+        SettingsError: naming the way out.
+    """
+    share = quantise.SHARING[kind]
+    if uneven := [layer.head_size for layer in spec.layers if layer.head_size % share]:
+        raise SettingsError(
+            f"{share} numbers of a sketch share a byte, and this model's head size, {uneven[0]}, is no multiple of "
+            f"that: take sketch=none."
+        )
+
+
+def rotation(size: int) -> Tensor:
+    """Float32 [D, D]: always the same one, drawn at random."""
+    noise = torch.randn(size, size, generator=torch.Generator().manual_seed(SEED), dtype=torch.float64)
+    turned: Tensor = torch.linalg.qr(noise).Q
+    return turned.float()
+
+
+def sketched(entries: int) -> int:
+    """Of so many entries, those that have a sketch: whole pages."""
+    return entries // PAGE * PAGE
+
+
+def entry_sketch_bytes(spec: ModelSpec, kind: torch.dtype) -> int:
+    """Bytes of one entry's in all layers: codes and their scale."""
+    return sum(layer.kv_heads * (quantise.width(kind, layer.head_size) + 4) for layer in spec.layers)
+
+
+def sketching_bytes(spec: ModelSpec, entries: int) -> int:
+    """What becomes a sketch, while it does: a layer's keys in float32, turned, centred, in codes and packed."""
+    return 6 * 4 * min(AT_ONCE, entries) * max(layer.kv_heads * layer.head_size for layer in spec.layers)
+
+
+def sketch_bytes(spec: ModelSpec, kind: torch.dtype, entries: int) -> int:
+    """Bytes on the device of sketches with room for so many entries, and of what all of them share."""
+    sizes = {layer.head_size for layer in spec.layers if layer.kv_heads}
+    levels = sum(2 * 4 * layer.kv_heads * layer.head_size for layer in spec.layers)
+    shared = levels + sum(4 * size * size for size in sizes)
+    return sketched(entries) * entry_sketch_bytes(spec, kind) + (shared if sketched(entries) else 0)
+
+
+class Sketch:
+    """Of all keys of one host tier, in whole pages; a fork's own lie behind those of its context."""
+
+    def __init__(self, spec: ModelSpec, kind: torch.dtype) -> None:
+        """spec: of the host tier; kind: one of `KINDS`."""
+        check_sketch(spec, kind)
+        self.spec, self.kind = spec, kind
+        self.levels: list[Levels] = []  # per layer, once there is a page
+        self.rotations: dict[int, Tensor] = {}  # by head size
+        self.shared: list[Pages] = []  # per layer, of a context, never written
+        self.own: list[Pages] = []
+        self.before = 0  # entries of the context
+        self.length = 0  # entries, those included
+
+    def extend(self, keys: list[Slabs], stored: int, expected: int) -> None:
+        """Sketch what has been stored since.
+
+        keys: per layer, of which the first `stored` entries are there; expected: entries that are to come in all.
+        """
+        end = sketched(stored)
+        if end <= self.length:
+            return
+        layers = list(enumerate(self.spec.layers))
+        if not self.levels:
+            sizes = {layer.head_size for layer in self.spec.layers if layer.kv_heads}
+            self.rotations = {size: rotation(size).to(self.spec.device) for size in sizes}
+            self.levels = [self._levels(layer, keys[number]) for number, layer in layers]
+        self._make_room(end - self.before, sketched(expected))
+        for at in range(self.length, end, AT_ONCE):
+            for number, layer in layers:
+                if layer.kv_heads:
+                    rows = self._turned(layer, keys[number], at, min(at + AT_ONCE, end))
+                    self.own[number].write(at - self.before, rows)
+        self.length = end
+
+    def _levels(self, layer: LayerSpec, keys: Slabs) -> Levels:
+        """The mean of the first page, and nothing to divide by."""
+        if not layer.kv_heads:
+            centre = torch.zeros(0, layer.head_size, device=self.spec.device)
+        else:
+            centre = self._turned(layer, keys, 0, PAGE).mean(dim=1)
+        return Levels(centre, torch.ones_like(centre))
+
+    def _turned(self, layer: LayerSpec, keys: Slabs, first: int, end: int) -> Tensor:
+        """Keys [H, N, D] of the entries from `first` on, turned, float32."""
+        index = torch.arange(first, end).expand(layer.kv_heads, -1)
+        return taken(keys, index, self.spec.device, torch.float32) @ self.rotations[layer.head_size]
+
+    def _make_room(self, needed: int, expected: int) -> None:
+        """For so many own entries: for all that are expected, or where nobody knows, for twice as many as there are."""
+        there = self.own[0].shape[1] if self.own else 0
+        if needed <= there:
+            return
+        capacity = expected if expected >= needed else max(needed, 2 * there, FIRST_OF_CONVERSATION)
+        grown = [self._empty(number, capacity) for number in range(len(self.spec.layers))]
+        for old, new in zip(self.own, grown, strict=False):
+            new.codes[:, :there], new.scale[:, :there] = old.codes, old.scale
+        self.own = grown
+
+    def _empty(self, number: int, capacity: int) -> Pages:
+        layer, device = self.spec.layers[number], self.spec.device
+        codes = layer.kv_heads, capacity, quantise.width(self.kind, layer.head_size)
+        return Pages(
+            torch.empty(codes, dtype=quantise.stored(self.kind), device=device),
+            torch.empty(codes[:2], device=device),
+            self.levels[number],
+            self.kind,
+            self.spec.dtype,
+        )
+
+    @property
+    def capacity(self) -> int:
+        """Entries that there is room for; a context's that are not a fork's own count as far as they are there."""
+        return self.before + (self.own[0].shape[1] if self.own else 0)
+
+    def whole(self, layer: int) -> Slabs:
+        """The sketches of a layer, and the room behind them."""
+        parts = (self.shared, self.before), (self.own, self.capacity - self.before)
+        return [(pages[layer], length) for pages, length in parts if length]
+
+    def addresses(self) -> tuple[int, ...]:
+        """Of what there is: sketches lie where they are until there must be more room."""
+        return (self.before, *(pages[0].data_ptr() for pages in (self.shared, self.own) if pages))
+
+    def turned(self, layer: int, q: Tensor) -> Tensor:
+        """Queries [HQ, T, D] as they are compared with the sketches, float32."""
+        return q.float() @ self.rotations[self.spec.layers[layer].head_size]
+
+    def banks(self, layer: int, most: int) -> Slabs:
+        """The sketches of a layer, at most so many entries at a time, or a slab."""
+        piece = max(SLAB, most // PAGE * PAGE)
+        parts = (self.shared, self.before), (self.own, self.length - self.before)
+        return [
+            (bank.part(at, min(at + piece, length)), min(piece, length - at))
+            for bank, length in ((pages[layer], length) for pages, length in parts if length)
+            for at in range(0, length, piece)
+        ]
+
+    def fork(self) -> Sketch:
+        """Sees what there is; sketches what comes on its own."""
+        child = copy.copy(self)
+        child.shared, child.before, child.own = self.own, self.length, []
+        return child
+
+    def snapshot(self) -> Self:
+        """As it is now; what comes to either is written behind what the other sees."""
+        return copy.copy(self)
+
+    def nbytes(self) -> int:
+        """Bytes of all of it, what a fork shares included."""
+        pages = sum(bank.codes.nbytes + bank.scale.nbytes for bank in [*self.shared, *self.own])
+        return pages + sum(x.nbytes() for x in self.levels) + sum(x.nbytes for x in self.rotations.values())
