@@ -135,10 +135,12 @@ def scaled(codes: Tensor, scales: Tensor, block: Block, dtype: torch.dtype) -> T
     scales = scales.reshape(_grid(tuple(codes.shape), block) if scales.numel() > 1 else [1] * codes.dim())
     sizes = zip(codes.shape[-2:], block, strict=True)
     rows, columns = (torch.arange(size) // (step or size) for size, step in sizes)
+    if scales.shape[-1] > 1:
+        scales = scales[..., columns]
     weight = torch.empty(codes.shape, dtype=dtype)
     for begin in range(0, len(rows), AT_A_TIME):
         own = slice(begin, begin + AT_A_TIME)
-        weight[..., own, :] = codes[..., own, :].float() * scales[..., rows[own], :][..., columns]
+        weight[..., own, :] = codes[..., own, :].float().mul_(scales[..., rows[own], :])
     return weight
 
 
