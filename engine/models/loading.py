@@ -178,17 +178,17 @@ def load_network(
         options["device_map"] = {"": place}  # its codes are unpacked for the device that they are loaded to
     elif quantize != "none":
         options["quantization_config"] = _quantization(quantize, place, dtype)
-    kind: Any = AutoModelForCausalLM
-    origin: str | Path | None = source
     if Path(source).is_dir():
         check_files(Path(source), config)
-    if fp8 is not None:
-        # Weights are handed over, for which transformers wants the class itself and no place where they could lie.
-        kind, origin = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], None
-        options |= _unscaled(source, config, fp8, dtype)
+    kind: Any = AutoModelForCausalLM
+    origin: str | Path | None = source
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what it would report is refused below
     with refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
+        if fp8 is not None:
+            # Weights are handed over, for which transformers wants the class itself and no place where they could lie.
+            kind, origin = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], None
+            options |= _unscaled(source, config, fp8, dtype)
         loaded: Any = kind.from_pretrained(
             origin,
             key_mapping=PART_FOR_TEXT,
@@ -258,13 +258,11 @@ def _unscaled(source: str | Path, config: PretrainedConfig, fp8: FP8, dtype: tor
     """What transformers takes of a checkpoint in FP8, as if it were a plain one.
 
     Raises:
-        ModelNotFound: a hub id whose weights cannot be fetched, or files that are missing or damaged.
-        UnsupportedModel: see `check_files`.
+        ModelNotFound, UnsupportedModel: of a hub id, see `check_files`.
     """
     folder = Path(source)
     if not folder.is_dir():
-        with refusing(ModelNotFound, f"The weights of '{source}' cannot be fetched"):
-            folder = fetched(str(source))
+        folder = fetched(str(source))
         check_files(folder, config)
     options: dict[str, Any] = {"config": _as_plain(config), "state_dict": fp8.weights(named_files(folder), dtype)}
     with suppress(OSError):  # of models that have none it is made from config.json

@@ -219,7 +219,7 @@ def test_one_of_the_hub_is_loaded_from_its_cache(tmp_path: Path, monkeypatch: py
     ):
         assert torch.equal(one, other), name
     (snapshot / "scales.safetensors").unlink()
-    with pytest.raises(ModelNotFound, match=r"weights of 'some/one' cannot be fetched: .*scales\.safetensors"):
+    with pytest.raises(ModelNotFound, match=r"weights at 'some/one' cannot be loaded: .*scales\.safetensors"):
         load_model("some/one", "cpu")
 
 
