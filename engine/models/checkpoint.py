@@ -13,8 +13,9 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from engine.errors import ModelNotFound, UnsupportedModel
+from engine.models.fp8 import CODES, FP8
 from engine.models.quantised import Published
-from engine.models.refusing import refuse_pointers, refusing
+from engine.models.refusing import ANEW, refuse_pointers, refusing
 from engine.trained import beacons, retaining
 
 WEIGHT_NAMES = (".weight", ".bias")
@@ -26,23 +27,30 @@ def check_files(folder: Path, config: PretrainedConfig) -> None:
     """Refuse weight files that are missing or damaged; only their headers are read.
 
     Raises:
-        ModelNotFound: there are none, or one is a pointer, empty or cut short.
+        ModelNotFound: there are none, or one is a pointer, empty or cut short; weights in FP8 without their scales.
         UnsupportedModel: weights in whole numbers, or other codes, without a word on what they stand for.
     """
-    paths = _named_files(folder)
+    paths = named_files(folder)
     refuse_pointers(paths)
+    fp8 = FP8.of(config)
+    stored: dict[str, tuple[str, tuple[int, ...]]] = {}
+    known = (*NUMBERS, CODES) if fp8 else NUMBERS
     for path in paths:
         with refusing(ModelNotFound, f"{path} is damaged, fetch it anew"), safe_open(path, "pt") as opened:
-            kinds = {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118 (not a dict)
-        coded = [name for name, kind in kinds.items() if name.endswith(WEIGHT_NAMES) and kind not in NUMBERS]
+            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+            kinds = {name: (each.get_dtype(), tuple(each.get_shape())) for name, each in slices.items()}
+        coded = [name for name, (kind, _) in kinds.items() if name.endswith(WEIGHT_NAMES) and kind not in known]
         if coded and Published.of(config) is None:
             raise UnsupportedModel(
-                f"{coded[0]} in {path} is stored as {kinds[coded[0]]}, and config.json has no quantization_config that "
-                f"says what its codes stand for: choose a checkpoint in bfloat16, float16 or float32."
+                f"{coded[0]} in {path} is stored as {kinds[coded[0]][0]}, and config.json has no quantization_config "
+                f"that says what its codes stand for: choose a checkpoint in bfloat16, float16 or float32."
             )
+        stored |= kinds
+    if fp8:
+        fp8.check(folder, stored)
 
 
-def _named_files(folder: Path) -> list[Path]:
+def named_files(folder: Path) -> list[Path]:
     """The file of a checkpoint, or all that its index names.
 
     Raises:
@@ -77,20 +85,18 @@ def check_loaded(
     Raises:
         ModelNotFound: naming the first tensor, and how many others.
     """
-    advice = "fetch the checkpoint anew, or see that config.json is its own"
     if info["missing_keys"]:
-        raise ModelNotFound(f"The weights at '{source}' lack {_listed(info['missing_keys'])}: {advice}.")
+        raise ModelNotFound(f"The weights at '{source}' lack {_listed(info['missing_keys'])}: {ANEW}.")
     if info["mismatched_keys"]:
         name, found, wanted = min(info["mismatched_keys"], key=lambda each: str(each[0]))
         raise ModelNotFound(
-            f"{name} at '{source}' has the shape {list(found)}, and its config.json asks for {list(wanted)}: {advice}."
+            f"{name} at '{source}' has the shape {list(found)}, and its config.json asks for {list(wanted)}: {ANEW}."
         )
     modules = dict(network.named_modules())
     strange = [name for name in info["unexpected_keys"] if _has_place(modules, name) and not _lies_beside(name)]
     if strange and Published.of(config) is None:
         raise ModelNotFound(
-            f"The weights at '{source}' hold {_listed(strange)}, for which a {config.model_type} has no place: "
-            f"{advice}."
+            f"The weights at '{source}' hold {_listed(strange)}, for which a {config.model_type} has no place: {ANEW}."
         )
 
 

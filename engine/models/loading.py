@@ -2,9 +2,10 @@
 
 Weights come from safetensors shards one tensor at a time, straight into the network in the dtype that is wanted, or
 quantised as they arrive by bitsandbytes (8bit: LLM.int8(), nf4: QLoRA's 4 bits with double quantisation); the whole
-model is never there twice. Of a mixture the experts of a layer arrive together, and are packed one by one
-(`experts.py`). transformers wants the package accelerate for bitsandbytes, which spreads models over
-several devices; here there is one, so the quantizers below leave that demand out.
+model is never there twice. What was published in FP8 is in that dtype once it is read (`fp8.py`). Of a mixture the
+experts of a layer arrive together, and are packed one by one (`experts.py`). transformers wants the package accelerate
+for bitsandbytes, which spreads models over several devices; here there is one, so the quantizers below leave that
+demand out.
 """
 
 from __future__ import annotations
@@ -12,12 +13,21 @@ from __future__ import annotations
 import copy
 import importlib.util
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig, PretrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    BitsAndBytesConfig,
+    GenerationConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 from transformers.core_model_loading import ConversionOps
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.base import HfQuantizer
@@ -30,9 +40,10 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 from engine.errors import ModelNotFound, OutOfMemory, SettingsError, UnsupportedModel
 from engine.measure import free_bytes
 from engine.models import architectures
-from engine.models.checkpoint import check_files, check_loaded
+from engine.models.checkpoint import check_files, check_loaded, named_files
 from engine.models.experts import MXFP4, PACKINGS, PackedExperts, pack_experts
-from engine.models.hub import hub_is_silent
+from engine.models.fp8 import FP8
+from engine.models.hub import fetched, hub_is_silent
 from engine.models.quantised import OWN, Published
 from engine.models.refusing import cause_of, refusing
 from engine.models.skeleton import CPU, NO_MODEL, Skeleton, skeleton
@@ -98,7 +109,11 @@ def read_config(source: str | Path) -> PretrainedConfig:
         if part and facts.get("tie_word_embeddings"):  # some say it of the whole alone
             config.tie_word_embeddings = True
         config.name_or_path = str(source)
+    if getattr(whole, "quantization_config", None) is None:  # it may be said of the part alone
+        whole = config
     published = Published.of(whole)
+    if FP8.of(whole) is not None:
+        config.quantization_config = whole.quantization_config
     if published is None:
         return config
     if kind not in architectures.MXFP4 if published.experts else part or kind in architectures.MIXTURES:
@@ -145,7 +160,7 @@ def load_network(
         UnsupportedModel: weights in codes without a word on what they stand for, or published quantised in a way whose
             packages are not installed.
     """
-    published, sizes = Published.of(config), skeleton(config, dtype)
+    published, fp8, sizes = Published.of(config), FP8.of(config), skeleton(config, dtype)
     sizes.check(quantize)
     if published is not None:
         published.require_packages()
@@ -154,7 +169,8 @@ def load_network(
             f"--quantize {quantize} needs the package bitsandbytes: .venv/bin/pip install -e '.[quantized]', in "
             "Stockpot's folder, installs it."
         )
-    _require_room(source, sizes, quantize, place, getattr(config, "dtype", None) in (None, dtype))
+    as_stored = fp8 is None and getattr(config, "dtype", None) in (None, dtype)
+    _require_room(source, sizes, quantize, place, as_stored)
     options: dict[str, Any] = {"config": config}
     if published is not None and published.experts:
         options = {"config": _as_plain(config), "quantization_config": _MXFP4(place)}
@@ -164,11 +180,17 @@ def load_network(
         options["quantization_config"] = _quantization(quantize, place, dtype)
     if Path(source).is_dir():
         check_files(Path(source), config)
+    kind: Any = AutoModelForCausalLM
+    origin: str | Path | None = source
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # standard error is the program's own
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # what it would report is refused below
     with refusing(ModelNotFound, f"The weights at '{source}' cannot be loaded"):
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source,
+        if fp8 is not None:
+            # Weights are handed over, for which transformers wants the class itself and no place where they could lie.
+            kind, origin = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], None
+            options |= _unscaled(source, config, fp8, dtype)
+        loaded: Any = kind.from_pretrained(
+            origin,
             key_mapping=PART_FOR_TEXT,
             dtype=dtype,
             use_safetensors=True,
@@ -180,6 +202,7 @@ def load_network(
     network, info = loaded
     assert isinstance(network, PreTrainedModel)
     check_loaded(network, source, config, info)
+    network.config.name_or_path = str(source)
     if published is not None and published.experts:
         network.config.quantization_config = config.quantization_config
     if quantize == "none" and published is None:
@@ -229,6 +252,22 @@ def _require_room(source: str | Path, sizes: Skeleton, quantize: str, place: tor
     raise OutOfMemory(
         f"The weights of '{source}' need {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free on {device}: {advice}."
     )
+
+
+def _unscaled(source: str | Path, config: PretrainedConfig, fp8: FP8, dtype: torch.dtype) -> dict[str, Any]:
+    """What transformers takes of a checkpoint in FP8, as if it were a plain one.
+
+    Raises:
+        ModelNotFound, UnsupportedModel: of a hub id, see `check_files`.
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        folder = fetched(str(source))
+        check_files(folder, config)
+    options: dict[str, Any] = {"config": _as_plain(config), "state_dict": fp8.weights(named_files(folder), dtype)}
+    with suppress(OSError):  # of models that have none it is made from config.json
+        options["generation_config"] = GenerationConfig.from_pretrained(source)
+    return options
 
 
 def _as_plain(config: PretrainedConfig) -> PretrainedConfig:

@@ -16,12 +16,14 @@ BLOCK, NESTED = 64, 256  # weights that share a constant, and constants that sha
 CODE, NESTED_TABLES = 4 * 16, 4 * (256 + 1)  # per layer: the code; the code of the constants and their offset; float32
 OWN = "stockpot_"  # begins the names of what was a plain checkpoint until it was loaded
 BNB, MX = "bitsandbytes", "mxfp4"
+FINEGRAINED, COMPRESSED = "fp8", "compressed-tensors"  # plain numbers from when they are loaded (`fp8.py`)
 PACKAGES: dict[str, tuple[str, ...]] = {  # what is needed for checkpoints that were published quantised
     "gptq": ("gptqmodel", "optimum", "accelerate"),
     "awq": ("gptqmodel", "accelerate"),
     BNB: (BNB, "accelerate"),
     MX: (),
 }
+NOT_UNDERSTOOD = "The quantization_config in its config.json cannot be understood"
 
 
 def four_bit_bytes(weights: int, nested: bool = True) -> int:
@@ -36,9 +38,28 @@ def eight_bit_bytes(rows: int, columns: int) -> int:
     return rows * columns + 4 * rows
 
 
+def described(config: PretrainedConfig) -> tuple[str, dict[str, Any]] | None:
+    """How a config says that weights are quantised, and all that it says of it; None for a plain checkpoint, and what
+    was one until it was loaded.
+
+    Raises:
+        UnsupportedModel: it cannot be understood.
+    """
+    given: Any = getattr(config, "quantization_config", None)
+    if given is None:
+        return None
+    with refusing(UnsupportedModel, NOT_UNDERSTOOD):
+        facts: dict[str, Any] = dict(given if isinstance(given, dict) else given.to_dict())
+    # Configs of early versions of bitsandbytes do not name it.
+    in_bits = facts.get("load_in_4bit") or facts.get("load_in_8bit")
+    named = facts.get("quant_method", BNB if in_bits else "unknown")
+    method = str(getattr(named, "value", named))
+    return None if method.startswith(OWN) else (method, facts)
+
+
 @dataclass(frozen=True)
 class Published:
-    """How the weights of a checkpoint were published quantised.
+    """How the weights of a checkpoint were published quantised, and stay.
 
     method: as config.json's `quant_method` names it; bits: of a weight; group: neighbours in a row that share a scale,
     None for the whole row; nested: whether bitsandbytes' constants are quantised too; kept: modules left as they were.
@@ -52,31 +73,26 @@ class Published:
 
     @classmethod
     def of(cls, config: PretrainedConfig) -> Published | None:
-        """What a config says; None for a plain checkpoint.
+        """What a config says; None for a plain checkpoint, and one in FP8.
 
         Raises:
             UnsupportedModel: another way of quantising, or one that is not described.
         """
-        given: Any = getattr(config, "quantization_config", None)
-        if given is None:
+        found = described(config)
+        if found is None or found[0] in (FINEGRAINED, COMPRESSED):
             return None
-        with refusing(UnsupportedModel, "The quantization_config in its config.json cannot be understood"):
-            facts: dict[str, Any] = dict(given if isinstance(given, dict) else given.to_dict())
-            in_four, in_eight = bool(facts.get("load_in_4bit")), bool(facts.get("load_in_8bit"))
-            # Configs of early versions of bitsandbytes do not name it.
-            named = facts.get("quant_method", BNB if in_four or in_eight else "unknown")
-            method = str(getattr(named, "value", named))
-            if method.startswith(OWN):
-                return None
-            if method not in PACKAGES:
-                raise UnsupportedModel(
-                    f"Its weights were published quantised as '{method}'; Stockpot loads "
-                    f"{', '.join(sorted(PACKAGES))}, or quantises a plain checkpoint itself with --quantize."
-                )
+        method, facts = found
+        if method not in PACKAGES:
+            known = ", ".join(sorted((*PACKAGES, FINEGRAINED, f"{COMPRESSED} in FP8")))
+            raise UnsupportedModel(
+                f"Its weights were published quantised as '{method}'; Stockpot loads {known}, or quantises a plain "
+                f"checkpoint itself with --quantize."
+            )
+        with refusing(UnsupportedModel, NOT_UNDERSTOOD):
             if method == BNB:
                 kept = tuple(facts.get("llm_int8_skip_modules") or ())
                 nested = bool(facts.get("bnb_4bit_use_double_quant"))
-                return cls(method, 4 if in_four else 8, nested=nested, kept=kept)
+                return cls(method, 4 if facts.get("load_in_4bit") else 8, nested=nested, kept=kept)
             if method == MX:
                 return cls(method, 4)
             group = int(facts.get("group_size", 128))

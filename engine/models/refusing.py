@@ -11,6 +11,7 @@ from engine.errors import EngineError, ModelError, ModelNotFound
 from engine.measure import ran_out
 
 POINTER = b"version https://git-lfs"  # what a clone without git-lfs has in place of a large file
+ANEW = "fetch the checkpoint anew, or see that config.json is its own"  # what to do about tensors that do not fit it
 
 
 @contextmanager

@@ -119,6 +119,18 @@ def test_a_model_that_was_published_quantised_is_planned_as_it_is(
     assert "quantised already" in capsys.readouterr().err
 
 
+def test_a_model_that_was_published_in_fp8_is_planned_as_a_plain_one(
+    config_only: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("plan", "--home", tmp_path / "home", "--model", config_only, "--tokens", "20K", "--gpu", "24GiB")
+    given = (*given, "--host", "16GiB")
+    plain = [planned(capsys, *given, *quantize) for quantize in ((), ("--quantize", "nf4"))]
+    published = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    (config_only / "config.json").write_text(json.dumps({**QWEN, "quantization_config": published}))
+    assert [planned(capsys, *given, *quantize) for quantize in ((), ("--quantize", "nf4"))] == plain
+    assert plain[0]["plans"][0]["bytes"]["weights"] == pytest.approx(15.2e9, rel=0.01)  # Qwen2.5-7B in bfloat16
+
+
 def test_a_plan_for_one_method_with_its_settings(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

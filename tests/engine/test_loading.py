@@ -485,11 +485,12 @@ def status(name):
 def load(folder, quantize):
     return load_network(folder, read_config(folder), torch.device("cpu"), torch.float32, quantize)
 
-for quantize in ("none", "nf4"):
-    load(sys.argv[2], quantize)  # what is imported and made at the first time
+small, *folders = sys.argv[1:]
+for folder, quantize in [(folder, quantize) for folder in folders for quantize in ("none", "nf4")]:
+    load(small, quantize)  # what is imported and made at the first time
     open("/proc/self/clear_refs", "w").write("5")  # the high-water mark begins anew
     before = status("VmRSS:")
-    network = load(sys.argv[1], quantize)
+    network = load(folder, quantize)
     print(before, status("VmHWM:"), sum(weight.nbytes for weight in network.parameters()))
     del network
 """
@@ -501,17 +502,27 @@ def test_loading_never_holds_the_model_twice(folder: Path, tmp_path: Path) -> No
         "llama", vocab_size=4000, hidden_size=512, intermediate_size=2048, num_hidden_layers=6, num_attention_heads=8
     )
     network = AutoModelForCausalLM.from_config(config).to(torch.bfloat16)
-    network.save_pretrained(tmp_path, max_shard_size="10MB")
-    assert len(list(tmp_path.glob("*.safetensors"))) > 3
-    files = sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
+    folders = [tmp_path / "plain", tmp_path / "fp8"]
+    network.save_pretrained(folders[0], max_shard_size="10MB")
+    config.update({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})
+    config.save_pretrained(folders[1])
+    for path in folders[0].glob("*.safetensors"):
+        weights = load_file(path)
+        coded = {name: weight for name, weight in weights.items() if "_proj." in name}
+        weights |= {name: weight.to(torch.float8_e4m3fn) for name, weight in coded.items()}
+        weights |= {f"{name}_scale_inv": torch.ones(len(w) // 128, w.shape[1] // 128) for name, w in coded.items()}
+        save_file(weights, folders[1] / path.name, metadata={"format": "pt"})
+    shutil.copy(folders[0] / "model.safetensors.index.json", folders[1])
+    files = [sum(path.stat().st_size for path in each.glob("*.safetensors")) for each in folders]
+    assert len(list(folders[1].glob("*.safetensors"))) > 3
+    assert files[1] < 0.7 * files[0]
     plain = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "262144"}  # what is freed goes back to the system at once
-    command = [sys.executable, "-c", PEAK, str(tmp_path), str(folder)]
+    command = [sys.executable, "-c", PEAK, str(folder), *map(str, folders)]
     done = subprocess.run(command, cwd=ROOT, env=plain, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 2
-    for line in lines:
+    for line, mapped in zip(lines, [files[0]] * 2 + [files[1]] * 2, strict=True):
         before, peak, weights = map(int, line.split())
         # Pages of the checkpoint that are mapped count as resident too, though the kernel may drop them; in float32
         # the model has twice the bytes of its files, so that a second copy would be seen.
-        assert peak - before < weights + 2 * files, done.stdout
+        assert peak - before < weights + 2 * mapped, done.stdout
