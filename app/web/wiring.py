@@ -220,7 +220,7 @@ class Wiring:
         self.aside(blocks.load, self.actions.find_models, [], [self.page.new.model, self.page.new.unusable])
         self._connect_shelf()
         self._connect_readings(blocks)
-        self._connect_talk()
+        self._connect_talk(blocks)
 
     def _connect_shelf(self) -> None:
         shelf, do = self.page.shelf, self.actions
@@ -266,9 +266,11 @@ class Wiring:
         removes = {"context": reading.discard, "documents": reading.discard_documents}
         self._connect_confirm(reading.confirm, removes, do.ask_to_remove)
 
-    def _connect_talk(self) -> None:
+    def _connect_talk(self, blocks: gr.Blocks) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
         options = [talk.temperature, talk.top_p, talk.max_tokens, talk.read_again, talk.reason]
+        blocks.load(None, options, options, js="(...options) => stockpotFound(options)", **QUIET)
+        gr.on([each.input for each in options], None, options, js="(...options) => stockpotLeft(options)", **QUIET)
         given = [talk.question, *options, talk.pages]
         entered = "(tab, question, ...options) => [tab, ...stockpotEntered(question, options)]"
         for each in (talk.question.submit, talk.pages.submit, talk.ask.click):
