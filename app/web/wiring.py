@@ -79,7 +79,9 @@ class Page:
             "kept_area": self.new.kept_area,
             "kept": self.new.kept,
             "delete_kept": self.new.delete_kept,
+            "more_kept": self.new.more_kept,
             "add_to": self.new.add_to,
+            "more_add_to": self.new.more_add_to,
             "how": self.new.how,
             "more_how": self.new.more_how,
             "estimate": self.new.estimate,
@@ -229,7 +231,7 @@ class Wiring:
         self.on(shelf.contexts.input, do.choose_context, [shelf.contexts], trigger_mode="multiple")
         self.on(shelf.sessions.input, do.choose_session, [shelf.sessions], trigger_mode="multiple")
         self.on(shelf.hits.input, do.choose_hit, [shelf.hits], [shelf.hits], trigger_mode="multiple")
-        for each in (shelf.more_contexts, shelf.more_sessions):
+        for each in (shelf.more_contexts, shelf.more_sessions, self.page.new.more_kept, self.page.new.more_add_to):
             self.on(each.click, do.list_more)
         self.on(shelf.new_session.click, do.new_session)
         self.on(shelf.add_documents.click, do.add_documents)
