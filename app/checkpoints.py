@@ -34,14 +34,16 @@ def save(
 ) -> None:
     """Save the stream, with the parts and facts of a reader under way or of the finished context, if there is one.
 
-    The ids that the model's chat template puts before a text are kept to be compared: see `model_of`.
+    The ids that the model's chat template puts before a text are kept to be compared: see `model_of`; so is what tells
+    the model by its files: see `readings.known`.
 
     Args:
         beside: what is saved already stays, but for these parts.
     """
     kept = {**parts, PART: Part(stream.tensors(), sealed=True)}
     before = {"prefix": model.chat.prefix, "day": model.chat.day.isoformat()}
-    meta = {"stretches": stream.meta(), **before, "reader": reader, "context": context}
+    by = {"stamp": model.stamp, "fingerprint": model.fingerprint}
+    meta = {"stretches": stream.meta(), **before, "model": by, "reader": reader, "context": context}
     service.store.context_state(row.id).save(kept, meta, row.fingerprint, beside)
 
 

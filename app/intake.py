@@ -184,7 +184,7 @@ class Intake(Claims):
             self._taken(partial(self._let_go, job_id))
 
     def _ingest(self, job: JobRow) -> Generator[None]:
-        """Yields once, where a model is needed: what comes then is for the thread that uses it."""
+        """Yields once, where a model is needed to go on: what comes then is for the thread that uses it."""
         payload, store = job.payload, self.service.store
         files = files_of(self.service, job)
         base = payload.get("add_to")
@@ -235,9 +235,11 @@ class Intake(Claims):
             else:
                 how = payload["method"], payload["settings"], payload["model"]
                 prepared = prepare(self.service, ids, *how, on_stage)
-            store.update_job(job.id, stage=WAITING)
-            yield
-            context = readings.begin(self.service, prepared, added.warnings, on_stage, added.title)
+            context = readings.known(self.service, prepared, added.warnings, added.title)
+            if context is None:
+                store.update_job(job.id, stage=WAITING)
+                yield
+                context = readings.begin(self.service, prepared, added.warnings, on_stage, added.title)
         except (Stopped, GeneratorExit):
             self._leave(job)
         except LOCKED:

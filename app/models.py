@@ -54,6 +54,17 @@ class Models:
         source = model_source(name)
         return engine.load_chat(source, engine.read_config(source))
 
+    def stamp(self, name: str) -> str:
+        """What tells whether the model of that name is the one it was, and nothing is loaded: `engine.model_stamp`, of
+        the one that is held as it was before it was loaded.
+        """
+        import engine
+
+        held = self._held
+        if held is not None and held[0] == name:
+            return held[1].stamp
+        return engine.model_stamp(model_source(name), self.device, quantize=split_model(name)[1])
+
     @property
     def held(self) -> str | None:
         """Name of the model that is loaded now."""

@@ -81,7 +81,7 @@ def model_of(
     """
     import engine
 
-    if engine.fingerprint(found, method, stream.ids, row.settings) != row.fingerprint:
+    if engine.fingerprint(found.fingerprint, found.spec, method, stream.ids, row.settings) != row.fingerprint:
         raise engine.ContextMismatch(
             f"Context {row.id} was read by another model than the one now found as {row.model!r}, by another "
             "version of it, or with other trained weights: use those, or read its documents again (they are kept)."

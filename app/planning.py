@@ -171,6 +171,7 @@ def plan_json(plan: "engine.Plan") -> dict[str, Any]:
         "settings": plan.method.settings(),
         "quantize": plan.quantize,
         "fits": plan.fits,
+        "possible": plan.possible,
         "lacks": plan.lacks or None,
         "beyond": plan.beyond or None,
         "longest_tokens": plan.longest,

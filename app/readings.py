@@ -10,6 +10,7 @@ from app.checkpoints import CHECKPOINT_SEC, Checkpoints, save
 from app.documents import LEFT_OUT
 from app.errors import AppError, phrase
 from app.memory_map import keep_map, memory_map
+from app.methods import spec_of
 from app.opened import OpenContext
 from app.opening import check_finished, model_of, to_keep
 from app.planning import course, plan_reading, require_disk, require_memory
@@ -30,6 +31,22 @@ class Stopped(Exception):
     """The work was asked to stop. Of a reading a checkpoint is saved, and it can be taken up again."""
 
 
+def known(
+    service: Service, prepared: Prepared, warnings: Sequence[str] = (), title: str | None = None
+) -> ContextRow | None:
+    """The context, if exactly this was read to its end before and no model is needed to tell: the files of the one that
+    read it are what they were. In any thread; else as `begin`, to which all others are left.
+    """
+    stamp = service.models.stamp(prepared.model)
+    for row in (row for row in _alike(service, prepared) if row.status == "ready"):
+        with suppress(StoreError):  # deleted meanwhile, or damaged, which opening it says
+            _, meta = service.store.context_state(row.id).load(row.fingerprint, only=())
+            by = meta.get("model")  # what was read of old does not say
+            if by and by["stamp"] == stamp and _is_of(row, by["fingerprint"], spec_of(prepared.model), prepared):
+                return _renewed(service, row, prepared, warnings, title)
+    return None
+
+
 def begin(
     service: Service,
     prepared: Prepared,
@@ -37,7 +54,7 @@ def begin(
     report: OnReport = lambda report: None,
     title: str | None = None,
 ) -> ContextRow:
-    """Load the model, and keep a row for a reading.
+    """Keep a row for a reading; the model is loaded, unless what was read is known without.
 
     Args:
         title: what it is to be called, also if it was read before; None leaves that as it is.
@@ -51,15 +68,10 @@ def begin(
         sessions.InUse: it is being read right now.
         AppError: it would not fit the memory that is free.
     """
-    import engine
-
-    name, method, ids, stream = prepared.model, prepared.method, prepared.document_ids, prepared.stream
-    warnings = [*prepared.warnings, *warnings]
-
-    def alike() -> list[ContextRow]:
-        return [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
-
-    begun = any(row.model == name for row in alike())
+    if row := known(service, prepared, warnings, title):
+        return row
+    name, method, stream = prepared.model, prepared.method, prepared.stream
+    begun = any(row.model == name for row in _alike(service, prepared))
     # Where a model is held, what is free is not what will be, once it has gone; what was read needs no more room, nor
     # does what was begun need as much.
     if service.models.held is None and not begun:
@@ -68,21 +80,40 @@ def begin(
     model = service.models.get(name).on(date.today())
 
     def same() -> list[ContextRow]:
-        return [
-            row for row in alike() if engine.fingerprint(model, method, stream.ids, row.settings) == row.fingerprint
-        ]
+        return [row for row in _alike(service, prepared) if _is_of(row, model.fingerprint, model.spec, prepared)]
 
     def check() -> None:
         if rows := same():
             raise InUse(f"This has just begun to be read (context {rows[0].id}); wait for it, or cancel it first.")
 
     if not (there := same()):
-        return _begun(service, prepared, model, warnings, title, check)
-    known = service.store.take_reading(min(there, key=lambda row: FURTHEST.index(row.status)).id)
+        return _begun(service, prepared, model, [*prepared.warnings, *warnings], title, check)
+    row = service.store.take_reading(min(there, key=lambda row: FURTHEST.index(row.status)).id)
+    return _renewed(service, row, prepared, warnings, title)
+
+
+def _alike(service: Service, prepared: Prepared) -> list[ContextRow]:
+    """The readings of these documents with this method, by whichever model."""
+    ids, method = prepared.document_ids, prepared.method
+    return [row for row in service.store.contexts(ids[0]) if row.document_ids == ids and _method_of(row) == method]
+
+
+def _is_of(row: ContextRow, model: str, spec: "engine.ModelSpec", prepared: Prepared) -> bool:
+    """Whether a reading is of just these tokens by this model, of which `model` is the fingerprint."""
+    import engine
+
+    return engine.fingerprint(model, spec, prepared.method, prepared.stream.ids, row.settings) == row.fingerprint
+
+
+def _renewed(
+    service: Service, row: ContextRow, prepared: Prepared, warnings: Sequence[str], title: str | None
+) -> ContextRow:
+    """What was read before, called as it is to be called now, with the warnings of now."""
     if title:
-        known = service.store.rename_context(known.id, title)
-    now = list(dict.fromkeys([*_lasting(known), *warnings]))  # this time other files may have been left out, or none
-    return known if now == known.warnings else service.store.update_context(known.id, warnings=now)
+        row = service.store.rename_context(row.id, title)
+    # This time other files may have been left out, or none.
+    now = list(dict.fromkeys([*_lasting(row), *prepared.warnings, *warnings]))
+    return row if now == row.warnings else service.store.update_context(row.id, warnings=now)
 
 
 def _begun(
@@ -117,7 +148,7 @@ def _begun(
         method=method.name,
         settings=method.settings(),
         budget=method.budget,
-        fingerprint=engine.fingerprint(model, method, stream.ids),
+        fingerprint=engine.fingerprint(model.fingerprint, model.spec, method, stream.ids),
         document_ids=prepared.document_ids,
         tokens=len(stream.ids),
         warnings=list(dict.fromkeys([*warnings, *filter(None, [plan.beyond])])),

@@ -84,6 +84,12 @@
     entered = undefined;
     return [now.question, ...options.slice(0, -1), now.pages];
   };
+  // How to answer stays as it was left in this browser.
+  window.stockpotLeft = (options) => localStorage.setItem("stockpot-answering", JSON.stringify(options));
+  window.stockpotFound = (options) => {
+    const left = JSON.parse(localStorage.getItem("stockpot-answering"));
+    return left?.length === options.length ? left : options;
+  };
   const write = (text, into = field) => {
     if (into.value === text) return;
     into.value = text;

@@ -24,7 +24,7 @@ from engine.methods import DEFAULT_METHOD, HOST_STORES, METHODS, make_method, su
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import check_files
 from engine.models.loading import device_named, dtype_on, read_config
-from engine.models.model import Model, load_chat, load_model
+from engine.models.model import Model, load_chat, load_model, model_stamp
 from engine.models.skeleton import skeleton
 from engine.planning.planner import GPU_BASE, Machine, Plan, Planner
 from engine.planning.rates import Rates, measure_rates
@@ -81,6 +81,7 @@ __all__ = [
     "make_method",
     "measure_rates",
     "memory_report",
+    "model_stamp",
     "read_config",
     "skeleton",
     "suited_method",

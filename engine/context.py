@@ -16,14 +16,18 @@ from engine.memories.memory import Memory
 from engine.method import Method
 from engine.models.model import Model
 from engine.records import LoadedParts, Parts, Usage
+from engine.seam import ModelSpec
 
 STATE_VERSION = 3
 
 
-def fingerprint(model: Model, method: Method, ids: Tensor, settings: Mapping[str, Any] | None = None) -> str:
+def fingerprint(
+    model: str, spec: ModelSpec, method: Method, ids: Tensor, settings: Mapping[str, Any] | None = None
+) -> str:
     """A hash of all that a saved state depends on: model, tokenizer, method, settings, weights, tokens.
 
     Args:
+        model: its own fingerprint.
         settings: of the method, as they were kept when the state was made: it may have others besides by now. None for
             those of today.
 
@@ -32,7 +36,7 @@ def fingerprint(model: Model, method: Method, ids: Tensor, settings: Mapping[str
     """
     digest = hashlib.sha256()
     settings = method.settings() if settings is None else dict(settings)
-    facts = [STATE_VERSION, model.fingerprint, method.name, settings, method.weights_digest(model.spec)]
+    facts = [STATE_VERSION, model, method.name, settings, method.weights_digest(spec)]
     digest.update(json.dumps(facts, sort_keys=True).encode())
     digest.update(ids.cpu().int().numpy().tobytes())
     return digest.hexdigest()

@@ -122,7 +122,7 @@ def _plan_in_words(result: dict[str, Any], *, named: bool) -> str:
         table([_row(plan) for plan in result["plans"]], PLAN_COLUMNS),
         "",
         *_doubts(result["plans"]),
-        *([_fitting(result["plans"][0])] if named else []),
+        *([_fitting(result["plans"][0])] if named and result["plans"][0]["possible"] else []),
         _advice(result, named=named),
     ]
     return "\n".join(lines)
@@ -140,7 +140,7 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
     return {
         "method": plan["method"],
         "budget": "none" if budget is None else f"{budget:,}",
-        "fits": "no" if not plan["fits"] else "if trained" if plan["lacks"] else "yes",
+        "fits": _fits(plan),
         "longest": "any" if longest is None else f"{longest:,}",
         "device": byte_size(plan["bytes"]["device"]),
         "host": byte_size(plan["bytes"]["host"]),
@@ -148,6 +148,13 @@ def _row(plan: dict[str, Any]) -> dict[str, Any]:
         "first": "?" if first is None else short_seconds(first),
         "answer": "?" if answer is None else speed(answer),
     }
+
+
+def _fits(plan: dict[str, Any]) -> str:
+    """Whether it fits, in a word or two."""
+    if not plan["possible"]:
+        return "never"
+    return "no" if not plan["fits"] else "if trained" if plan["lacks"] else "yes"
 
 
 def _fitting(plan: dict[str, Any]) -> str:

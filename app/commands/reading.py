@@ -42,7 +42,8 @@ def register(commands: Commands, shared: argparse.ArgumentParser) -> None:
         description="Read one or several files, one after another, and keep the reading as a context to talk with. "
         "A file that cannot be used is left out with a warning, unless none can. "
         "Files that are known are not extracted again, and a document that is kept is named by its id and read without "
-        "its file: with another method, budget or model, or together with others. "
+        "its file: with another method, budget or model, or together with others. What was read just so "
+        "before is named at once. "
         "A reading that was interrupted goes on from its checkpoint. With --add-to the text goes on behind what a "
         "context has read, in a context of its own, and nothing of that is read again.",
     )

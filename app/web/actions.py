@@ -285,7 +285,7 @@ class Actions:
         return replace(chosen, unrolled=chosen.unrolled + 1)
 
     def list_more(self, chosen: Chosen) -> Chosen:
-        """More contexts and sessions are to be listed."""
+        """More are to be listed, wherever not all are."""
         return replace(chosen, listed=chosen.listed + 1)
 
     def _to_ask_in(self, chosen: Chosen) -> str:

@@ -36,9 +36,11 @@ class NewReading:
     kept_area: gr.Row
     kept: gr.Dropdown
     delete_kept: gr.Button
+    more_kept: gr.Button
     confirm: Confirm
     sample: gr.Button
     add_to: gr.Dropdown
+    more_add_to: gr.Button
     how: gr.Column
     method: gr.Radio
     title: gr.Textbox
@@ -79,6 +81,7 @@ def build_new_reading(default_model: str) -> NewReading:
                 scale=6,
             )
             delete_kept = gr.Button("Delete", size="sm", elem_id="delete-kept", scale=0, min_width=100)
+        more_kept = gr.Button("", size="sm", elem_id="more-kept", visible=False)
         confirm = build_confirm("kept-")
         add_to = gr.Dropdown(
             choices=[(OF_ITS_OWN, "")],
@@ -87,6 +90,7 @@ def build_new_reading(default_model: str) -> NewReading:
             elem_id="add-to",
             visible=False,
         )
+        more_add_to = gr.Button("", size="sm", elem_id="more-add-to", visible=False)
         with gr.Column(elem_id="how") as how:
             method = gr.Radio(
                 choices=[(f"{row['name']}\n{row['summary']}", row["name"]) for row in methods],
@@ -130,9 +134,11 @@ def build_new_reading(default_model: str) -> NewReading:
         kept_area=kept_area,
         kept=kept,
         delete_kept=delete_kept,
+        more_kept=more_kept,
         confirm=confirm,
         sample=sample,
         add_to=add_to,
+        more_add_to=more_add_to,
         how=how,
         method=method,
         title=title,

@@ -34,7 +34,8 @@ AT_ONCE = 20
 MOST_QUOTED = 60
 """Characters of a question that another waits for."""
 LISTED = 50
-"""Contexts, and sessions of one, that are listed at first, the latest, beside the one that is chosen."""
+"""Of each list those that are shown at first, the latest, beside what is chosen: contexts, sessions of one, documents
+that are kept, and contexts that these can be added to."""
 MORE = 5
 """Times AT_ONCE turns more are shown whenever earlier ones are asked for, and times LISTED of a list."""
 EMPTY = "It has been read. Ask about any of it."
@@ -160,12 +161,13 @@ class Screen:
         talking = context is not None and (context.status == "ready" or (begun and session is not None))
         return {
             "where": {"value": _where(chosen, edited, turns)},
-            **_listed("contexts", self._context_choices(contexts), chosen.context, chosen.listed),
+            **_listed("contexts", "contexts", self._context_choices(contexts), chosen.context or None, chosen.listed),
             "session_area": {"visible": begun},
             **_listed(
                 "sessions",
+                "sessions",
                 self._session_choices(context) if begun and context else [],
-                chosen.session,
+                chosen.session or None,
                 chosen.listed,
             ),
             "new_view": {"visible": job is None and context is None},
@@ -226,17 +228,19 @@ class Screen:
         ]
         return {
             "kept_area": {"visible": bool(kept)},
-            "kept": {"choices": kept, "value": list(chosen.kept)},
+            **_listed("kept", "documents", kept, list(chosen.kept), chosen.listed),
             "delete_kept": {"interactive": bool(chosen.kept)},
         }
 
     def _add_to_props(self, chosen: Chosen, context: ContextRow | None, contexts: list[ContextRow]) -> Props:
         able = [] if chosen.context else [row for row in contexts if can_grow(row)]
         choices = [(f"{row.title} · {_state_of(row, 1.0)}", row.id) for row in able]
+        listed = _listed("add_to", "contexts", choices, chosen.add_to, chosen.listed)
         alone = {"visible": not chosen.add_to}
         return {
+            **listed,
             "add_to": {
-                "choices": [(OF_ITS_OWN, ""), *choices],
+                "choices": [(OF_ITS_OWN, ""), *listed["add_to"]["choices"]],
                 "value": chosen.add_to,
                 "visible": bool(able),
                 "info": GOES_ON_ALONG if chosen.along else GOES_ON if chosen.add_to else CAN_GO_ON,
@@ -381,14 +385,19 @@ def _empty(context: ContextRow) -> str:
     return f'<div class="empty"><p>{EMPTY if context.status == "ready" else EMPTY_YET}</p>{more}</div>'
 
 
-def _listed(name: str, choices: list[tuple[str, str]], value: str, more: int) -> Props:
-    """A list of the latest, with what is chosen in it, and the button that asks for more. more: how often it did."""
-    most = LISTED * (1 + MORE * more)
-    shown = choices[:most] + [each for each in choices[most:] if each[1] == value]
+def _listed(name: str, things: str, choices: list[tuple[str, str]], value: str | list[str] | None, more: int) -> Props:
+    """A list of the latest, with what is chosen in it, and the button that asks for more.
+
+    Args:
+        things: what it is a list of.
+        more: how often more were asked for.
+    """
+    most, chosen = LISTED * (1 + MORE * more), value if isinstance(value, list) else [value]
+    shown = choices[:most] + [each for each in choices[most:] if each[1] in chosen]
     hidden = len(choices) - len(shown)
     return {
-        name: {"choices": shown, "value": value or None},
-        f"more_{name}": {"visible": bool(hidden), "value": f"Show more {name} ({hidden:,})" if hidden else ""},
+        name: {"choices": shown, "value": value},
+        f"more_{name}": {"visible": bool(hidden), "value": f"Show more {things} ({hidden:,})" if hidden else ""},
     }
 
 

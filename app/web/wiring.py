@@ -79,7 +79,9 @@ class Page:
             "kept_area": self.new.kept_area,
             "kept": self.new.kept,
             "delete_kept": self.new.delete_kept,
+            "more_kept": self.new.more_kept,
             "add_to": self.new.add_to,
+            "more_add_to": self.new.more_add_to,
             "how": self.new.how,
             "more_how": self.new.more_how,
             "estimate": self.new.estimate,
@@ -220,7 +222,7 @@ class Wiring:
         self.aside(blocks.load, self.actions.find_models, [], [self.page.new.model, self.page.new.unusable])
         self._connect_shelf()
         self._connect_readings(blocks)
-        self._connect_talk()
+        self._connect_talk(blocks)
 
     def _connect_shelf(self) -> None:
         shelf, do = self.page.shelf, self.actions
@@ -229,7 +231,7 @@ class Wiring:
         self.on(shelf.contexts.input, do.choose_context, [shelf.contexts], trigger_mode="multiple")
         self.on(shelf.sessions.input, do.choose_session, [shelf.sessions], trigger_mode="multiple")
         self.on(shelf.hits.input, do.choose_hit, [shelf.hits], [shelf.hits], trigger_mode="multiple")
-        for each in (shelf.more_contexts, shelf.more_sessions):
+        for each in (shelf.more_contexts, shelf.more_sessions, self.page.new.more_kept, self.page.new.more_add_to):
             self.on(each.click, do.list_more)
         self.on(shelf.new_session.click, do.new_session)
         self.on(shelf.add_documents.click, do.add_documents)
@@ -266,9 +268,11 @@ class Wiring:
         removes = {"context": reading.discard, "documents": reading.discard_documents}
         self._connect_confirm(reading.confirm, removes, do.ask_to_remove)
 
-    def _connect_talk(self) -> None:
+    def _connect_talk(self, blocks: gr.Blocks) -> None:
         talk, manage, do = self.page.talk, self.page.talk.manage, self.actions
         options = [talk.temperature, talk.top_p, talk.max_tokens, talk.read_again, talk.reason]
+        blocks.load(None, options, options, js="(...options) => stockpotFound(options)", **QUIET)
+        gr.on([each.input for each in options], None, options, js="(...options) => stockpotLeft(options)", **QUIET)
         given = [talk.question, *options, talk.pages]
         entered = "(tab, question, ...options) => [tab, ...stockpotEntered(question, options)]"
         for each in (talk.question.submit, talk.pages.submit, talk.ask.click):

@@ -6,13 +6,14 @@ import copy
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, __version__
 from transformers.utils.hub import cached_file
 
 from engine import graphs
@@ -45,9 +46,10 @@ class Model:
         name: str,
         digest: str,
         folder: Path | None = None,
+        stamp: str = "",
     ) -> None:
         """network: in evaluation mode, on its device; digest: a hash of weights, configuration and tokenizer;
-        folder: where it came from, for what is trained for it and lies beside it.
+        folder: where it came from, for what is trained for it and lies beside it; stamp: `model_stamp` before it came.
 
         Raises:
             UnsupportedModel: architecture, RoPE or template that the engine cannot use.
@@ -59,6 +61,7 @@ class Model:
         self.tokenizer = tokenizer
         self.name = name
         self.fingerprint = digest
+        self.stamp = stamp
         self.chat = Chat(tokenizer)
         planned = layers_of(network)
         self.spec: ModelSpec = attach(network, folder)
@@ -165,12 +168,30 @@ def load_model(
     except ValueError as error:
         raise SettingsError(str(error)) from error
     place = device_named(device)
-    config = read_config(source)
+    config, stamp = read_config(source), model_stamp(source, device, dtype, quantize)
     tokenizer = load_chat(source, config).tokenizer
     network = load_network(source, config, place, dtype or dtype_on(place, config), quantize)
     log.info("loaded %s on %s", source, place)
     folder = Path(source).resolve() if Path(source).is_dir() else None
-    return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)), folder)
+    return Model(network, tokenizer, Path(source).name, _digest(network, tokenizer, Path(source)), folder, stamp)
+
+
+def model_stamp(
+    source: str | Path, device: str = "auto", dtype: torch.dtype | None = None, quantize: str = "none"
+) -> str:
+    """Where this is what it was, `load_model` gives a model of the same fingerprint: a hash of how it is loaded, and of
+    the names, sizes and times of its files, of which none is read. A commit of the hub never changes.
+
+    Raises:
+        SettingsError: this machine does not have the device.
+    """
+    facts: list[object] = [__version__, device_named(device).type, str(dtype), quantize]
+    if Path(source).is_dir():
+        stats = sorted((each.name, each.stat()) for each in os.scandir(source) if each.is_file())
+        facts += [(name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+    else:
+        facts.append(str(cached_file(source, "config.json")))
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def load_chat(source: str | Path, config: PretrainedConfig) -> Chat:

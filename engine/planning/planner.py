@@ -155,7 +155,7 @@ class Planner:
         try:
             method.weights_digest(self.model.spec)
         except NoSuchWeights as error:
-            return dataclasses.replace(plan, lacks=str(error), fits=False, possible=False)
+            return dataclasses.replace(plan, lacks=str(error), beyond="", fits=False, possible=False)
         except WeightsError as error:
             return dataclasses.replace(plan, lacks=str(error))
         return plan

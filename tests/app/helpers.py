@@ -276,7 +276,7 @@ def begin(
     return readings.begin(service, prepare(service, ids, method, settings, model), warnings, title=title)
 
 
-def read_through(service: Service, ids: list[str], method: str = "exact") -> ContextRow:
+def read_through(service: Service, ids: list[str], method: str = "exact", model: str | None = None) -> ContextRow:
     """Read documents to their end."""
-    row = begin(service, ids, method, BUDGET)
+    row = begin(service, ids, method, BUDGET, model)
     return read(service, row.id, lambda report: None)

@@ -26,12 +26,14 @@ from app.web.actions import Actions
 from app.web.screen import Screen
 from app.worker import Worker
 from tests.app.helpers import begin, book_text
+from tests.engine.test_architectures import small_config
 
 PLAN = {
     "method",
     "settings",
     "quantize",
     "fits",
+    "possible",
     "lacks",
     "beyond",
     "longest_tokens",
@@ -166,6 +168,18 @@ def test_a_plan_for_one_method_is_about_that_method(
     status, text = run(capsys, *given[:7], "--gpu", "1GiB", "--host", "1GiB", "--method", "full")
     assert (status, "full does not fit; nor would a shorter text." in text) == (1, True)
     assert "Nothing fits" in text
+
+
+def test_what_can_never_be_is_not_said_to_be_too_large(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After the reason came that it did not fit, and a smaller budget to choose."""
+    small_config("qwen3_5_text").save_pretrained(tmp_path / "model")
+    given = ("plan", "--home", tmp_path, "--model", tmp_path / "model", "--device", "cpu", "--tokens", "20K")
+    status, text = run(capsys, *given, "--method", "beacon")
+    table, reason, best = text.strip().split("\n\n")[1:]
+    assert (status, table.splitlines()[1].split()[2]) == (1, "never")
+    assert reason.startswith("beacon puts tokens of its own between those of a text")
+    assert reason.endswith("choose another method.")
+    assert best.startswith("Best of all methods: ")
 
 
 def test_what_fits_and_forgets_is_not_recommended(

@@ -31,6 +31,7 @@ from engine import Machine, Method, OutOfMemory, Planner, SettingsError, make_me
 from ingest import IngestError
 from sessions import AlreadyRead, ContextRow, DiskFull, InUse, StoreCorrupt
 from tests.app.helpers import BUDGET, PATIENCE_SEC, ROOT, SHORT, add, begin, book_text, other_words, read_through
+from tests.app.tiny import make_tiny_model
 
 
 def state_of(service: Service, row: ContextRow) -> dict[str, torch.Tensor]:
@@ -390,6 +391,29 @@ def test_the_same_file_and_settings_are_not_read_twice(service: Service, book: P
     other = begin(service, ids, "exact", {"budget": "384"})
     assert other.id != first.id
     assert other.status == "reading"
+
+
+def test_what_is_known_is_found_before_the_model_is_loaded(service: Service, tiny: Path, book: Path) -> None:
+    """Whoever named it again waited for all weights to hear that nothing had to be read."""
+    done = read_through(service, add(service, book))
+    with closing(Service(service.home, str(tiny), "cpu")) as again:
+        named = begin(again, done.document_ids, "exact", BUDGET, warnings=["Left out: x.pdf."], title="Light")
+        assert (named.id, named.title, named.warnings) == (done.id, "Light", ["Left out: x.pdf."])
+        assert again.models.held is None
+
+
+def test_what_another_model_of_that_name_read_is_not_known(service: Service, tmp_path: Path, book: Path) -> None:
+    """Its files tell; where they only were written anew, the model does."""
+    folder = make_tiny_model(tmp_path / "model")
+    weights, name = folder / "model.safetensors", str(folder)
+    done = read_through(service, ids := add(service, book), model=name)
+    weights.write_bytes(weights.read_bytes())
+    with closing(Service(service.home, name, "cpu")) as again:
+        assert begin(again, ids, "exact", BUDGET).id == done.id
+        assert again.models.held == name
+    weights.write_bytes((make_tiny_model(tmp_path / "other", seed=1) / weights.name).read_bytes())
+    with closing(Service(service.home, name, "cpu")) as again:
+        assert begin(again, ids, "exact", BUDGET).id != done.id
 
 
 def test_of_two_that_begin_to_read_the_same_at_once_one_does(

@@ -401,11 +401,13 @@ def test_the_memory_map_is_sent_once_whatever_becomes_of_the_numbers(
 
 
 def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(service: Service, book: Path) -> None:
-    """600 contexts were sent with every change of one of them."""
+    """600 contexts were sent with every change of one of them, and 600 documents with every choice of one."""
     document = service.store.document(add(service, book)[0])
     rows = [add_context(service, document) for _ in range(LISTED + 30)]
     oldest, latest = rows[0].id, rows[-1].id
-    service.store.update_context(oldest, status="ready", tokens_read=9)
+    for row in rows:
+        service.store.update_context(row.id, status="ready", tokens_read=9)
+    documents = [document.id, *(add_document(service, f"Letter {number}").id for number in range(LISTED + 6))]
     sessions = [service.store.add_session(oldest, f"Session {number}").id for number in range(LISTED + 3)]
 
     async def scene(blocks: gr.Blocks) -> None:
@@ -429,5 +431,18 @@ def test_of_long_lists_the_latest_are_shown_and_more_where_they_are_asked_for(se
             await tab.do("contexts", "input", {"contexts": chosen})
             assert len(listed("contexts")) == len(rows), "it stays so"
             assert not tab.shown["more-contexts"]["visible"]
+
+        new = Visitor(blocks)
+        await new.open(add_to=oldest)
+        shown = [id for _, id in new.shown["kept"]["choices"]]
+        assert shown == documents[: -LISTED - 1 : -1], "the last first, and none that the context has read"
+        assert new.value("more-kept") == "Show more documents (6)"
+        choices = [id for _, id in new.shown["add-to"]["choices"]]
+        assert (choices[0], choices[-1], len(choices)) == ("", oldest, 1 + LISTED + 1)
+        assert new.value("more-add-to") == "Show more contexts (29)"
+        await new.do("more-kept", "click")
+        assert [len(new.shown[name]["choices"]) for name in ("kept", "add-to")] == [len(documents) - 1, 1 + len(rows)]
+        assert not new.shown["more-kept"]["visible"]
+        assert not new.shown["more-add-to"]["visible"]
 
     play(service, scene)

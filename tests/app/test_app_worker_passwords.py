@@ -249,6 +249,16 @@ def test_the_others_are_read_without_an_encrypted_file_or_let_go_of(
     assert [row.title for row in service.store.context_documents(context.id)] == ["first", "last"]
     assert "locked.pdf" in context.warnings[0]
 
+    wait_for(lambda: service.store.context(context.id).status == "ready", "the reading")  # and it is added later
+    locked = upload(service, tmp_path, "locked.pdf", locked_pdf(tmp_path / "made.pdf"))
+    job = worker.add(locked, context.id, Options(), wait=True)
+    assert ended(service, job.id) == "failed"
+    job = worker.unlock(job.id, "swordfish")
+    assert ended(service, job.id) == "done"
+    more = service.store.context(str(service.store.job(job.id).progress["context"]))
+    titles = [row.title for row in service.store.context_documents(more.id)]
+    assert (titles, more.warnings) == (["first", "last", "locked"], [])
+
 
 def test_a_password_is_never_written_down(service: Service, worker: Worker, tmp_path: Path) -> None:
     files = upload(service, tmp_path, "a.txt", book_text(5).encode())

@@ -119,7 +119,8 @@ def test_an_upload_under_way_when_the_server_ends_is_done_by_the_next(
 def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
     held: threading.Event, service: Service, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever dropped in a broken one heard of it when the book had been read."""
+    """Whoever dropped in a broken one, or one that was known, heard of it when the book had been read."""
+    before = read_book(service, worker, tmp_path, 19)
     held.set()
     first = read_book(service, worker, tmp_path, 20, wait=False)
     wait_for(lambda: service.store.context(first).status == "reading", "the reading to begin")
@@ -132,17 +133,18 @@ def test_files_are_opened_and_turned_into_tokens_while_a_book_is_read(
         )
     )
     assert ended(service, broken.id) == "failed"
+    assert read_book(service, worker, tmp_path, 19, wait=False) == before
     for job in (second, third):
         wait_for(lambda job=job: service.store.job(job.id).stage == WAITING, "the text")  # type: ignore[misc]
-    assert len(service.store.documents()) == 3
+    assert len(service.store.documents()) == 4
     worker.cancel(third.id)  # of which nothing is kept, at once
     assert ended(service, third.id) == "cancelled"
-    wait_for(lambda: len(service.store.documents()) == 2, "the document to go")
+    wait_for(lambda: len(service.store.documents()) == 3, "the document to go")
     assert (service.store.context(first).status, service.store.job(second.id).status) == ("reading", "running")
     monkeypatch.setattr("app.preparing.compose", lambda *_: pytest.fail("it is turned into tokens only now"))
     held.clear()
     assert ended(service, second.id) == "done"
-    wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready", "ready"], "both readings")
+    wait_for(lambda: [row.status for row in service.store.contexts()] == ["ready"] * 3, "both readings")
 
 
 def test_an_upload_that_waits_is_stopped_at_once(service: Service, tmp_path: Path) -> None:

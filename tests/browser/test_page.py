@@ -52,6 +52,7 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     tab.set_viewport_size({"width": 1440, "height": 560})
     with server.held_back():
         ask(tab, "Tell me everything.", 1000)
+        tab.locator("#reason input").uncheck()
         live = tab.locator("#live-turn .answer-text")
         expect(live).not_to_be_empty()
         tab.reload()  # in the middle of the answer
@@ -70,6 +71,10 @@ def test_a_book_is_dropped_in_watched_asked_and_nothing_is_lost_on_the_way(
     expect(tab.locator("#teller[aria-live=polite]")).to_contain_text(said)  # to those who cannot see it
     turn.get_by_role("button", name="Copy").click()
     expect(turn.get_by_role("button", name=re.compile("Copied|Selected"))).to_be_visible()
+    # How to answer is as it was left.
+    tab.get_by_role("button", name="How to answer").click()
+    expect(tab.locator("#reason input")).not_to_be_checked()
+    expect(tab.locator("#max-tokens input[type=number]")).to_have_value("1000")
 
 
 def test_text_of_documents_and_names_is_never_markup(tab: Page, server: Server, reading: dict[str, Any]) -> None:

@@ -395,7 +395,7 @@ def test_the_fingerprint_changes_with_the_weights(model: Model, ids: Tensor, tmp
     found = set()
     for _ in range(2):
         save_weights(Beacons(model.spec), path, model.spec, {})
-        found.add(fingerprint(model, settings, ids))
+        found.add(fingerprint(model.fingerprint, model.spec, settings, ids))
     assert len(found) == 2
     assert load_file(path)["model.beacon_embed_tokens.weight"].dtype == torch.bfloat16
 

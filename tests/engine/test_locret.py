@@ -324,7 +324,7 @@ def test_the_fingerprint_changes_with_the_heads(model: Model, ids: Tensor, tmp_p
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
         save_weights(RetainingHeads(model.spec, [24] * 3), path, model.spec, {})
-        found.append(fingerprint(model, settings, ids))
+        found.append(fingerprint(model.fingerprint, model.spec, settings, ids))
     assert found[0] == found[2] != found[1]
 
 

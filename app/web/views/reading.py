@@ -40,7 +40,8 @@ def ingest_card(job: JobRow, name: str, kept: int = 0, names: Sequence[str] = ()
     missing = job.progress.get("left_out", [])
     if job.status == "failed":
         if job.progress.get("locked"):
-            said = f"{plural(kept, 'other file')} {'is' if kept == 1 else 'are'} ready and kept here."
+            ready = f"{plural(kept, 'other file')} {'is' if kept == 1 else 'are'} ready and kept here."
+            said = f"{ready} What is left out can be added later."
         else:
             whose, them = ("Its text", "it") if kept == 1 else (f"The text of {plural(kept, 'document')}", "them")
             said = f"{whose} is kept: New reading lists {them}, to be read in another way."
