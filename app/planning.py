@@ -355,9 +355,12 @@ def _instead(planner: "engine.Planner", plan: "engine.Plan", *, weights: bool) -
 
 
 def in_words(method: str, settings: dict[str, Any]) -> str:
-    """A method with its budget, and its store if that is not the usual: "exact with a budget of 6,144, store=int4"."""
+    """A method with its budget, and what is to be set if it is not the usual: "exact with a budget of 6,144,
+    store=int4".
+    """
     from engine import HOST_STORES
 
-    budget, store = settings["budget"], settings.get("store")
+    budget, store, sketch = settings["budget"], settings.get("store"), settings.get("sketch", "none")
     coded = f", store={store}" if store in HOST_STORES[1:] else ""
-    return f"{method}{'' if budget is None else f' with a budget of {budget:,}'}{coded}"
+    sketched = f", preset=sketched, sketch={sketch}" if sketch != "none" else ""
+    return f"{method}{'' if budget is None else f' with a budget of {budget:,}'}{coded}{sketched}"

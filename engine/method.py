@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,6 +31,8 @@ class Method(ABC):
     summary: ClassVar[str]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # named settings
     long_window: ClassVar[str | None] = None  # the preset for models whose window holds its budget
+    # Settings with which it answers sooner, for more of a GPU's memory; what finds most comes first
+    quicker: ClassVar[Sequence[Mapping[str, Any]]] = ()
     chosen_first: ClassVar[bool] = False  # of condensing methods that fit, before those whose budget is larger
     weights_setting: ClassVar[str | None] = None  # the setting that names the file of the trained weights it needs
     reads_again: ClassVar[bool] = False  # whether it forgets so that passages are worth reading again (`rereading.py`)

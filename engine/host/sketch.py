@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import SettingsError
-from engine.host.tier_plan import FIRST_OF_CONVERSATION, SLAB
+from engine.host import tier_plan
 from engine.seam import LayerSpec, ModelSpec
 from kernels import quantise
 from kernels.gathering import taken
@@ -123,16 +123,21 @@ class Sketch:
         return Levels(centre, torch.ones_like(centre))
 
     def _turned(self, layer: LayerSpec, keys: Slabs, first: int, end: int) -> Tensor:
-        """Keys [H, N, D] of the entries from `first` on, turned, float32."""
+        """Keys [H, N, D] of the entries from `first` on, whole pages, turned, float32.
+
+        Page by page, since products of other shapes differ in the last bit, which may decide between two codes.
+        """
         index = torch.arange(first, end).expand(layer.kv_heads, -1)
-        return taken(keys, index, self.spec.device, torch.float32) @ self.rotations[layer.head_size]
+        found = taken(keys, index, self.spec.device, torch.float32)
+        pages = found.view(-1, PAGE, layer.head_size)
+        return torch.bmm(pages, self.rotations[layer.head_size].expand(len(pages), -1, -1)).view(found.shape)
 
     def _make_room(self, needed: int, expected: int) -> None:
         """For so many own entries: for all that are expected, or where nobody knows, for twice as many as there are."""
         there = self.own[0].shape[1] if self.own else 0
         if needed <= there:
             return
-        capacity = expected if expected >= needed else max(needed, 2 * there, FIRST_OF_CONVERSATION)
+        capacity = expected if expected >= needed else max(needed, 2 * there, tier_plan.FIRST_OF_CONVERSATION)
         grown = [self._empty(number, capacity) for number in range(len(self.spec.layers))]
         for old, new in zip(self.own, grown, strict=False):
             new.codes[:, :there], new.scale[:, :there] = old.codes, old.scale
@@ -169,7 +174,7 @@ class Sketch:
 
     def banks(self, layer: int, most: int) -> Slabs:
         """The sketches of a layer, at most so many entries at a time, or a slab."""
-        piece = max(SLAB, most // PAGE * PAGE)
+        piece = max(tier_plan.SLAB, most // PAGE * PAGE)
         parts = (self.shared, self.before), (self.own, self.length - self.before)
         return [
             (bank.part(at, min(at + piece, length)), min(piece, length - at))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -59,7 +59,9 @@ class Exact(Method):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "pocket": {},
         "wide": {"budget": 6144, "sinks": 128, "top_k": 2048, "looks": 1},  # sees as much as the papers' methods do
+        "sketched": {"budget": 3072, "sinks": 128, "top_k": 512, "looks": 1, "sketch": "int2"},
     }
+    quicker: ClassVar[Sequence[Mapping[str, Any]]] = ({"preset": "sketched", "sketch": "int4"}, {"preset": "sketched"})
     long_window: ClassVar[str | None] = "wide"
     choices: ClassVar[Mapping[str, Collection[Any]]] = {
         "looks": LOOKS,

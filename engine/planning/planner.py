@@ -23,7 +23,7 @@ from engine.errors import NoSuchWeights, WeightsError
 from engine.footprint import Footprint, Task, TurnTokens
 from engine.measure import free_bytes
 from engine.method import Method
-from engine.methods import HOST_STORES, METHODS, make_method, suited_stores
+from engine.methods import HOST_STORES, METHODS, make_method, quicker_stores, suited_stores
 from engine.models.model import Model
 from engine.models.recurrence import ROWS
 from engine.models.skeleton import Skeleton, skeleton_of
@@ -44,6 +44,7 @@ FIRST = 15.0  # seconds to the first token; nor is one that takes longer
 STRETCH = 1.25  # times its window that a model may attend to while tokens pass (docs/methods/locret.md)
 ENOUGH = 4096  # entries of a condensing method, as many as InfiniPot's paper keeps, before weights are to be lossless
 PATIENCE = 10  # times the quickest reading of all that fit: what takes longer is not recommended either
+APPROXIMATED = 1 << 17  # tokens among which approximations find as much as `exact`; of a million far less
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
 
 
@@ -312,10 +313,11 @@ class Planner:
 
         First choice is whatever keeps every entry and attends to all of them inside the model's own window; then what
         keeps every entry, in fewer bits if need be, and finds the best of them for each question, if answers come fast
-        enough and layers look that far; each with the least lossy weights that leave room for it, since a text that is
-        forgotten costs more answers than bits of weights do. Then a condensing method with the largest budget that fits
-        the memory and the model's window, and the least lossy weights beside which that is at least `ENOUGH`. Methods
-        that lack trained weights are left out.
+        enough and layers look that far, of long texts what finds them exactly before what does not; each with the least
+        lossy weights that leave room for it, since a text that is forgotten costs more answers than bits of weights do.
+        Then a condensing method with the largest budget that fits the memory and the model's window, and the least
+        lossy weights beside which that is at least `ENOUGH`. Methods that lack trained weights
+        are left out.
         """
         tried = quantizations or self.model.quantizations
 
@@ -324,7 +326,8 @@ class Planner:
             return [plan for plan in self._candidates(tokens, quantize) if plan.fits and not plan.lacks]
 
         within = tokens <= self.model.spec.window - 512  # with room for questions and answers
-        kept = (choose(fitting(each)) for choose in ([_dense] if within else []) + [_looked_up] for each in tried)
+        ways = [*([_dense] if within else []), *([_exactly] if tokens > APPROXIMATED else []), _looked_up]
+        kept = (choose(fitting(each)) for choose in ways for each in tried)
         found = next(filter(None, kept), None) or _condensed([fitting(each) for each in tried])
         if found is None:
             return None
@@ -344,9 +347,13 @@ class Planner:
             if kind.family == "condensing":
                 yield from self._budgets(name, tokens, quantize)
             else:
-                methods = suited_stores(self.model.spec.window, name)
-                plans = (self._in_largest_passes(method, tokens, quantize, held) for method in methods)
-                yield from itertools.islice((plan for plan in plans if plan.fits), 1)
+                window = self.model.spec.window
+                for methods in (
+                    suited_stores(window, name),
+                    [] if self.machine.shared else quicker_stores(window, name),
+                ):
+                    plans = (self._in_largest_passes(method, tokens, quantize, held) for method in methods)
+                    yield from itertools.islice((plan for plan in plans if plan.fits), 1)
 
     def _budgets(self, name: str, tokens: int, quantize: str) -> Iterator[Plan]:
         """The largest budget that fits, no larger than the model's window, nor than the text needs."""
@@ -369,6 +376,13 @@ def _dense(fitting: list[Plan]) -> Choice | None:
     return Choice(plainest, "the text fits the model's own window, so nothing need be left out")
 
 
+def _exactly(fitting: list[Plan]) -> Choice | None:
+    """The same as `_looked_up`, if it is known to be exact and quick enough."""
+    found = _looked_up(fitting)
+    exact = found is not None and found.plan.method.family == "yardstick" and found.plan.reading_sec is not None
+    return found if exact else None
+
+
 def _looked_up(fitting: list[Plan]) -> Choice | None:
     """Of what fits, what keeps everything and is quick enough beside the others."""
     searched = [plan for plan in fitting if _keeps_all(plan) and plan.footprint.searched and not plan.beyond]
@@ -381,7 +395,9 @@ def _looked_up(fitting: list[Plan]) -> Choice | None:
     chosen = quick[0] if known else min(quick, key=lambda plan: plan.footprint.searched)
     store = chosen.method.settings()["store"]
     kept = "" if store == HOST_STORES[0] else f" as {store}"
-    exactly = ", exactly since that is fast enough" if known and chosen.method.family == "yardstick" else ""
+    exactly = ""
+    if known and chosen.method.family == "yardstick":
+        exactly = ", by sketches of all of it" if chosen.footprint.sketched else ", exactly since that is fast enough"
     return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question{exactly}")
 
 

@@ -82,7 +82,10 @@ def test_what_suits_the_machine_is_chosen_with_a_reason() -> None:
     assert choice(1_000_000, 4, 64) is None
     roomy = choice(1_000_000, 24, 192)
     assert roomy is not None
-    assert roomy.method == make_method("infinitehip", preset="3k-flash")  # exact takes seconds for each token
+    assert roomy.method == make_method("exact", preset="sketched")  # without sketches it takes seconds for each token
+    small = choice(1_000_000, 12, 192)  # there is no room for sketches beside any weights
+    assert small is not None
+    assert small.method == make_method("infinitehip", preset="3k-flash")
     planner.machine = dataclasses.replace(planner.machine, rates=None)
     unknown = choice(1_000_000, 24, 192)
     assert unknown is not None
@@ -101,7 +104,8 @@ def test_lossless_weights_are_no_reason_to_forget_the_text() -> None:
         return best.plan.method.family, best.plan.quantize, best.plan.method.budget or 0
 
     assert choice(8_000, 17)[:2] == ("yardstick", "8bit")
-    assert [choice(100_000, device)[0] for device in (10, 12, 17, 24)] == ["retrieving"] * 4
+    families = [choice(100_000, device)[0] for device in (10, 12, 17, 24)]
+    assert families == ["retrieving", "retrieving", "yardstick", "yardstick"]
     assert [choice(100_000, device)[1] for device in (10, 12, 17, 24)] == ["nf4", "8bit", "8bit", "none"]
     # Of a pot there is to be enough of it, and no more than that for worse weights.
     budgets = {device: choice(1_000_000, device, 4) for device in (7, 10, 13, 17, 24)}
@@ -111,6 +115,24 @@ def test_lossless_weights_are_no_reason_to_forget_the_text() -> None:
     }
     assert all(family == "condensing" for family, _, _ in budgets.values())
     assert all(budget >= ENOUGH for device, (_, _, budget) in budgets.items() if device >= 10)
+
+
+def test_a_long_text_is_looked_up_exactly_rather_than_with_lossless_weights() -> None:
+    """Of a million tokens `exact` finds eight facts of eight and `infinitehip` two; of 100,000 both find all."""
+    planner = llama()
+    for tokens, name, quantize in ((100_000, "infinitehip", "none"), (150_000, "exact", "8bit")):
+        planner.machine = dataclasses.replace(planner.machine, device=20 * GB)
+        best = planner.best(tokens)
+        assert best is not None
+        assert (best.plan.method.name, best.plan.quantize) == (name, quantize)
+        assert ("sketches" in best.reason) == (name == "exact")
+
+
+def test_without_a_gpu_nothing_is_found_by_sketches() -> None:
+    """They are for what is far away: there both tiers are the same memory."""
+    planner = llama()
+    planner.machine = dataclasses.replace(planner.machine, device=400 * GB, shared=True)
+    assert not any(plan.footprint.sketched for plan in planner._candidates(1_000_000, "none"))
 
 
 def test_where_a_model_is_loaded_its_weights_count_as_room_for_others() -> None:

@@ -1,0 +1,147 @@
+"""Sketches of the host tier: what is found by them, that they depend on keys alone, forks, memory that runs out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine import Model, SettingsError, make_method
+from engine.host import search
+from engine.host.host_tier import HostTier
+from engine.host.sketch import CANDIDATES, KINDS, Sketch, check_sketch, sketch_bytes
+from engine.seam import ModelSpec
+from tests.engine.reading import loaded
+from tests.engine.test_host import HEADS, LAYERS, QUERY_HEADS, SIZE, entries, small_slabs
+
+__all__ = ["small_slabs"]  # for every test here too
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+def tier(spec: ModelSpec, kind: torch.dtype | None, dtype: torch.dtype = torch.float32, *passes: int) -> HostTier:
+    """One that has taken in so many tokens a pass."""
+    found = HostTier(spec, dtype, sketch=None if kind is None else Sketch(spec, kind))
+    taken_in(found, *passes)
+    return found
+
+
+def taken_in(host: HostTier, *passes: int) -> None:
+    """So many tokens a pass, the same ones whatever the passes."""
+    keys, values, source = entries(300, 0)
+    for part in torch.split(torch.arange(host.length, host.length + sum(passes)), list(passes)):
+        host.append([k[:, part] for k in keys], [v[:, part] for v in values], source[part])
+
+
+def queries(count: int = 5) -> Tensor:
+    return torch.randn(QUERY_HEADS, count, SIZE, generator=torch.Generator().manual_seed(9))
+
+
+def found_by(host: HostTier, top: int, limits: list[int], q: Tensor | None = None) -> list[set[int]]:
+    q = queries(len(limits)) if q is None else q
+    index, held = host.search(1, q, torch.tensor(limits), top)
+    return [set(i[h].tolist()) for i, h in zip(index.flatten(0, 1), held.flatten(0, 1), strict=True)]
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8], ids=["float32", "int8"])
+@pytest.mark.parametrize("limits", [[256] * 5, [0, 1, 63, 130, 256]])
+def test_where_all_entries_are_candidates_the_best_are_found(
+    model: Model, kind: torch.dtype, dtype: torch.dtype, limits: list[int]
+) -> None:
+    sketched, plain = tier(model.spec, kind, dtype, 100, 163), tier(model.spec, None, dtype, 100, 163)
+    top = 256 // CANDIDATES[kind]
+    assert found_by(sketched, top, limits) == found_by(plain, top, limits)
+
+
+@pytest.mark.parametrize(("name", "least"), [("int4", 0.97), ("int2", 0.8)])
+def test_few_candidates_hold_most_of_the_best_also_of_keys_far_from_zero(model: Model, name: str, least: float) -> None:
+    """Models with biases have keys with a large offset in common; of 24 candidates or 48 of 4,096, 12 are wanted."""
+    spec, offset = model.spec, 30 * torch.randn(HEADS, 1, SIZE, generator=torch.Generator().manual_seed(3))
+    plain, sketched = HostTier(spec, torch.float32), HostTier(spec, torch.float32, sketch=Sketch(spec, KINDS[name]))
+    keys, values, source = entries(4096, 0)
+    for host in (plain, sketched):
+        host.append([key + offset for key in keys], values, source)
+    best, found = (found_by(host, 12, [4096] * 40, queries(40)) for host in (plain, sketched))
+    assert sum(len(one & other) for one, other in zip(best, found, strict=True)) / sum(map(len, best)) > least
+
+
+@every_kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.quint4x2], ids=["float32", "int4"])
+def test_sketches_are_those_of_the_keys_however_they_came(model: Model, kind: torch.dtype, dtype: torch.dtype) -> None:
+    """In one pass or in many, from disk, or in a conversation: to the last bit."""
+    at_once, slowly = tier(model.spec, kind, dtype, 300), tier(model.spec, kind, dtype, *[7] * 42, 6)
+    restored = HostTier(model.spec, dtype, sketch=Sketch(model.spec, kind))
+    restored.restore(loaded(at_once.state()))
+    fork = tier(model.spec, kind, dtype, 100).fork()
+    taken_in(fork, 200)
+    banks = [
+        [torch.cat([bank.codes for bank, _ in each.sketch.banks(layer, 64)], dim=1) for layer in range(LAYERS)]  # type: ignore[union-attr]
+        for each in (at_once, slowly, restored, fork)
+    ]
+    assert banks[0][0].shape[1] == 256, "a page that is not whole has none"
+    for other in banks[1:]:
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(banks[0], other, strict=True))
+
+
+def test_a_fork_leaves_the_sketches_of_its_base_alone(model: Model) -> None:
+    base = tier(model.spec, KINDS["int2"], torch.float32, 200)
+    before = found_by(base, 16, [192] * 3)
+    first, second = base.fork(), base.fork()
+    for number, fork in enumerate((first, second), start=1):
+        fork.append(*entries(300, number))
+        fork.settle()
+    assert found_by(base, 16, [192] * 3) == before
+    assert found_by(first, 16, [448] * 3) != found_by(second, 16, [448] * 3)
+    assert found_by(first, 16, [192] * 3) == found_by(second, 16, [192] * 3) == before
+
+
+@every_kind
+def test_sketches_take_the_bytes_that_are_planned(model: Model, kind: torch.dtype) -> None:
+    host = HostTier(model.spec, torch.float32, sketch=Sketch(model.spec, kind))
+    host.expected = 400
+    for number in range(4):
+        host.append(*entries(90, number))
+    assert host.device_bytes() == sketch_bytes(model.spec, kind, 400)
+
+
+def test_a_pass_whose_sketches_find_no_memory_is_not_taken_in(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, whole = (tier(model.spec, KINDS["int2"], torch.float32, 100) for _ in range(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Sketch, "_empty", lambda *_: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            host.append(*entries(400, 1))
+    assert host.length == host.stored == 100
+    for each in (host, whole):
+        each.append(*entries(400, 1))
+    assert torch.equal(host.source(), whole.source())
+    assert found_by(host, 8, [448] * 3) == found_by(whole, 8, [448] * 3)
+
+
+def test_a_search_that_is_recorded_finds_the_same(model: Model) -> None:
+    """With room behind what there is, in which there may be anything."""
+    base = tier(model.spec, KINDS["int2"], torch.float32, 200)
+    fork = base.fork()
+    fork.append(*entries(90, 1))
+    assert fork.sketch is not None
+    late = torch.arange(fork.sketch.capacity) >= 250
+    assert len(late) > 256
+    for bank in fork.sketch.own:
+        bank.scale[:, fork.sketch.length - fork.sketch.before :] = float("nan")
+    q = queries(1)
+    index, held = search.best_by_all_sketches(fork.sketch, 1, fork.keys(1), q, late, 16)
+    assert bool(held.all())
+    assert [set(each.tolist()) for each in index.flatten(0, 1)] == found_by(fork, 16, [250], q)
+
+
+def test_settings_that_cannot_be_are_refused(model: Model) -> None:
+    with pytest.raises(SettingsError, match="sketch is one of none, int4, int2, not 'int3'"):
+        make_method("exact", sketch="int3")
+    with pytest.raises(SettingsError, match="give at least 227, or a smaller top_k"):
+        make_method("exact", budget=226, sketch="int2")  # a window of a page more than without
+    make_method("exact", budget=227, sketch="int2")
+    layer = model.spec.layers[0].__class__
+    odd = [layer(**{**vars(each), "head_size": 6}) for each in model.spec.layers]
+    spec = ModelSpec(**{**vars(model.spec), "layers": tuple(odd)})
+    with pytest.raises(SettingsError, match="head size, 6, is no multiple of that: take sketch=none"):
+        check_sketch(spec, KINDS["int2"])
+    check_sketch(spec, KINDS["int4"])
