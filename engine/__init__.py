@@ -20,7 +20,15 @@ from engine.lengths import tokens_of
 from engine.measure import free_bytes, memory_report
 from engine.memories.flash import choice as flash_choice
 from engine.method import Method
-from engine.methods import DEFAULT_METHOD, HOST_STORES, METHODS, make_method, suited_method, suited_stores
+from engine.methods import (
+    DEFAULT_METHOD,
+    HOST_STORES,
+    METHODS,
+    make_method,
+    quicker_stores,
+    suited_method,
+    suited_stores,
+)
 from engine.models.chat import Chat, Encoding
 from engine.models.checkpoint import check_files
 from engine.models.loading import device_named, dtype_on, read_config
@@ -82,6 +90,7 @@ __all__ = [
     "measure_rates",
     "memory_report",
     "model_stamp",
+    "quicker_stores",
     "read_config",
     "skeleton",
     "suited_method",

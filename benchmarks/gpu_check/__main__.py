@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.gpu_check.caches import CACHES
 from benchmarks.gpu_check.check import Check
-from benchmarks.gpu_check.methods import CODED
+from benchmarks.gpu_check.methods import VARIANTS
 from benchmarks.gpu_check.report import compare, tables, write
 from benchmarks.gpu_check.schedule import run
 from benchmarks.options import words
@@ -30,7 +30,7 @@ NO_GPU = "There is no CUDA GPU here, so nothing was checked; --tiny --device cpu
 def main(argv: list[str] | None = None) -> int:
     """Check, print and write. 0: all parity holds; 1: it does not, or something broke, or there is no GPU."""
     parser = argparse.ArgumentParser(description="Check speed, bytes and exactness on a GPU held to 24 GiB.")
-    every = (*CACHES, *METHODS, *CODED)
+    every = (*CACHES, *METHODS, *VARIANTS)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="where it runs (default: cuda)")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes and short texts, to see that it runs")
     parser.add_argument("--minutes", type=float, help="time for all of it (default: 8.5, with --tiny 1.5)")

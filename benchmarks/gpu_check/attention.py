@@ -1,12 +1,13 @@
 """Attention of one layer over long texts: all that InfiniteHiP does for it, beside dense attention and hip-attn.
 
 What is timed is `Memory.attend` of a layer of Llama-3.1-8B's shape: every stage of the pruning, and attention to what
-they leave, read from the host tier; and what `exact` does to find the best of everything there. Keys and values of the
-others are all on the device.
+they leave, read from the host tier; and what `exact` does to find the best of everything there, with and without
+sketches. Keys and values of the others are all on the device.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import statistics
@@ -21,7 +22,9 @@ from benchmarks.gpu_check.check import Check, Row
 from benchmarks.gpu_check.gauge import median_seconds, wait
 from benchmarks.gpu_inputs import LLAMA
 from engine import make_method
+from engine.host.host_tier import HostTier
 from engine.host.retrieving import RetrievingMemory, picked
+from engine.host.sketch import KINDS, Sketch
 from engine.memories import flash
 from engine.memories.memory import no_source
 from engine.memories.window import WindowMemory
@@ -36,6 +39,9 @@ FLASH = {"preset": "3k-flash", "first_layers": 0, "budget": SINKS + STREAM + KEP
 SMALL = {"stages": "32:16:128:8 32:4:32:4", "first_layers": 0, "first_keep": 32, "budget": 132, "looks": 1}
 PREFILL, RENEWED, DECODE = "prefill", "a token, all stages", "a token, of 96"
 SEARCHED = {1: "search of everything, a token", 50: "search of everything, 50 tokens"}
+SKETCHED = {1: "search by sketches, a token", 50: "search by sketches, 50 tokens"}
+SEARCHES = [what[count] for count in SEARCHED for what in (SEARCHED, SKETCHED)]
+SKETCH = "int2"
 BEST = 128  # entries that a search finds for each query and head
 QUERIES = {True: 32, False: STREAM}  # of a prefill pass, which may not outgrow the stream; tiny or not
 ANSWER = 96  # tokens: 3k-flash begins all stages anew once in so many
@@ -45,7 +51,7 @@ LAST = 5  # passes before a length, and answers at it, whose median is their tim
 def cells(check: Check) -> Iterator[Row]:
     """What there is to measure."""
     for length in check.lengths if check.tiny else LENGTHS:
-        for what in (PREFILL, RENEWED, DECODE, *SEARCHED.values()):
+        for what in (PREFILL, RENEWED, DECODE, *SEARCHES):
             yield {"what": what, "length": length}
 
 
@@ -65,7 +71,10 @@ def check_attention(check: Check) -> None:
         first = [_attending(check, memory.fork(), said) for _ in range(LAST)]  # of answers, which begins all stages
         answer = memory.fork()
         others = [_attending(check, answer, said) for _ in range(1 + ANSWER)][1:]
-        one, many = ({what: _searching(check, memory, count)} for count, what in SEARCHED.items())
+        searching = ((memory.host, SEARCHED), (_sketched(memory.host), SKETCHED))
+        one, many = (
+            {what[count]: _searching(check, host, memory.far, count) for host, what in searching} for count in SEARCHED
+        )
         for count, taken in (
             (queries, {PREFILL: statistics.median(passes)}),
             (1, {RENEWED: statistics.median(first), DECODE: statistics.mean(others), **one}),
@@ -114,10 +123,17 @@ def _attending(check: Check, memory: WindowMemory, source: Tensor) -> float:
     return seconds
 
 
-def _searching(check: Check, memory: RetrievingMemory, queries: int) -> float:
+def _sketched(host: HostTier) -> HostTier:
+    """The same with sketches of all that is in it."""
+    sketch = Sketch(host.spec, KINDS[SKETCH])
+    sketch.extend([host.keys(0)], host.stored, host.stored)
+    return dataclasses.replace(host.snapshot(), sketch=sketch)
+
+
+def _searching(check: Check, host: HostTier, far: int, queries: int) -> float:
     """Seconds in which `exact` finds and fetches what so many tokens see of the host tier."""
-    q, limits = _noise(check, LLAMA.query, queries, LLAMA.size), torch.full((queries,), memory.far)
-    return median_seconds(check.place, lambda: picked(memory.host, 0, q, SINKS + STREAM, limits, BEST, None))
+    q, limits = _noise(check, LLAMA.query, queries, LLAMA.size), torch.full((queries,), far)
+    return median_seconds(check.place, lambda: picked(host, 0, q, SINKS + STREAM, limits, BEST, None))
 
 
 def _beside(check: Check, queries: int, length: int) -> Row:

@@ -17,6 +17,7 @@ from engine import (
     Plan,
     Planner,
     make_method,
+    quicker_stores,
     suited_stores,
 )
 from engine.records import DEVICE, HOST
@@ -27,8 +28,11 @@ DECODED = 32  # tokens of an answer whose speed is taken, or as many as there is
 WARMING = 6  # times as short as the first length is what is read to warm up: longer than any window and a pass
 READING_SHARE = 0.12  # of a method's time, in which it reads; what is missing of a length then is filled in
 READING_ONCE_SHARE = 0.6  # the same, where a memory is not brought to one length after another
-# Ways to measure a method, by the names that they have in the tables: what it keeps on the device, in codes
-CODED = {f"locret-{store}": ("locret", {"store": store}) for store in ("int8", "fp8")}
+# Ways to measure a method, by the names that they have in the tables: what it keeps on the device in codes, or sketched
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{f"locret-{store}": ("locret", {"store": store}) for store in ("int8", "fp8")},
+    "exact-sketched": ("exact", {"sketch": "int2"}),
+}
 READ, FILLED, SAME = "read", "filled in", "as at {:,}"  # how a memory came to hold a text of some length
 
 
@@ -57,7 +61,7 @@ def check_method(check: Check, model: Model, planner: Planner, name: str, over: 
 
 def measured_as(name: str) -> tuple[str, dict[str, Any]]:
     """The method that has this name in the tables, and settings of its own there."""
-    return CODED.get(name, (name, {}))
+    return VARIANTS.get(name, (name, {}))
 
 
 def is_settled(method: Method, spec: ModelSpec, plan: Plan) -> bool:
@@ -151,7 +155,8 @@ def _fitting(planner: Planner, name: str, lengths: tuple[int, ...], window: int)
     """
     kind, settings = measured_as(name)
     looks = {"looks": 1} if "looks" in make_method(kind).settings() else {}
-    methods = suited_stores(window, kind, **settings, **looks)
+    quicker = quicker_stores(window, kind) if "sketch" in settings else []
+    methods = quicker or suited_stores(window, kind, **settings, **looks)
     found = [(method, [each for each in lengths if planner.plan(method, each, "nf4").fits]) for method in methods]
     return max(found, key=lambda each: len(each[1]))  # of equals the first, which is the least lossy
 

@@ -12,7 +12,7 @@ from benchmarks.gpu_check.attention import cells, check_attention
 from benchmarks.gpu_check.caches import CACHES, KVPRESS, check_cache
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.gauge import free_all, wait
-from benchmarks.gpu_check.methods import CODED, check_method, measured_as
+from benchmarks.gpu_check.methods import VARIANTS, check_method, measured_as
 from benchmarks.gpu_check.parity import KERNELS, SEAM, check_kernels, check_seam
 from benchmarks.random_models import SEAM_ONLY, config_of, random_model
 from engine import METHODS, Machine, Model, Planner, Rates, measure_rates
@@ -29,7 +29,7 @@ ATTENTION_SHARE = 0.1
 # Of entries that are filled in most time goes by for pinning the host's memory, some 3 GB/s, and for coding them there
 MODEL_SHARES = {"Llama-3.1-8B": 4.5, "Qwen2.5-7B": 2.5, "Phi-3-mini": 1.2}
 METHOD_SHARES = {  # of a model's time; others 1.0
-    **{"offloaded": 3.0, "recall": 4.0, "exact": 4.0, "infllm": 6.0, "infinitehip": 6.0},
+    **{"offloaded": 3.0, "recall": 4.0, "exact": 4.0, "exact-sketched": 4.0, "infllm": 6.0, "infinitehip": 6.0},
     **{"infinipot": 1.5, "locret": 1.5},
 }
 WEIGHTS = {"what": "weights made"}
@@ -73,13 +73,13 @@ def _lay_out(check: Check, names: list[str]) -> None:
 
 def _order(check: Check, first: bool) -> list[str]:
     """The dense cache comes first, as all others are compared with it; then condensing and retrieving methods. first:
-    whether it is the first model, with which alone what is kept in codes is measured.
+    whether it is the first model, with which alone all ways of a method are measured.
     """
 
     def beside(name: str) -> bool:
         return METHODS[measured_as(name)[0]].family not in ("condensing", "retrieving")
 
-    ours = sorted((*METHODS, *(CODED if first else ())), key=lambda each: (beside(each), each))
+    ours = sorted((*METHODS, *(VARIANTS if first else ())), key=lambda each: (beside(each), each))
     return [each for each in (*CACHES, *ours) if each in check.methods]
 
 

@@ -26,7 +26,7 @@ from benchmarks.gpu_check.attention import ANSWER, FLASH, HIP_ATTN, LAST, QUERIE
 from benchmarks.gpu_check.caches import CACHES, check_cache
 from benchmarks.gpu_check.check import PENDING, Check, NotReached
 from benchmarks.gpu_check.growing import noise
-from benchmarks.gpu_check.methods import CODED, check_method
+from benchmarks.gpu_check.methods import VARIANTS, check_method
 from benchmarks.gpu_check.parity import check_kernels, check_seam
 from benchmarks.gpu_check.report import compare, tables
 from benchmarks.gpu_check.schedule import _lay_out, check_model, run
@@ -143,15 +143,17 @@ def test_methods_and_caches_are_measured_against_their_plans(check: Check) -> No
 
 def test_entries_in_codes_on_the_device_are_measured(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     """No method was run with any: issue 5 asks for a device tier in 8 bits."""
-    check.methods, check.lengths = ("locret", *CODED), TINY_LENGTHS[-1:]
+    check.methods, check.lengths = ("locret", *VARIANTS), TINY_LENGTHS[-1:]
     check_model(check, NAME, RATES, math.inf)
     rows = [row for row in check.rows if row["part"] in ("reading", "answering")]
-    assert [row["method"] for row in rows] == ["locret"] * 2 + ["locret-fp8"] * 2 + ["locret-int8"] * 2
+    names = ["locret", "locret-fp8", "locret-int8", "exact-sketched"]
+    assert [row["method"] for row in rows] == [name for name in names for _ in range(2)]
     assert {row["status"] for row in rows} == {"done"}
-    assert [row["settings"]["store"] for row in rows] == ["model"] * 2 + ["fp8"] * 2 + ["int8"] * 2
-    plain, fp8, int8 = (row for row in rows if row["part"] == "reading")
+    assert [row["settings"]["store"] for row in rows[:6]] == ["model"] * 2 + ["fp8"] * 2 + ["int8"] * 2
+    assert [row["settings"]["sketch"] for row in rows[6:]] == ["int2"] * 2
+    plain, fp8, int8, sketched = (row for row in rows if row["part"] == "reading")
     assert int8["kv_device_bytes"] == fp8["kv_device_bytes"] < 0.4 * plain["kv_device_bytes"]
-    for row in (plain, fp8, int8):
+    for row in (plain, fp8, int8, sketched):
         assert row["kv_device_bytes"] == pytest.approx(row["planned_kv_device_bytes"], rel=0.01)
 
 
@@ -452,12 +454,12 @@ def test_without_time_every_cell_has_a_row_that_says_so(tmp_path: Path, capsys: 
     rows = json.loads(out.read_text())["rows"]
     assert {row["status"] for row in rows} == {PENDING}
     wanted = {(name, method, tokens) for name in SHAPES for method in METHODS for tokens in TINY_LENGTHS}
-    wanted |= {(NAME, method, tokens) for method in CODED for tokens in TINY_LENGTHS}
+    wanted |= {(NAME, method, tokens) for method in VARIANTS for tokens in TINY_LENGTHS}
     for part, others in (("reading", CACHES), ("answering", CACHES[:2])):
         cells = [(row["model"], row["method"], row["tokens"]) for row in rows if row["part"] == part]
         assert wanted <= set(cells)
-        assert {method for _, method, _ in cells} == {*others, *METHODS, *CODED}
-        assert {name for name, method, _ in cells if method in CODED} == {NAME}, "the first model alone"
+        assert {method for _, method, _ in cells} == {*others, *METHODS, *VARIANTS}
+        assert {name for name, method, _ in cells if method in VARIANTS} == {NAME}, "the first model alone"
         assert len(cells) == len(set(cells))
     assert PENDING in capsys.readouterr().out
 
