@@ -55,6 +55,7 @@ LESS = "recall,infinitehip"  # to be compared with `exact`, which sees half as m
 PROMPT = "infinipot:preset=pocket"  # a catalyst prompt that suits this model
 THREE = "infinitehip:preset=pocket-far"  # three stages; the paper's presets see more than this model can
 HEADS = "locret,recall"  # apart from others, so that new retaining heads leave those results as they are
+SKETCHED = "exact:sketch=int4,exact:sketch=int2"
 CODED = "recall:store=int8,recall:store=int4"
 FAR = "exact,infinipot,locret"  # of those that keep everything one is enough: it takes long
 OTHERS = "streaming,truncate,infinipot-cap,infinipot-nuc"
@@ -104,6 +105,9 @@ PLAN = [
     ),
     Run("facts-exact", "needle", "--methods exact --budgets 512 --tokens 512,2K,8K,32K --trials 20"),
     Run("facts-stores", "needle", "--methods exact-int8,exact-int4 --budgets 512 --tokens 2K,8K --trials 20"),
+    Run("facts-sketched", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
+    Run("facts-sketched-128k", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 128K --trials 4"),
+    Run("facts-sketched-1m", "needle", f"--methods {SKETCHED} --budgets 1024 --tokens 1M --trials 1", False),
     Run("facts-recall-stores", "needle", f"--methods {CODED} --budgets 1024 --tokens 2K,8K,32K --trials 20"),
     Run("facts-kept-stores", "needle", f"--methods {KEPT} --budgets 1024 --tokens 2K --trials 8"),
     Run("cache", "cache", "--tokens 4K"),
