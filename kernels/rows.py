@@ -99,11 +99,6 @@ class Pages:
         """Where the codes are."""
         return self.codes.device
 
-    def part(self, first: int, end: int) -> Pages:
-        """The rows from `first` on up to `end`, whole pages, where they are."""
-        scale = self.scale[:, first // self.page : -(-end // self.page)]
-        return dataclasses.replace(self, codes=self.codes[:, first:end], scale=scale)
-
     def data_ptr(self) -> int:
         """The address of the codes."""
         return self.codes.data_ptr()

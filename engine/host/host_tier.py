@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.host import tier_plan
-from engine.host.search import best_among, best_by_sketch, best_of_all
+from engine.host.search import Found, best_among, best_by_sketch, best_of_all
 from engine.host.sketch import Sketch
 from engine.host.slabs import Slab, page_of
 from engine.host.tier_plan import FIRST_OF_CONVERSATION, host_bytes, slab_bytes
@@ -154,9 +154,10 @@ class HostTier:
     def settle(self, needed: int | None = None) -> None:
         """Wait for the last pass, if it is still on its way, and put it into slabs.
 
-        needed: not if so many entries are there without it.
+        needed: not if so many entries can be looked at without it.
         """
-        if self.arriving is None or (needed is not None and needed <= self.stored):
+        there = self.stored if self.sketch is None else self.sketch.length
+        if self.arriving is None or (needed is not None and needed <= there):
             return
         home, source, waiting = self.arriving.wait(), self.arriving.source, self.waiting
         keys, values = home[: len(home) // 2], home[len(home) // 2 :]
@@ -209,10 +210,16 @@ class HostTier:
             done = there.stop
 
     def _sketch_rest(self) -> None:
-        """Of what is in slabs."""
-        if self.sketch is not None:
+        """Of what is in slabs, with room for all that these have room for: so sketches are moved only when a slab
+        comes, which is what tells whoever has recorded a pass over both (`addresses`).
+        """
+        if self.sketch is None:
+            return
+        stored = sum(slab.length for slab in self.slabs)
+        room = stored + sum(slab.capacity - slab.length for slab in self.slabs[self.shared :])
+        if self.sketch.lacks(stored, max(room, self.expected)):
             keys = [self.keys(layer) for layer in range(len(self.spec.layers))]
-            self.sketch.extend(keys, sum(slab.length for slab in self.slabs), self.expected)
+            self.sketch.extend(keys, stored, max(room, self.expected))
 
     def fork(self) -> HostTier:
         """Sees all entries so far; appends into slabs of its own. What waits in the context fills its first page."""
@@ -237,9 +244,7 @@ class HostTier:
         slabs = self.slabs[:-1] + [dataclasses.replace(last) for last in self.slabs[-1:]]
         return dataclasses.replace(self, slabs=slabs, expected=0, sketch=self.sketch and self.sketch.snapshot())
 
-    def search(
-        self, layer: int, q: Tensor, limits: Tensor, top: int, among: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def search(self, layer: int, q: Tensor, limits: Tensor, top: int, among: Tensor | None = None) -> Found:
         """The `top` entries by dot product for each query; of keys in bfloat16 see `search.py`. With a sketch, the best
         of the candidates by that.
 
@@ -250,8 +255,7 @@ class HostTier:
             among: int64 [N], ascending, on the host: the entries to choose from; None for all.
 
         Returns:
-            Entry numbers int64 [HQ, T, K], and whether they hold anything bool [HQ, T, K], where the queries are;
-            K = min(top, entries).
+            K = min(top, entries) of each query.
         """
         if among is None and self.sketch is not None:
             return best_by_sketch(self.sketch, layer, self.keys(layer), q, limits, top)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.host.cache import DeviceCache
 from engine.host.host_tier import HostTier
+from engine.host.search import Found
 from engine.host.tiered import TieredMemory
 from engine.host.transfers import on_host
 from engine.memories.attention import Lists, Picked, Segment, Shown
@@ -67,16 +68,17 @@ def picked(
     """
     rope = host.spec.layers[layer].rope
     turned = rope.to_constant(q, distance)
-    index, held = host.search(layer, rope.towards_kept(turned), limits, top, among)
-    return fetched(rope, turned, host.keys(layer), host.values(layer), index, held), index
+    found = host.search(layer, rope.towards_kept(turned), limits, top, among)
+    return fetched(rope, turned, host.keys(layer), host.values(layer), found), found.entries
 
 
-def fetched(rope: Rope, q: Tensor, keys: Slabs, values: Slabs, index: Tensor, held: Tensor) -> Picked:
-    """What queries [HQ, T, D], turned to where they stand, see of the entries [HQ, T, K] that each found for itself."""
-    rows = index.reshape(keys[0][0].shape[0], -1)
-    k, v = (taken(bank, rows, q.device, q.dtype).view(*index.shape, q.shape[2]) for bank in (keys, values))
+def fetched(rope: Rope, q: Tensor, keys: Slabs, values: Slabs, found: Found) -> Picked:
+    """What queries [HQ, T, D], turned to where they stand, see of the entries that each found for itself."""
+    rows, shape = found.entries.reshape(keys[0][0].shape[0], -1), (*found.entries.shape, q.shape[2])
+    k = taken(keys, rows, q.device, q.dtype).view(shape) if found.keys is None else found.keys
+    v = taken(values, rows, q.device, q.dtype).view(shape)
     # Keys stand at position 0, where rotation is the identity (or a scale).
-    return Picked(q, rope.to_constant(k, 0), v, held)
+    return Picked(q, rope.to_constant(k, 0), v, found.held)
 
 
 class RetrievingMemory(TieredMemory, WindowMemory):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,7 +50,19 @@ def searching_bytes(
     return 2 * scores + STREAMED * keys + numbers * (1 + 2 * spec.dtype.itemsize)
 
 
-def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int) -> tuple[Tensor, Tensor]:
+class Found(NamedTuple):
+    """What a search finds for queries [HQ, T, D].
+
+    entries: their numbers int64 [HQ, T, K]; held: whether there is one bool [HQ, T, K]; keys: of each [HQ, T, K, D],
+    where they came along. All where the queries are.
+    """
+
+    entries: Tensor
+    held: Tensor
+    keys: Tensor | None = None
+
+
+def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int) -> Found:
     """As `HostTier.search`, of the first `visible` entries of the slabs of keys. Each key is read once."""
     heads, queries, _ = q.shape
     seen = _visible(slabs, visible)
@@ -71,7 +84,7 @@ def best_of_all(slabs: Slabs, q: Tensor, limits: Tensor, top: int, visible: int)
         index = index.gather(2, chosen)
         at += count
     held = best > float("-inf")
-    return index.masked_fill_(~held, 0), held
+    return Found(index.masked_fill_(~held, 0), held)
 
 
 def _steps(query_heads: int, queries: int, entries: int) -> list[slice]:
@@ -80,10 +93,9 @@ def _steps(query_heads: int, queries: int, entries: int) -> list[slice]:
     return [slice(at, at + step) for at in range(0, queries, step)]
 
 
-def _joined(found: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """What was found for queries [HQ, T, K] in steps, for all of them."""
-    first, second = zip(*found, strict=True)
-    return torch.cat(first, dim=1), torch.cat(second, dim=1)
+def _joined(found: Iterable[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    """What was found for queries [HQ, T, ...] in steps, for all of them."""
+    return tuple(torch.cat(each, dim=1) for each in zip(*found, strict=True))
 
 
 def _visible(slabs: Slabs, visible: int) -> Slabs:
@@ -142,32 +154,27 @@ def _best_of(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
     return best, chosen.gather(2, place // BLOCK) * BLOCK + place % BLOCK
 
 
-def best_by_sketch(
-    sketch: Sketch, layer: int, keys: Slabs, q: Tensor, limits: Tensor, top: int
-) -> tuple[Tensor, Tensor]:
+def best_by_sketch(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, limits: Tensor, top: int) -> Found:
     """As `HostTier.search`, of the entries that look best by their sketches."""
-    room = SCORE_BYTES // (4 * q.shape[0] * q.shape[1])
-    banks, wanted = sketch.banks(layer, room), CANDIDATES[sketch.kind] * top
-    index, held = best_of_all(banks, sketch.turned(layer, q), limits, wanted, int(limits[-1]))
+    wanted, visible = CANDIDATES[sketch.kind] * top, int(limits[-1])
+    index, held, _ = best_of_all(sketch.banks(layer), sketch.turned(layer, q), limits, wanted, visible)
     step = max(1, SCORE_BYTES // found_bytes(q.shape[0], q.shape[2], index.shape[2]))
-    return _joined(
-        _best_found(keys, index[:, at : at + step], held[:, at : at + step], q[:, at : at + step], top)
-        for at in range(0, q.shape[1], step)
-    )
+    parts = (slice(at, at + step) for at in range(0, q.shape[1], step))
+    return Found(*_joined(_best_found(keys, index[:, each], held[:, each], q[:, each], top) for each in parts))
 
 
-def best_by_all_sketches(
-    sketch: Sketch, layer: int, keys: Slabs, q: Tensor, late: Tensor, top: int
-) -> tuple[Tensor, Tensor]:
+def best_by_all_sketches(sketch: Sketch, layer: int, keys: Slabs, q: Tensor, late: Tensor, top: int) -> Found:
     """As `best_by_sketch` of a token's queries [HQ, 1, D], in shapes that do not change: all sketches are compared for
     which there is room.
 
-    late: bool [N], those that the token does not see, on the device.
+    late: bool [N], of the last of these those that the token does not see, on the device.
     """
-    scores = _products(sketch.whole(layer), sketch.turned(layer, q), len(late), torch.float32)
-    best, index = _best_of(scores.masked_fill_(late, float("-inf")), min(CANDIDATES[sketch.kind] * top, len(late)))
+    count, wanted = sketch.capacity, CANDIDATES[sketch.kind] * top
+    scores = _products(sketch.banks(layer, whole=True), sketch.turned(layer, q), count, torch.float32)
+    scores[..., count - len(late) : count].masked_fill_(late, float("-inf"))
+    best, index = _best_of(scores, min(wanted, count))
     held = best > float("-inf")
-    return _best_found(keys, index.masked_fill_(~held, 0), held, q, top)
+    return Found(*_best_found(keys, index.masked_fill_(~held, 0), held, q, top))
 
 
 def found_bytes(query_heads: int, size: int, entries: int) -> int:
@@ -175,19 +182,20 @@ def found_bytes(query_heads: int, size: int, entries: int) -> int:
     return 4 * query_heads * size * entries
 
 
-def _best_found(keys: Slabs, index: Tensor, held: Tensor, q: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """The best of some entries [HQ, T, C], each query's own."""
+def _best_found(keys: Slabs, index: Tensor, held: Tensor, q: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The best of some entries [HQ, T, C], each query's own, as `Found` has them."""
     found = taken(keys, index.reshape(keys[0][0].shape[0], -1), q.device, torch.float32).view(*index.shape, -1)
     scores = (found @ q.float()[..., None])[..., 0].masked_fill_(~held, float("-inf"))
     best, place = scores.topk(min(top, index.shape[2]), dim=2)
     held = best > float("-inf")
-    return index.gather(2, place).masked_fill_(~held, 0), held
+    kept = found.gather(2, place[..., None].expand(-1, -1, -1, found.shape[3])).to(q.dtype)
+    return index.gather(2, place).masked_fill_(~held, 0), held, kept
 
 
-def best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:
+def best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> Found:
     """As `HostTier.search`, of the entries [N] whose keys are given, float32 [H, N, D] where the queries are."""
     steps = _steps(q.shape[0], q.shape[1], len(among))
-    return _joined(_best_among(among, keys, q[:, each], limits[each], top) for each in steps)
+    return Found(*_joined(_best_among(among, keys, q[:, each], limits[each], top) for each in steps))
 
 
 def _best_among(among: Tensor, keys: Tensor, q: Tensor, limits: Tensor, top: int) -> tuple[Tensor, Tensor]:

@@ -20,11 +20,10 @@ import torch
 from torch import Tensor
 
 from engine.errors import SettingsError
-from engine.host import tier_plan
 from engine.seam import LayerSpec, ModelSpec
 from kernels import quantise
 from kernels.gathering import taken
-from kernels.rows import PAGE, Levels, Pages, Slabs
+from kernels.rows import PAGE, Levels, Pages, Slabs, among, reachable
 
 NONE = "none"
 KINDS = {"int4": torch.quint4x2, "int2": torch.quint2x4}
@@ -93,20 +92,21 @@ class Sketch:
         self.before = 0  # entries of the context
         self.length = 0  # entries, those included
 
-    def extend(self, keys: list[Slabs], stored: int, expected: int) -> None:
+    def lacks(self, stored: int, room: int) -> bool:
+        """Whether there is something for `extend` to do."""
+        return sketched(stored) > self.length or (bool(self.levels) and sketched(room - self.before) > self._own_room)
+
+    def extend(self, keys: list[Slabs], stored: int, room: int) -> None:
         """Sketch what has been stored since.
 
-        keys: per layer, of which the first `stored` entries are there; expected: entries that are to come in all.
+        keys: per layer, of which the first `stored` entries are there; room: entries for which there is to be room.
         """
-        end = sketched(stored)
-        if end <= self.length:
-            return
-        layers = list(enumerate(self.spec.layers))
+        layers, end = list(enumerate(self.spec.layers)), sketched(stored)
         if not self.levels:
             sizes = {layer.head_size for layer in self.spec.layers if layer.kv_heads}
             self.rotations = {size: rotation(size).to(self.spec.device) for size in sizes}
             self.levels = [self._levels(layer, keys[number]) for number, layer in layers]
-        self._make_room(end - self.before, sketched(expected))
+        self._make_room(sketched(room - self.before))
         for at in range(self.length, end, AT_ONCE):
             for number, layer in layers:
                 if layer.kv_heads:
@@ -127,18 +127,24 @@ class Sketch:
 
         Page by page, since products of other shapes differ in the last bit, which may decide between two codes.
         """
-        index = torch.arange(first, end).expand(layer.kv_heads, -1)
-        found = taken(keys, index, self.spec.device, torch.float32)
+        turning = self.rotations[layer.head_size]
+        some, before = among(keys, first, end)
+        where = self.spec.device if reachable(some, turning) else None  # an index that is sent waits for the stream
+        index = torch.arange(first - before, end - before, device=where).expand(layer.kv_heads, -1)
+        found = taken(some, index, self.spec.device, torch.float32)
         pages = found.view(-1, PAGE, layer.head_size)
-        return torch.bmm(pages, self.rotations[layer.head_size].expand(len(pages), -1, -1)).view(found.shape)
+        return torch.bmm(pages, turning.expand(len(pages), -1, -1)).view(found.shape)
 
-    def _make_room(self, needed: int, expected: int) -> None:
-        """For so many own entries: for all that are expected, or where nobody knows, for twice as many as there are."""
-        there = self.own[0].shape[1] if self.own else 0
-        if needed <= there:
+    @property
+    def _own_room(self) -> int:
+        return self.own[0].shape[1] if self.own else 0
+
+    def _make_room(self, entries: int) -> None:
+        """For so many own ones."""
+        there = self._own_room
+        if entries <= there:
             return
-        capacity = expected if expected >= needed else max(needed, 2 * there, tier_plan.FIRST_OF_CONVERSATION)
-        grown = [self._empty(number, capacity) for number in range(len(self.spec.layers))]
+        grown = [self._empty(number, entries) for number in range(len(self.spec.layers))]
         for old, new in zip(self.own, grown, strict=False):
             new.codes[:, :there], new.scale[:, :there] = old.codes, old.scale
         self.own = grown
@@ -157,30 +163,17 @@ class Sketch:
     @property
     def capacity(self) -> int:
         """Entries that there is room for; a context's that are not a fork's own count as far as they are there."""
-        return self.before + (self.own[0].shape[1] if self.own else 0)
-
-    def whole(self, layer: int) -> Slabs:
-        """The sketches of a layer, and the room behind them."""
-        parts = (self.shared, self.before), (self.own, self.capacity - self.before)
-        return [(pages[layer], length) for pages, length in parts if length]
-
-    def addresses(self) -> tuple[int, ...]:
-        """Of what there is: sketches lie where they are until there must be more room."""
-        return (self.before, *(pages[0].data_ptr() for pages in (self.shared, self.own) if pages))
+        return self.before + self._own_room
 
     def turned(self, layer: int, q: Tensor) -> Tensor:
         """Queries [HQ, T, D] as they are compared with the sketches, float32."""
         return q.float() @ self.rotations[self.spec.layers[layer].head_size]
 
-    def banks(self, layer: int, most: int) -> Slabs:
-        """The sketches of a layer, at most so many entries at a time, or a slab."""
-        piece = max(tier_plan.SLAB, most // PAGE * PAGE)
-        parts = (self.shared, self.before), (self.own, self.length - self.before)
-        return [
-            (bank.part(at, min(at + piece, length)), min(piece, length - at))
-            for bank, length in ((pages[layer], length) for pages, length in parts if length)
-            for at in range(0, length, piece)
-        ]
+    def banks(self, layer: int, whole: bool = False) -> Slabs:
+        """The sketches of a layer, and if wanted the room behind them."""
+        end = self.capacity if whole else self.length
+        parts = (self.shared, self.before), (self.own, end - self.before)
+        return [(pages[layer], length) for pages, length in parts if length]
 
     def fork(self) -> Sketch:
         """Sees what there is; sketches what comes on its own."""

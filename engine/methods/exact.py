@@ -177,10 +177,6 @@ class ExactMemory(RetrievingMemory):
         searching = self.answering and self.looked_at is None and int(self.evicted(1)[0]) > 0
         return 0 if searching and sketch is not None and sketch.length and self.read_in_place() else None
 
-    def static_addresses(self) -> tuple[int, ...]:
-        """Of sketches too."""
-        return (*super().static_addresses(), *(self.host.sketch.addresses() if self.host.sketch else ()))
-
     def static_pass(self, kind: int) -> StaticSketched:
         """Over buffers, slabs and sketches as they are now."""
         return StaticSketched(self)

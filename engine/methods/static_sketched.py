@@ -28,7 +28,9 @@ class StaticSketched(StaticRetrieving["ExactMemory"]):
         super().__init__(memory)
         assert memory.host.sketch is not None
         self.sketch = memory.host.sketch.snapshot()
-        self.rows = torch.arange(self.sketch.capacity, device=memory.spec.device)
+        # Every conversation sees what had left the window when it began
+        first = max(0, self.sketch.before - memory.window)
+        self.last = torch.arange(first, self.sketch.capacity, device=memory.spec.device)
 
     def _segments(self, layer: int, q: Tensor) -> tuple[list[Segment], list[Tensor]]:
         memory, rope = self.memory, self.memory.layers[layer].layer.rope
@@ -39,8 +41,8 @@ class StaticSketched(StaticRetrieving["ExactMemory"]):
         segments, sources = self.near(layer, q)
         turned = rope.to_constant(q, far_query_position(memory.sinks, memory.window))
         keys, values = self.far[layer]
-        index, held = best_by_all_sketches(
-            self.sketch, layer, keys, rope.towards_kept(turned), self.rows >= self.evicted, memory.settings.top_k
+        found = best_by_all_sketches(
+            self.sketch, layer, keys, rope.towards_kept(turned), self.last >= self.evicted, memory.settings.top_k
         )
-        segments.append(fetched(rope, turned, keys, values, index, held))
-        return segments, sources if memory.mass is None else [*sources, memory.host.source_of(index)]
+        segments.append(fetched(rope, turned, keys, values, found))
+        return segments, sources if memory.mass is None else [*sources, memory.host.source_of(found.entries)]

@@ -43,6 +43,7 @@ SLOWEST = 5.0  # tokens per second of an answer, about as fast as people read; b
 FIRST = 15.0  # seconds to the first token; nor is one that takes longer
 STRETCH = 1.25  # times its window that a model may attend to while tokens pass (docs/methods/locret.md)
 ENOUGH = 4096  # entries of a condensing method, as many as InfiniPot's paper keeps, before weights are to be lossless
+MUCH = 3.0  # times as fast are answers by sketches that are preferred to a search of everything
 PATIENCE = 10  # times the quickest reading of all that fit: what takes longer is not recommended either
 APPROXIMATED = 1 << 17  # tokens among which approximations find as much as `exact`; of a million far less
 BUDGETS = tuple(1 << exponent for exponent in range(17, 7, -1))
@@ -392,13 +393,21 @@ def _looked_up(fitting: list[Plan]) -> Choice | None:
     # The methods' own order: what looks everything up exactly comes before what approximates it, if it is known to be
     # fast enough.
     known = quick[0].answer_tokens_per_sec is not None
-    chosen = quick[0] if known else min(quick, key=lambda plan: plan.footprint.searched)
+    chosen = _quicker(quick) if known else min(quick, key=lambda plan: plan.footprint.searched)
     store = chosen.method.settings()["store"]
     kept = "" if store == HOST_STORES[0] else f" as {store}"
     exactly = ""
     if known and chosen.method.family == "yardstick":
         exactly = ", by sketches of all of it" if chosen.footprint.sketched else ", exactly since that is fast enough"
     return Choice(chosen, f"everything is kept in host memory{kept} and looked up for each question{exactly}")
+
+
+def _quicker(plans: list[Plan]) -> Plan:
+    """The first one, unless the same method by sketches is much faster."""
+    first, *others = plans
+    same = (plan for plan in others if plan.method.name == first.method.name)
+    least = MUCH * (first.answer_tokens_per_sec or 0.0)
+    return next((plan for plan in same if (plan.answer_tokens_per_sec or 0.0) >= least), first)
 
 
 def _condensed(tried: list[list[Plan]]) -> Choice | None:

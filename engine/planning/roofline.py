@@ -44,6 +44,8 @@ class Roofline:
         head = self.model.head if scored else 0
         each = self._pass_sec(footprint, rows, footprint.attended, head, footprint.explicit)
         kept = _far_bytes(footprint) / self.rates.link
+        if footprint.sketched and not self.shared:  # keys come back for that
+            kept += _far_bytes(footprint) / 2 / self.rates.link
         reading = through / rows * each + kept + self._brought_sec(footprint, through * footprint.brought)
         # At a second look something has stood out as a rule, and there is little left to search.
         searching = self._search_sec(footprint) if footprint.looks == 1 else 0.0
@@ -116,7 +118,8 @@ class Roofline:
         scores = MOVED_PER_SCORE * tokens * spec.query_heads * footprint.searched
         if footprint.sketched:
             looked_at = passes * footprint.sketched * footprint.searched
-            fetched = tokens * footprint.picking * footprint.candidates * each
+            fetched = tokens * footprint.picking * footprint.candidates * each  # keys of what is brought among them
+            fetched -= min(fetched, tokens * footprint.picking * footprint.brought_answering * each)
             flops = rates.host_flops if self.shared else rates.flops
             return products / flops + (looked_at + scores) / rates.memory + fetched / rates.link
         if footprint.in_place and not self.shared:  # it compares some keys while others come

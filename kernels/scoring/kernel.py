@@ -33,7 +33,7 @@ def _scores(
     )
     b_scale = tl.load(p_scale + head * scale_step + row // PAGE, mask=m_row)
     for first in range(0, queries, QUERIES):
-        query = first + tl.arange(0, QUERIES)
+        query = first + tl.arange(0, QUERIES).to(tl.int64)  # times a bank's rows they may be more than 32 bits hold
         m_query = query < queries
         p_query = p_q + (head * queries + query)[:, None] * (WIDTH * SPLIT) + column[None, :]
         b_found = tl.zeros((QUERIES, ROWS), tl.float32)

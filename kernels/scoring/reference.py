@@ -11,6 +11,7 @@ from torch import Tensor
 from kernels import quantise
 
 STEP = 4096  # rows that become numbers at a time, so that a core's cache holds these; whole pages
+GPU_STEP = 32768  # and so that a GPU's memory does
 
 
 def scores(
@@ -28,7 +29,7 @@ def scores(
         out: float32 [H, R, N], its last dimension contiguous.
     """
     count, page = out.shape[2], codes.shape[1] // scale.shape[1]
-    step = STEP if q.device.type == "cpu" else max(count, 1)
+    step = STEP if q.device.type == "cpu" else GPU_STEP
     for at in range(0, count, step):
         end = min(at + step, count)
         if q.device.type == "cpu":

@@ -60,7 +60,7 @@ def everything(layer: int) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("limits", [[201] * 5, [1, 2, 63, 130, 201], [0, 0, 1, 64, 65]])
 def test_search_is_exact(tier: HostTier, top: int, limits: list[int]) -> None:
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
-    index, held = tier.search(1, q, torch.tensor(limits), top)
+    index, held, _ = tier.search(1, q, torch.tensor(limits), top)
     keys, _, _ = everything(1)
     scores = q @ keys.repeat_interleave(3, dim=0).transpose(1, 2)
     for query, limit in enumerate(limits):
@@ -77,7 +77,7 @@ def test_search_is_exact(tier: HostTier, top: int, limits: list[int]) -> None:
 def test_search_among_some_is_exact(tier: HostTier, top: int, limits: list[int]) -> None:
     q = torch.randn(QUERY_HEADS, 5, SIZE, generator=torch.Generator().manual_seed(9))
     some = torch.randperm(201, generator=torch.Generator().manual_seed(4))[:60].sort().values
-    index, held = tier.search(1, q, torch.tensor(limits), top, some)
+    index, held, _ = tier.search(1, q, torch.tensor(limits), top, some)
     keys, _, _ = everything(1)
     scores = q @ keys[:, some].repeat_interleave(3, dim=0).transpose(1, 2)
     for query, limit in enumerate(limits):
@@ -115,7 +115,7 @@ def test_search_in_steps_equals_search_at_once(tier: HostTier, monkeypatch: pyte
     steps = tier.search(0, q, limits, 8)
     for query in range(5):
         for head in range(QUERY_HEADS):
-            kept = [set(i[head, query][h[head, query]].tolist()) for i, h in (whole, steps)]
+            kept = [set(i[head, query][h[head, query]].tolist()) for i, h, _ in (whole, steps)]
             assert kept[0] == kept[1]
 
 
@@ -440,7 +440,7 @@ def test_keys_whose_products_outgrow_float16_are_found(model: Model) -> None:
     tier = HostTier(model.spec, torch.float16)
     tier.append(keys, keys, torch.arange(500, dtype=torch.int32))
     q = 100 * torch.randn(QUERY_HEADS, 1, SIZE, generator=generator)
-    index, _ = tier.search(0, q, torch.tensor([500]), 8)
+    index, _, _ = tier.search(0, q, torch.tensor([500]), 8)
     scores = q @ keys[0].half().float().repeat_interleave(3, dim=0).transpose(1, 2)
     assert float(scores.max()) > torch.finfo(torch.float16).max
     assert torch.equal(index.sort().values, scores.topk(8).indices.sort().values)
