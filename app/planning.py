@@ -358,9 +358,10 @@ def in_words(method: str, settings: dict[str, Any]) -> str:
     """A method with its budget, and what is to be set if it is not the usual: "exact with a budget of 6,144,
     store=int4".
     """
-    from engine import HOST_STORES
+    from engine import HOST_STORES, METHODS
 
     budget, store, sketch = settings["budget"], settings.get("store"), settings.get("sketch", "none")
     coded = f", store={store}" if store in HOST_STORES[1:] else ""
-    sketched = f", preset=sketched, sketch={sketch}" if sketch != "none" else ""
+    of_preset = METHODS[method].presets.get("sketched", {}).get("budget") == budget
+    sketched = f"{', preset=sketched' if of_preset else ''}, sketch={sketch}" if sketch != "none" else ""
     return f"{method}{'' if budget is None else f' with a budget of {budget:,}'}{coded}{sketched}"

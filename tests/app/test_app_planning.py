@@ -19,7 +19,7 @@ from app.documents import Options, add_documents
 from app.errors import AppError, UsageError
 from app.home import canonical_model, model_source, named_model, split_model
 from app.local_models import local_models
-from app.planning import bytes_of, estimate, measured_rates, rates_of, require_memory, tokens_of
+from app.planning import bytes_of, estimate, in_words, measured_rates, rates_of, require_memory, tokens_of
 from app.readings import read
 from app.service import Service
 from app.web.actions import Actions
@@ -168,6 +168,18 @@ def test_a_plan_for_one_method_is_about_that_method(
     status, text = run(capsys, *given[:7], "--gpu", "1GiB", "--host", "1GiB", "--method", "full")
     assert (status, "full does not fit; nor would a shorter text." in text) == (1, True)
     assert "Nothing fits" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"preset": "wide"}, "exact with a budget of 6,144"),
+        ({"store": "int4", "sketch": "int2"}, "exact with a budget of 512, store=int4, sketch=int2"),
+        ({"preset": "sketched", "sketch": "int4"}, "exact with a budget of 3,072, preset=sketched, sketch=int4"),
+    ],
+)
+def test_what_is_recommended_says_what_is_to_be_set(settings: dict[str, Any], words: str) -> None:
+    assert in_words("exact", engine.make_method("exact", **settings).settings()) == words
 
 
 def test_what_can_never_be_is_not_said_to_be_too_large(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
