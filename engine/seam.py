@@ -103,6 +103,11 @@ class LayerSpec:
     rope: Rope
     latent: bool = False
 
+    @property
+    def value_heads(self) -> int:
+        """KV heads whose values are kept beside their keys."""
+        return 0 if self.latent else self.kv_heads
+
 
 @dataclass(frozen=True)
 class Projection:
@@ -176,13 +181,23 @@ class ModelSpec:
 
     @property
     def entry_width(self) -> int:
-        """Numbers in one key and one value of every KV head in every layer."""
-        return sum(2 * layer.kv_heads * layer.head_size for layer in self.layers)
+        """Numbers in one key and one value of every KV head in every layer, or in what is both."""
+        return sum((layer.kv_heads + layer.value_heads) * layer.head_size for layer in self.layers)
 
     @property
     def entry_bytes(self) -> int:
         """Bytes of the same, in the model's own type."""
         return self.entry_width * self.dtype.itemsize
+
+    @property
+    def key_share(self) -> float:
+        """The share of keys among them."""
+        return self.key_bytes / self.entry_bytes
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of the keys among them."""
+        return sum(layer.kv_heads * layer.head_size for layer in self.layers) * self.dtype.itemsize
 
 
 class NoRotation(nn.Module):

@@ -24,8 +24,7 @@ from engine.memories.coded import check_codes
 from engine.memories.window import LayerWindow, WindowMemory, parted
 from engine.positions import FarPlaces, QueryBlocks, far_query_position
 from engine.records import DEVICE, HOST, LoadedParts, Parts, Usage
-from engine.rope import Rope
-from engine.seam import ModelSpec, Scoring
+from engine.seam import LayerSpec, ModelSpec, Scoring
 from kernels.gathering import taken
 from kernels.rows import Slabs
 
@@ -65,18 +64,19 @@ def picked(
     Returns:
         What the queries see, and the numbers of the entries int64 [HQ, T, K], where the queries are.
     """
-    rope = host.spec.layers[layer].rope
-    turned = rope.to_constant(q, distance)
-    index, held = host.search(layer, rope.towards_kept(turned), limits, top, among)
-    return fetched(rope, turned, host.keys(layer), host.values(layer), index, held), index
+    spec = host.spec.layers[layer]
+    turned = spec.rope.to_constant(q, distance)
+    index, held = host.search(layer, spec.rope.towards_kept(turned), limits, top, among)
+    return fetched(spec, turned, host.keys(layer), host.values(layer), index, held), index
 
 
-def fetched(rope: Rope, q: Tensor, keys: Slabs, values: Slabs, index: Tensor, held: Tensor) -> Picked:
+def fetched(layer: LayerSpec, q: Tensor, keys: Slabs, values: Slabs, index: Tensor, held: Tensor) -> Picked:
     """What queries [HQ, T, D], turned to where they stand, see of the entries [HQ, T, K] that each found for itself."""
     rows = index.reshape(keys[0][0].shape[0], -1)
-    k, v = (taken(bank, rows, q.device, q.dtype).view(*index.shape, q.shape[2]) for bank in (keys, values))
+    k = taken(keys, rows, q.device, q.dtype).view(*index.shape, q.shape[2])
+    v = k if layer.latent else taken(values, rows, q.device, q.dtype).view(k.shape)
     # Keys stand at position 0, where rotation is the identity (or a scale).
-    return Picked(q, rope.to_constant(k, 0), v, held)
+    return Picked(q, layer.rope.to_constant(k, 0), v, held)
 
 
 class RetrievingMemory(TieredMemory, WindowMemory):
@@ -223,7 +223,8 @@ class RetrievingMemory(TieredMemory, WindowMemory):
             keys, values = ([(each.flatten(1, 2).contiguous(), index.numel())] for each in found)
             rows = torch.arange(index.numel(), device=q.device).view_as(index)
             self._looked[layer] = looked
-        keys, values = [(held.sink_keys, self.sinks), *keys], [(held.sink_values, self.sinks), *values]
+        sinks = held.sinks_as_kept
+        keys, values = [(sinks[0], self.sinks), *keys], [(sinks[1], self.sinks), *values]
         far, source = self.listed(layer, q, blocks, index, rule, keys, values, rows)
         return [*segments, far], [*sources, source]
 

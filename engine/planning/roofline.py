@@ -104,13 +104,11 @@ class Roofline:
         return AROUND * recurrence.layers + (token if rows == 1 else max(token, rows * each))
 
     def _search_sec(self, footprint: Footprint, tokens: int = 1) -> float:
-        """Of comparing tokens' queries with keys of the host tier, which are half of its bytes, or with sketches of all
-        and the keys of some.
-        """
+        """Of comparing tokens' queries with keys of the host tier, or with sketches of all and the keys of some."""
         spec, rates = self.model.spec.looking_far, self.rates
         if not footprint.searched or not spec.query_heads:
             return 0.0
-        passes, each = math.ceil(tokens / footprint.asked_together), _entry_bytes(footprint) / 2
+        passes, each = math.ceil(tokens / footprint.asked_together), _entry_bytes(footprint) * spec.key_share
         keys = passes * each * footprint.searched
         products = 2 * tokens * footprint.searched * spec.query_width
         scores = MOVED_PER_SCORE * tokens * spec.query_heads * footprint.searched
