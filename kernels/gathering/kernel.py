@@ -58,6 +58,7 @@ def _gather(
     VALUE_ALIGN: tl.constexpr,
     SIZE: tl.constexpr,
     HALF: tl.constexpr,
+    TURN: tl.constexpr,
     HALF_PAD: tl.constexpr,
     REST_PAD: tl.constexpr,
     SIZE_PAD: tl.constexpr,
@@ -76,7 +77,9 @@ def _gather(
     if HALF > 0:
         half = tl.arange(0, HALF_PAD)
         m_half = m_row[:, None] & (half < HALF)[None, :]
-        b_r1, b_r2 = turn(b_k1, b_k2, m_row, row, p_cos, p_sin, HALF, HALF_PAD)
+        b_r1, b_r2 = b_k1, b_k2
+        if TURN:
+            b_r1, b_r2 = turn(b_k1, b_k2, m_row, row, p_cos, p_sin, HALF, HALF_PAD)
         tl.store(p_kept_keys + to + half[None, :], b_k1, mask=m_half)
         tl.store(p_kept_keys + to + HALF + half[None, :], b_k2, mask=m_half)
         tl.store(p_kept_rotated + to + half[None, :], b_r1, mask=m_half)

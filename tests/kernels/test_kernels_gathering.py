@@ -59,6 +59,23 @@ def test_the_kernel_errs_at_most_twice_as_much_as_pytorch(heads: int, size: int,
     assert error <= 2 * (plain.rotated - exact.rotated).abs().max() + 1e-6
 
 
+@pytest.mark.parametrize("half", [0, 16])
+def test_keys_that_are_values_go_once(half: int) -> None:
+    """Wide ones in three parts, whether they are turned or not."""
+    from kernels.gathering import kernel
+
+    given = case((1, 1), 288, 0, torch.bfloat16)
+    index, angles = torch.arange(0, 82, 2, device=DEVICE)[None], torch.rand(41, half, device=DEVICE)
+    nothing = [(slab[:0], length) for slab, length in plain(given.values)]
+    rooms = []
+    for module in (kernel, reference):
+        room = Room(*(torch.full((heads, 50, 288), 7.0, dtype=torch.bfloat16, device=DEVICE) for heads in (1, 1, 0)))
+        module.gather(given.keys, nothing, index, angles.cos(), angles.sin(), room)
+        rooms.append(room)
+    assert torch.equal(rooms[0].keys, rooms[1].keys)
+    torch.testing.assert_close(rooms[0].rotated, rooms[1].rotated, atol=0.02, rtol=0.02)
+
+
 @pytest.mark.parametrize(
     ("kind", "page", "size", "half", "dtype"),
     [
