@@ -17,17 +17,20 @@ from engine.models.loading import read_config
 from engine.models.model import Model
 from engine.models.skeleton import skeleton, skeleton_of
 from engine.planning.flops import operations
+from engine.planning.planner import Machine, Planner
 from engine.records import DEVICE, HOST
 from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
 from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
 from tests.engine.conftest import byte_tokenizer
+from tests.engine.plans import GB
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
 from tests.engine.test_architectures import small_config
 from tests.engine.test_experts import through
 from tests.engine.test_graphs import replayed as replayed  # a fixture
 from tests.engine.test_methods import CLOSE, CODES_CLOSE, QUESTION, TIGHT
+from tests.engine.test_planner import peak_of_pass, with_store
 
 KIND = "glm4_moe_lite"
 NAMES = [
@@ -164,6 +167,19 @@ def test_one_that_was_published_quantised_is_refused(tmp_path: Path) -> None:
     config.save_pretrained(tmp_path)
     with pytest.raises(UnsupportedModel, match=r"'gptq', which is not supported of 'youtu': .*--quantize nf4"):
         read_config(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["full", "full:int8", "exact"])
+def test_the_workspace_is_not_less_than_a_pass_takes(name: str) -> None:
+    """Queries are far wider than what they are made of."""
+    config = small_config("youtu")
+    config.update({"num_attention_heads": 8, "num_key_value_heads": 8, "kv_lora_rank": 64})
+    model, method = Model(AutoModelForCausalLM.from_config(config), byte_tokenizer(), "wide", "-"), with_store(name)
+    ids = torch.randint(4, 260, (3 * 256 - len(model.chat.prefix),))
+    plan = Planner.of_loaded(model, Machine(64 * GB, 0, True)).plan(method, len(ids))
+    peak = peak_of_pass(model, method, ids, plan.chunk)
+    assert peak <= plan.workspace_bytes + plan.footprint.spare_bytes
+    assert plan.workspace_bytes <= 2 * peak
 
 
 def test_what_glm_flash_takes() -> None:
