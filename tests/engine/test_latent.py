@@ -24,6 +24,7 @@ from engine.trained import beacons, retaining
 from engine.trained.beacons import Beacons
 from engine.trained.beside import save_weights
 from engine.trained.retaining import RetainingHeads
+from kernels import choice
 from tests.engine.conftest import byte_tokenizer
 from tests.engine.plans import GB
 from tests.engine.reading import answer, finish, loaded, next_logits, read, resumed, with_budget
@@ -116,6 +117,17 @@ def test_recorded_passes_say_what_others_say(model: Model, name: str, ids: Tenso
     assert replayed
     with model.recorder.stopped():
         assert answer(plain, "What is it?", 24) == said
+
+
+@pytest.mark.parametrize("name", ["full", "full-int8", "infinitehip"])
+def test_kernels_answer_as_the_references_do(
+    model: Model, name: str, ids: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    memory = read(model, TIGHT[name], ids).memory
+    expected = next_logits(model, TIGHT[name], memory, QUESTION[:2])
+    monkeypatch.setattr(choice, "implementation", lambda: "triton")
+    torch.testing.assert_close(next_logits(model, TIGHT[name], memory, QUESTION[:2]), expected, atol=1e-4, rtol=1e-3)
 
 
 def test_a_token_leaves_one_vector(model: Model, ids: Tensor) -> None:
